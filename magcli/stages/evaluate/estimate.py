@@ -1,4 +1,7 @@
-"""`magcli evaluate`: from problems or graded completions to metrics, and from several tables to their comparison."""
+"""`magcli evaluate`: from problems or graded completions to metrics, and from several tables to their comparison.
+
+Graded completions become problems with one spelling of equal answers.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.stages.evaluate import completions, suite_tasks
+from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline
 from magcli.stages.shared import engines, grading, tables
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import pyarrow as pa
 
     from magcli.console import Console
@@ -21,8 +26,9 @@ if TYPE_CHECKING:
     from magcli.evaluation.comparison import Key, Side
     from magcli.evaluation.metrics import Estimate, Problem
     from magcli.run.job import Job
-    from magcli.stages.evaluate.completions import AnswerEquality
     from magcli.stages.evaluate.suite_tasks import SuiteTask
+    from magcli.stages.shared.options import GraderOptions
+    from magcli.verify.grader import Grader
 
     Evaluated = tuple[list[SuiteTask], dict[str, list[Problem]]]
     """The tasks, if any were run, and the problems by suite."""
@@ -30,6 +36,13 @@ if TYPE_CHECKING:
 
 COMPLETIONS = "completions"
 """Key of the tables of completions in the run file of a table of metrics."""
+
+COLUMNS = (
+    "id", "suite", "kind", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "finish", "reason",
+    "languages", "reward_language",
+    "reward_format",
+)  # fmt: skip
+"""The columns of graded completions that metrics need."""
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -42,9 +55,9 @@ def settings(config: Config) -> dict[str, Any]:
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
         identity["before"] = engines.model_identity(config.before, config.system)
-    if config.against and completions.is_suite_folder(config.against):
+    if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
-        return identity | {"against_sha256": {path.name: completions.digest(path) for path in paths}}
+        return identity | {"against_sha256": {path.name: digest(path) for path in paths}}
     return identity | tables.table_identity("against", config.against)
 
 
@@ -75,11 +88,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     given = list(rows) if config.model else rows
     _check_against(config, given if config.model else ())
-    with completions.AnswerEquality(config) as equality:
+    with AnswerEquality(config) as equality:
         earlier, theirs = _baseline(config, given, job, equality) if config.before else ([], {})
         tasks, ours = _evaluated(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
-    completions.report_skipped_ks(ours, config.ks, job)
+    report_skipped_ks(ours, config.ks, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not found:
         reasons = f"; dropped: {dropped}" if dropped else ""
@@ -92,7 +105,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         job.console.say(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
     for task in (task for task in tasks if task.note):
         job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
-    job.facts[COMPLETIONS] = completions.digests({task.name: task.table for task in tasks if task.table})
+    job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
     yield pa.RecordBatch.from_pylist([_row(suite, each) for suite, each in estimates], schema(config, pa.schema([])))
     suite_tasks.clear_journals([*tasks, *earlier])
 
@@ -108,8 +121,8 @@ def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
     if config.against is None:
         return
     wanted = {suite.name for suite in load(config.suite)} or _suites_in(given)
-    for suite in sorted(wanted) if completions.is_suite_folder(config.against) else [""]:
-        completions.open_completions(config.against, suite)
+    for suite in sorted(wanted) if is_suite_folder(config.against) else [""]:
+        open_completions(config.against, suite)
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
@@ -125,7 +138,7 @@ def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equalit
     else:
         tasks = [suite_tasks.task_of_table(config, list(rows), job.output)] if config.model else []
     parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
-    found = (each for part in parts for each in completions.by_suite(part, job).items())
+    found = (each for part in parts for each in by_suite(part, job).items())
     return tasks, {suite: equality.merge(problems, config.ks) for suite, problems in found}
 
 
@@ -145,7 +158,7 @@ def _estimated(
 
     found = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
-        before = equality.merge(completions.read_problems(config.against, suite), config.ks)
+        before = equality.merge(read_problems(config.against, suite), config.ks)
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
     if not differences and (config.against or config.before):
         other = config.against or config.before
@@ -179,11 +192,11 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     from magcli.data import durable
     from magcli.evaluation import comparison
 
-    with completions.AnswerEquality(config) as equality:
+    with AnswerEquality(config) as equality:
         found = _sides(job.sources, config.ks, config.seed, equality, job.console)
     for side in found:
         problems = {f"{side.name} {suite}".rstrip(): each for suite, each in side.problems.items()}
-        completions.report_skipped_ks(problems, config.ks, job)
+        report_skipped_ks(problems, config.ks, job)
     rows = comparison.rows(found, config.ks, config.seed)
     text = comparison.markdown(rows)
     if config.markdown:
@@ -232,7 +245,7 @@ def _graded(source: Source) -> dict[str, list[Problem]]:
     from magcli.data.schema import require
 
     require(source.schema, ("id", "correct"), stage="evaluate", where=source.name)
-    return completions.by_suite(source.rows)
+    return by_suite(source.rows)
 
 
 def _as_estimate(row: Mapping[str, Any]) -> Estimate:
@@ -256,7 +269,7 @@ def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]
     for suite, stored in _stored_tables(metrics).items():
         path = Path(stored["path"])
         if path.exists() and _has_digest(path, stored["sha256"]):
-            found[suite] = completions.read_problems(path, suite)
+            found[suite] = read_problems(path, suite)
         elif path.exists():
             text = f"evaluate: {path} has changed since {metrics} was computed; its differences are not computed"
             console.warn(text, path=str(path))
@@ -265,7 +278,7 @@ def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]
 
 def _has_digest(path: Path, sha256: str) -> bool:
     try:
-        return completions.digest(path) == sha256
+        return digest(path) == sha256
     except DataError:
         return False
 
@@ -277,3 +290,112 @@ def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
         return {suite: each for suite, each in note.items() if isinstance(each, dict) and {"path", "sha256"} <= {*each}}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
+    """Graded completions by suite and problem; completions without a verdict are dropped.
+
+    Raises:
+        DataError: two problems have the same id.
+    """
+    from magcli.evaluation import metrics
+    from magcli.verify.types import UNCOUNTED
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for batch in rows:
+        for row in batch.select([name for name in COLUMNS if name in batch.schema.names]).to_pylist():
+            if row.get("reason") not in UNCOUNTED:
+                found.setdefault(row.get("suite") or "", []).append(row)
+            elif job is not None:
+                job.drops.row(row["id"], row["reason"], row)
+    if job is not None:
+        _report_timeouts(found, job)
+    return {suite: metrics.gather(each) for suite, each in found.items()}
+
+
+def _report_timeouts(found: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
+    """Report how many verdicts timed out, perhaps only because the machine was busy."""
+    for suite, rows in found.items():
+        if late := sum(row.get("reason") == "timeout" for row in rows):
+            text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
+            job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
+
+
+def is_suite_folder(path: Path) -> bool:
+    """Whether a path is a folder with one table per suite, not a table itself."""
+    return path.is_dir() and not (path / "state.json").exists()
+
+
+def open_completions(path: Path, suite: str = "") -> Source:
+    """A table of graded completions, or a suite's table in a folder.
+
+    Raises:
+        DataError: there is no such table, or it lacks the columns of graded completions.
+    """
+    from magcli.data import table
+    from magcli.data.schema import require
+
+    if is_suite_folder(path) and not suite:
+        raise DataError(f"evaluate: {path} is a folder, not a table; name the table in it")
+    name = str(path / f"{suite}.arrow" if is_suite_folder(path) else path)
+    source = table.read(name)
+    require(source.schema, ("id", "correct"), stage="evaluate", where=name)
+    return source
+
+
+def read_problems(path: Path, suite: str = "") -> list[Problem]:
+    """The problems of a suite in graded completions."""
+    return by_suite(open_completions(path, suite).rows).get(suite, [])
+
+
+def digest(path: Path) -> str:
+    """The digest of a table in a file or a folder, as histories record it."""
+    from magcli.data import table
+
+    return table.read(str(path)).sha256
+
+
+def digests(tables: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    """Paths and digests of tables of completions by suite, for the run file of the metrics."""
+    return {suite: {"path": str(path.resolve()), "sha256": digest(path)} for suite, path in tables.items()}
+
+
+class AnswerEquality:
+    """The verifier's equality of answers, in worker processes that start at the first comparison."""
+
+    def __init__(self, config: GraderOptions) -> None:
+        self._config = config
+        self._grader: Grader | None = None
+
+    def __enter__(self) -> AnswerEquality:
+        return self
+
+    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        if self._grader is not None:
+            self._grader.shutdown()
+
+    def merge(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
+        """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
+        from magcli.evaluation import metrics
+
+        votes = any(k > 1 for k in ks)
+        return [
+            metrics.merge_answers(each, self._equal) if votes and each.kind == "math" else each for each in problems
+        ]
+
+    def _equal(self, one: str, other: str) -> bool:
+        if self._grader is None:
+            self._grader = grading.open_grader(self._config)
+        return self._grader.equal(one, other)
+
+
+def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], job: Job) -> None:
+    """Report the values of k for which some problem has too few samples."""
+    from magcli.evaluation.metrics import min_samples
+
+    for suite, each in problems.items():
+        least = min_samples(each)
+        if large := [k for k in ks if k > least]:
+            prefix = f"{suite}: " if suite else ""
+            text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {least}"
+            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=least)
