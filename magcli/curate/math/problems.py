@@ -12,16 +12,19 @@ from typing import Literal, NamedTuple
 
 from magcli.curate.math import answers, choices
 from magcli.curate.math.answers import count_values, is_prose
-from magcli.curate.math.boilerplate import clean_markup, collapse_gaps, without_boilerplate, without_pictures
 from magcli.curate.math.choices import Choices, needs_options, option_letter
-from magcli.curate.math.missing_context import (
+from magcli.curate.math.rules import RULES
+from magcli.curate.math.statements import (
     asks_nothing,
+    clean_markup,
+    collapse_gaps,
     contains_figure,
     lacks_content,
     mentions_figure,
     missing_part,
+    without_boilerplate,
+    without_pictures,
 )
-from magcli.curate.math.rules import RULES
 from magcli.curate.math.tasks import (
     Tasks,
     find_tasks,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from magcli.curate.math.missing_context import (
+from magcli.curate.math.statements import (
     asks_nothing,
     contains_figure,
     mentions_figure,

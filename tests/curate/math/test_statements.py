@@ -4,8 +4,8 @@ from time import process_time
 
 import pytest
 
-from magcli.curate.math.boilerplate import clean_markup, picture_link, without_boilerplate, without_pictures
 from magcli.curate.math.problems import Dropped, Kept, clean
+from magcli.curate.math.statements import clean_markup, picture_link, without_boilerplate, without_pictures
 from magcli.verify.math import parsable
 
 ASK = "A bag holds 12 marbles, and a third of them are red. How many red marbles are there?"
