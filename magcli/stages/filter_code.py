@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import grading, options, tables
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,7 @@ def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, or the digest of the matrix."""
     if config.from_matrix:
         return tables.table_identity("from_matrix", config.from_matrix)
-    return grading.sandbox_identity(config.sandbox)
+    return engines.sandbox_identity(config.sandbox)
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
@@ -157,7 +157,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.problems import Unusable
     from magcli.run.units import resumable
 
-    box, stopped, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.stages.shared import engines, grading, options, tables
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system) | grading.grader_identity(config)
+    return engines.model_identity(config.model, config.system) | engines.grader_identity(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -95,7 +95,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     generator, plan = engines.open_engine(config, job), engines.sampling_plan(config)
     spent, reasons = SamplingCost(), Counter[str]()
-    grader, rule = grading.open_grader(config), RewardRule(use_language=False)
+    grader, rule = engines.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     columns = schema(config, job.schema)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import grading, options, tables
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of a user's own reward."""
-    return grading.grader_identity(config, config.reward)
+    return engines.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -75,8 +75,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
-    grader = grading.open_grader(config, config.reward)
-    verdict = partial(graded, grader, grading.reward_rule(config), config.opening)
+    grader = engines.open_grader(config, config.reward)
+    verdict = partial(graded, grader, engines.reward_rule(config), config.opening)
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
     counts = VerdictCounts()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, EnvironmentFault, usage
-from magcli.stages.shared import engines, grading, options, tables
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +132,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def _sampling_identity(config: Config) -> dict[str, Any]:
-    return engines.model_identity("", config.system) | grading.grader_identity(config, config.reward)
+    return engines.model_identity("", config.system) | engines.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -172,7 +172,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _problems(config: Config, given: list[dict[str, Any]], plane: Plane, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
     found = []
-    with grading.open_grader(config, config.reward) as grader:
+    with engines.open_grader(config, config.reward) as grader:
         for row in engines.answerable(given, str(plane.folders[-1]), engines.system_text(config.system), grader, job):
             if grader.gradable(row):
                 found.append(row)
@@ -282,8 +282,8 @@ def _open(
         device=config.device,
     )
     grader, rule, plan = (
-        grading.open_grader(config, config.reward),
-        grading.reward_rule(config),
+        engines.open_grader(config, config.reward),
+        engines.reward_rule(config),
         engines.sampling_plan(config),
     )
     rounding, versions = _rounding(config, dtype), count(1)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
-from magcli.stages.shared import engines, grading, options, tables
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
-    return grading.sandbox_identity(config.sandbox) | (
+    return engines.sandbox_identity(config.sandbox) | (
         engines.model_identity(config.model, Path("none")) if config.model else {}
     )
 
@@ -118,7 +118,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.job import drop_result
     from magcli.run.units import resumable
 
-    box, stopped, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 

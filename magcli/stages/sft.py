@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, grading, options, tables, training
+from magcli.stages.shared import engines, options, tables, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ def settings(config: Config) -> dict[str, Any]:
     found = engines.model_identity(config.model, config.system, weights=not config.from_scratch)
     found |= tables.table_identity("held_out", config.held_out)
     found |= tables.table_identity("eval_table", config.eval_table)
-    return found | (grading.grader_identity(config) if config.eval_table else {})
+    return found | (engines.grader_identity(config) if config.eval_table else {})
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
@@ -275,7 +275,7 @@ def _open_evaluator(config: Config) -> Iterator[Evaluator | None]:
         return
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
     plan = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
-    with grading.open_grader(config) as grader:
+    with engines.open_grader(config) as grader:
         problems = _read_problems(config.eval_table, grader)
         yield Evaluator(problems, plan, grader, config.eval_slots, config.device)
 

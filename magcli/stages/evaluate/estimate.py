@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline
-from magcli.stages.shared import engines, grading, tables
+from magcli.stages.shared import engines, tables
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,7 +49,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt, of suites and of the other run."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity |= engines.model_identity(config.model, config.system) | grading.grader_identity(config)
+        identity |= engines.model_identity(config.model, config.system) | engines.grader_identity(config)
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, None)
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
@@ -385,7 +385,7 @@ class AnswerEquality:
 
     def _equal(self, one: str, other: str) -> bool:
         if self._grader is None:
-            self._grader = grading.open_grader(self._config)
+            self._grader = engines.open_grader(self._config)
         return self._grader.equal(one, other)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.stage import fingerprint
 from magcli.stages.evaluate.config import sampling_options
-from magcli.stages.shared import engines, grading
+from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +121,7 @@ def _task(
         **{part: getattr(sampling, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
         **engines.model_identity(config.model, sampling.system),
-        **grading.grader_identity(config, function),
+        **engines.grader_identity(config, function),
     }
     table = completions_table(config.completions, name)
     base = table
@@ -242,7 +242,7 @@ class _Runner:
         unfinished = [journal for journal in self.journals if journal is not None]
         self.generator: Generator = engines.open_engine(config, job, unfinished)
         self.graders: dict[str, Grader] = {
-            function: grading.open_grader(config, function) for function in {task.function for task in tasks}
+            function: engines.open_grader(config, function) for function in {task.function for task in tasks}
         }
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads, settings
-from magcli.stages.shared import engines, grading, tables, training
+from magcli.stages.shared import engines, tables, training
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        grader = grading.open_grader(config, config.reward)
+        grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         system = engines.system_text(config.system)
         rows = [engines.answerable(part, config.model, system, grader, job) for part in problems]
@@ -257,7 +257,7 @@ def _settings(config: Config) -> StageSettings:
         batch_groups=config.n_batch // config.group,
         async_groups=config.n_async // config.group,
         sampling=Sampling(config.max_tokens, config.temperature),
-        rule=grading.reward_rule(config),
+        rule=engines.reward_rule(config),
     )
 
 
