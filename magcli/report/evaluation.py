@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from magcli.evaluation.comparison import labels
-from magcli.evaluation.metrics import DIFFERENCE, scale
+from magcli.evaluation.metrics import DIFFERENCE, labels, scale
 from magcli.report.discovery import Table, rows_of
 
 HEADLINE = "avg@n"

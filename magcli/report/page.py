@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
-from magcli.evaluation.comparison import labels
+from magcli.evaluation.metrics import labels
 from magcli.report import chart, evaluation, formatting, history, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
 

@@ -89,7 +89,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
-    from magcli.evaluation.comparison import labels
+    from magcli.evaluation.metrics import labels
     from magcli.report import page
 
     title = config.title or f"Report on {', '.join(labels([str(Path(path).resolve()) for path in config.paths]))}"
@@ -148,7 +148,7 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
 def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     from rich.table import Table as RichTable
 
-    from magcli.evaluation.comparison import labels
+    from magcli.evaluation.metrics import labels
 
     scores = [_read_scores(table) for table in tables]
     known = {metric for each in scores for found in each.values() for metric in found}
@@ -179,7 +179,7 @@ def _read_scores(table: Table) -> dict[tuple[str, str], dict[str, Score]]:
 def _runs(folders: Sequence[Path]) -> Any:
     from rich.table import Table
 
-    from magcli.evaluation.comparison import labels
+    from magcli.evaluation.metrics import labels
     from magcli.run.rundir import RunDir, read_run
 
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.evaluation.comparison import Side, labels, markdown, rows
-from magcli.evaluation.metrics import Problem, estimate, merge_answers
+from magcli.evaluation.metrics import Problem, Side, compare, estimate, labels, markdown, merge_answers
 
 
 def side(name: str, correct, *, at_hand: bool = True) -> Side:
@@ -26,7 +25,7 @@ def test_differences_are_paired_with_the_first_model() -> None:
     random = np.random.default_rng(0)
     weak = random.random((80, 2)) < 0.4
     strong = weak | (random.random((80, 2)) < 0.3)
-    found = rows([side("sft", weak), side("rl", strong), side("old", weak, at_hand=False)], (1, 2))
+    found = compare([side("sft", weak), side("rl", strong), side("old", weak, at_hand=False)], (1, 2))
     by = {(row["metric"], row["model"]): row for row in found}
     gain = by["avg@n", "rl"]
     assert gain["difference"] == pytest.approx(strong.mean() - weak.mean())
@@ -45,14 +44,14 @@ def test_differences_are_paired_with_the_first_model() -> None:
 
 def test_an_insignificant_difference_has_no_asterisk() -> None:
     correct = np.random.default_rng(1).random((40, 2)) < 0.5
-    found = rows([side("a", correct), side("b", correct[::-1])], (1,))
+    found = compare([side("a", correct), side("b", correct[::-1])], (1,))
     assert "*" not in markdown(found)
 
 
 def test_suites_and_metrics_of_one_model_alone_leave_the_others_empty() -> None:
     one = side("a", [[1, 0], [0, 0]])
     other = Side("b", {("gsm8k", "avg@n"): one.estimates["aime24", "avg@n"]}, {})
-    table = markdown(rows([one, other], (1,)))
+    table = markdown(compare([one, other], (1,)))
     assert "| gsm8k | avg@n |  | 25.0 [" in table
 
 

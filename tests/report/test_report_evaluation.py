@@ -2,12 +2,12 @@ import pyarrow as pa
 import pytest
 
 from magcli.data import table
-from magcli.evaluation import comparison
+from magcli.evaluation import metrics
 from magcli.report.discovery import discover, open_table
 from magcli.report.evaluation import suites
 
 
-def written(path, rows, schema=comparison.METRICS):
+def written(path, rows, schema=metrics.METRICS):
     with table.write(str(path), schema, "") as sink:
         sink.write(pa.RecordBatch.from_pylist(rows, schema))
         sink.finish(())
@@ -56,7 +56,7 @@ def test_a_comparison_shows_its_models_and_differences(tmp_path):
         ),
         metric("avg@n", None, model="broken"),
     ]
-    (suite,) = suites([written(tmp_path / "c.arrow", rows, comparison.SCHEMA)])
+    (suite,) = suites([written(tmp_path / "c.arrow", rows, metrics.COMPARISON)])
     assert suite.models == ["sft", "rl"]
     assert [str(score or "") for score in dict(suite.rows)["avg@n difference"]] == ["", "+20.0 [+10.0, +30.0]"]
 
@@ -67,7 +67,7 @@ def test_without_tables_there_are_no_suites():
 
 def test_two_tables_of_one_model_and_suite_are_shown_side_by_side(tmp_path):
     first, second = (
-        written(tmp_path / name, [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
+        written(tmp_path / name, [metric("avg@n", value, suite="gsm8k", model="m")], metrics.COMPARISON)
         for name, value in (("a.arrow", 0.1), ("b.arrow", 0.2))
     )
     (suite,) = suites([first, second])
@@ -77,7 +77,7 @@ def test_two_tables_of_one_model_and_suite_are_shown_side_by_side(tmp_path):
 
 def test_tables_that_differ_only_in_their_suffix_are_both_shown(tmp_path):
     tables = [
-        written(tmp_path / f"a.{ending}", [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
+        written(tmp_path / f"a.{ending}", [metric("avg@n", value, suite="gsm8k", model="m")], metrics.COMPARISON)
         for ending, value in (("arrow", 0.1), ("parquet", 0.2))
     ]
     (suite,) = suites(tables)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from magcli.console import Console
     from magcli.data.source import Rows, Source
-    from magcli.evaluation.comparison import Key, Side
-    from magcli.evaluation.metrics import Estimate, Problem
+    from magcli.evaluation.metrics import Estimate, Key, Problem, Side
     from magcli.run.job import Job
     from magcli.stages.evaluate.suite_tasks import SuiteTask
     from magcli.stages.shared.options import GraderOptions
@@ -74,9 +73,9 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row per suite and metric; in a comparison also per model."""
-    from magcli.evaluation import comparison
+    from magcli.evaluation import metrics
 
-    return comparison.SCHEMA if config.compare else comparison.METRICS
+    return metrics.COMPARISON if config.compare else metrics.METRICS
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -190,20 +189,20 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     import pyarrow as pa
 
     from magcli.data import durable
-    from magcli.evaluation import comparison
+    from magcli.evaluation import metrics
 
     with AnswerEquality(config) as equality:
         found = _sides(job.sources, config.ks, config.seed, equality, job.console)
     for side in found:
         problems = {f"{side.name} {suite}".rstrip(): each for suite, each in side.problems.items()}
         report_skipped_ks(problems, config.ks, job)
-    rows = comparison.rows(found, config.ks, config.seed)
-    text = comparison.markdown(rows)
+    rows = metrics.compare(found, config.ks, config.seed)
+    text = metrics.markdown(rows)
     if config.markdown:
         with durable.atomic_file(config.markdown) as file:
             file.write(text.encode())
     job.console.say(text.rstrip(), event="comparison", rows=rows)
-    return pa.RecordBatch.from_pylist(rows, comparison.SCHEMA)
+    return pa.RecordBatch.from_pylist(rows, metrics.COMPARISON)
 
 
 def _sides(
@@ -214,8 +213,7 @@ def _sides(
     Raises:
         DataError: a table has neither metrics nor graded completions.
     """
-    from magcli.evaluation.comparison import Side, distinct, labels
-    from magcli.evaluation.metrics import known_ks
+    from magcli.evaluation.metrics import Side, distinct, known_ks, labels
 
     found: list[Side] = []
     names = labels([source.name for source in sources])
