@@ -37,21 +37,22 @@ def _received(copy):
     return copy.detach()
 
 
-def fork_magcli(arguments, streams, *, env=None, cwd=None, largest=None, session=False):
+def fork_magcli(arguments, streams, *, env=None, cwd=None, largest=None, session=False, place=None):
     """Start the command line with these three descriptors as its streams; returns a multiprocessing.Process.
 
     Args:
         env: Its environment; this process's by default.
         largest: Size in bytes that no file may grow beyond, as on a full disk.
         session: Start it in a new session.
+        place: Module and dotted name of a function; the process prints "reached" to stderr when it is called.
     """
     given = list(map(str, arguments)), list(map(Descriptor, streams)), dict(env or os.environ), str(cwd or os.getcwd())
-    process = fork_server().Process(target=_command_line, args=(*given, largest, session))
+    process = fork_server().Process(target=_command_line, args=(*given, largest, session, place))
     process.start()
     return process
 
 
-def _command_line(arguments, streams, environment, folder, largest, session):
+def _command_line(arguments, streams, environment, folder, largest, session, place):
     import resource
 
     if session:
@@ -66,9 +67,27 @@ def _command_line(arguments, streams, environment, folder, largest, session):
     os.environ |= environment
     os.chdir(folder)
     sys.argv = ["magcli", *arguments]
+    if place:
+        _announce(*place)
     from magcli.__main__ import main
 
     main()
+
+
+def _announce(module, name):
+    import importlib
+
+    *owners, attribute = name.split(".")
+    owner = importlib.import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    inner = getattr(owner, attribute)
+
+    def announced(*arguments, **options):
+        print("reached", file=sys.stderr, flush=True)
+        return inner(*arguments, **options)
+
+    setattr(owner, attribute, announced)
 
 
 class Running:

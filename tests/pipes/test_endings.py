@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from calling import quiet
+from forking import Running
 
 MAGCLI = [sys.executable, "-m", "magcli"]
 ENDING = [signal.SIGINT, signal.SIGTERM]
@@ -21,38 +22,23 @@ LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
 LONG = "{{ 10 ** (10 ** 9) }}"
 """Takes hours, in one call that keeps the interpreter's lock."""
 
-WATCHED = """
-import sys, {module}
-from magcli.cli import main
-{place}, inner = (lambda *a, **k: (print("reached", file=sys.stderr, flush=True), inner(*a, **k))[1]), {place}
-main()
-"""
-"""The command line, telling when it comes to a place."""
 
-
-def start(module: str, place: str, *arguments: object) -> "subprocess.Popen[str]":
-    """Start a command, and return a moment after it has come to a place in its code."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WATCHED.format(module=module, place=place), *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=quiet(),
-        start_new_session=True,
-    )
-    told = list(takewhile(lambda line: line != "reached\n", process.stderr))
+def start(module: str, name: str, *arguments: object) -> Running:
+    """Start a command, and return a moment after it has called a function."""
+    process = Running(*arguments, place=(module, name), env=quiet(), session=True)
+    told = list(takewhile(lambda line: line != b"reached\n", process.stderr))
     assert process.poll() is None, told
     time.sleep(0.5)
     return process
 
 
-def seconds_to_end(process: "subprocess.Popen[str]", number: signal.Signals, code: Sequence[int]) -> float:
+def seconds_to_end(process: Running, number: signal.Signals, code: Sequence[int]) -> float:
     """Send a signal to a process that has one thing to say on it."""
     begun = time.monotonic()
     process.send_signal(number)
     process.wait(60)
     seconds = time.monotonic() - begun
-    told = process.communicate(timeout=60)[1].replace("reached\n", "")
+    told = process.communicate(timeout=60)[1].decode().replace("reached\n", "")
     assert process.returncode in code, told
     assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
     assert "Traceback" not in told
@@ -71,7 +57,7 @@ def test_a_signal_ends_a_template_that_loops(
     (tmp_path / "a.jsonl").write_text('{"id": "a", "prompt": "1+1?", "answer": "2"}\n')
     process = start(
         "magcli.model.chat",
-        "magcli.model.chat.Deadline.run",
+        "Deadline.run",
         *("generate", tmp_path / "a.jsonl", "--model", model, "-o", tmp_path / "out.jsonl"),
     )
     codes = (128 + number,) if template == LOOPS else (128 + number, -number)
@@ -100,7 +86,7 @@ def test_a_signal_ends_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None
     row = json.dumps({"prompt": "Count.", "completion": "1, 2, 3. " * 40})
     (tmp_path / "a.jsonl").write_text(f"{row}\n" * 8)
     options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--bf16", "no", "--system", "none"]
-    process = start("torch", "torch.Tensor.backward", "sft", tmp_path / "a.jsonl", "--model", heavy, *options)
+    process = start("torch", "Tensor.backward", "sft", tmp_path / "a.jsonl", "--model", heavy, *options)
     assert seconds_to_end(process, signal.SIGTERM, (128 + signal.SIGTERM,)) < 2
     assert not (tmp_path / "run" / "model").exists()
 

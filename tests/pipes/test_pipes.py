@@ -12,15 +12,23 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from forking import magcli_for_scripts
 
 from magcli.data import durable, table
 from magcli.errors import EnvironmentFault, UsageError
 
-MAGCLI = f"{sys.executable} -m magcli"
 
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory):
+    """Run a script of the shell in a folder, with ``magcli`` on the path."""
+    folder = tmp_path_factory.mktemp("program")
+    magcli_for_scripts(folder)
+    path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
-def shell(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=240)
+    def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["bash", "-c", script], cwd=folder, env=path, capture_output=True, text=True, timeout=240)
+
+    return run
 
 
 def problems(place: Path, count: int) -> Path:
@@ -28,12 +36,12 @@ def problems(place: Path, count: int) -> Path:
     return place
 
 
-def test_a_pipe_that_passes_every_format_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_pipe_that_passes_every_format_gives_the_same_bytes(tmp_path: Path, shell) -> None:
     problems(tmp_path / "a.jsonl", 3000)
     done = shell(
-        f"{MAGCLI} convert a.jsonl | {MAGCLI} convert -o b.parquet && {MAGCLI} convert b.parquet -o c.jsonl"
-        f" && {MAGCLI} convert c.jsonl -o d && cat c.jsonl | {MAGCLI} convert -o e.csv"
-        f" && {MAGCLI} convert d e.csv -o f.jsonl",
+        "magcli convert a.jsonl | magcli convert -o b.parquet && magcli convert b.parquet -o c.jsonl"
+        " && magcli convert c.jsonl -o d && cat c.jsonl | magcli convert -o e.csv"
+        " && magcli convert d e.csv -o f.jsonl",
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -41,29 +49,28 @@ def test_a_pipe_that_passes_every_format_gives_the_same_bytes(tmp_path: Path) ->
     assert (tmp_path / "f.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
 
 
-def test_head_ends_a_pipe_without_an_error(tmp_path: Path) -> None:
+def test_head_ends_a_pipe_without_an_error(tmp_path: Path, shell) -> None:
     problems(tmp_path / "a.jsonl", 20_000)
-    done = shell(f"{MAGCLI} convert a.jsonl | head -c1 >/dev/null; echo ${{PIPESTATUS[0]}}", tmp_path)
+    done = shell("magcli convert a.jsonl | head -c1 >/dev/null; echo ${PIPESTATUS[0]}", tmp_path)
     assert done.stdout == "141\n"
     assert done.stderr == ""
-    done = shell(f"{MAGCLI} show a.jsonl --num 0 | head -n1; echo ${{PIPESTATUS[0]}}", tmp_path)
+    done = shell("magcli show a.jsonl --num 0 | head -n1; echo ${PIPESTATUS[0]}", tmp_path)
     assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr == ""
 
 
-def test_a_command_that_fails_in_a_pipe_leaves_no_output(tmp_path: Path) -> None:
+def test_a_command_that_fails_in_a_pipe_leaves_no_output(tmp_path: Path, shell) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
-    done = shell(
-        f"{MAGCLI} convert a.jsonl --columns none | {MAGCLI} convert -o b.arrow; echo ${{PIPESTATUS[@]}}", tmp_path
-    )
+    done = shell("magcli convert a.jsonl --columns none | magcli convert -o b.arrow; echo ${PIPESTATUS[@]}", tmp_path)
     assert done.stdout == "3 3\n"
     assert "stdin is empty" in done.stderr
     assert not (tmp_path / "b.arrow").exists()
 
 
-def test_a_named_pipe_is_a_table(tmp_path: Path) -> None:
+def test_a_named_pipe_is_a_table(tmp_path: Path, shell) -> None:
     problems(tmp_path / "a.jsonl", 10)
-    done = shell(f"{MAGCLI} convert <({MAGCLI} convert a.jsonl) <(cat a.jsonl) -o b.jsonl", tmp_path)
+    program = f"{sys.executable} -m magcli"
+    done = shell(f"{program} convert <({program} convert a.jsonl) <(cat a.jsonl) -o b.jsonl", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "b.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
 
@@ -260,10 +267,10 @@ def test_a_resumable_stage_resumes_after_a_full_disk(tmp_path: Path, magcli) -> 
 @pytest.mark.parametrize(
     "command", ["convert a.jsonl", "show a.jsonl", "show a.jsonl --stats", "report .", "convert a.jsonl --dry-run"]
 )
-def test_stdout_on_a_full_disk_is_an_error(tmp_path: Path, magcli, command: str) -> None:
+def test_stdout_on_a_full_disk_is_an_error(tmp_path: Path, shell, magcli, command: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
     assert magcli("convert", "a.jsonl", "-o", "b.arrow", cwd=tmp_path).returncode == 0
-    done = shell(f"{MAGCLI} {command} > /dev/full", tmp_path)
+    done = shell(f"magcli {command} > /dev/full", tmp_path)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "No space left on device" in done.stderr
