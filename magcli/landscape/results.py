@@ -361,6 +361,8 @@ def write_figure(path_stem: Path, *panels: Surface | LengthFit) -> list[Path]:
         FigureCanvasAgg(figure)
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             panel.draw(axes)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # else every format is laid out again, which takes longer than drawing
         for kind, metadata in FORMATS.items():
             image = io.BytesIO()
             figure.savefig(image, format=kind, dpi=150, metadata=metadata)

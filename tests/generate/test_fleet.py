@@ -146,6 +146,7 @@ def test_a_killed_generator_is_replaced_and_its_sequences_are_resampled(spec, ot
     assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in expected]
 
 
+@pytest.mark.faults
 def test_the_replacement_of_a_dead_idle_generator_gets_new_weights(spec, other):
     async def scenario():
         async with fleet_of(spec, 1) as fleet:
@@ -158,6 +159,7 @@ def test_the_replacement_of_a_dead_idle_generator_gets_new_weights(spec, other):
     assert replaced == 1
 
 
+@pytest.mark.faults
 def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.fleet.MAX_DEATHS", 1)
 
@@ -186,6 +188,7 @@ def test_a_missing_model_is_named(tmp_path):
         asyncio.run(Fleet.open(Spec(str(tmp_path / "nowhere")), 1))
 
 
+@pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.fleet.SILENT_SECONDS", 2.5)
@@ -202,6 +205,7 @@ def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
         asyncio.run(scenario())
 
 
+@pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.fleet.SILENT_SECONDS", 2.0)

@@ -279,6 +279,7 @@ def one_update(controller, chosen, rewards):
 
 
 @pytest.mark.faults
+@pytest.mark.faults
 def test_ranks_end_when_the_launcher_is_killed(tiny_model_dir, script, tmp_path):
     begun = tmp_path / "begun"
     launched, workers = torchrun(script, tiny_model_dir, "for ever", begun), []

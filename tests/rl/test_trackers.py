@@ -299,6 +299,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_processes_leave_each_update_once(name, environment, tmp_path) -> None:
     folder = tmp_path / "run"

@@ -109,6 +109,7 @@ def children(pid, module):
     return found
 
 
+@pytest.mark.faults
 def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, problems, tmp_path):
     run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
     command = ["rl", problems, "--model", guesser, "--run", run, "--generators", 1, "--workers", 1, *flags_of(sizes)]

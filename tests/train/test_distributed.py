@@ -12,6 +12,12 @@ from training_ranks import on_ranks, started, until
 from magcli.errors import EnvironmentFault
 from magcli.train.distributed import RankChannel, Ranks, open_ranks
 
+HOW = [
+    pytest.param(signal.SIGKILL, id="killed"),
+    pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.faults),
+]
+"""Ways in which a rank is lost."""
+
 
 def test_a_single_process_needs_no_process_group(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
@@ -145,7 +151,7 @@ def test_a_live_rank_that_never_joins_a_collective_is_named():
 
 
 @pytest.mark.flaky(reruns=2)
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("how", HOW)
 def test_a_rank_that_dies_or_hangs_is_named_within_the_timeout(how, tmp_path):
     """Rank 1 is lost while all are in a collective; rank 2 fails because of it, and is not blamed."""
     orders = [("a", 0)] * 20 + [("collective", tmp_path)] * 20
@@ -160,7 +166,7 @@ def test_a_rank_that_dies_or_hangs_is_named_within_the_timeout(how, tmp_path):
 
 
 @pytest.mark.flaky(reruns=2)
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("how", HOW)
 def test_other_ranks_detect_that_rank_0_is_lost(how, tmp_path):
     def outcome(rank):
         kind, text = rank.outcome()
