@@ -1,9 +1,10 @@
 """The RL loop: take a batch of groups, update the policy, send the new weights to the engine, record the update.
 
 ``train`` is the whole loop; ``repeat_updates`` repeats the updates of an interrupted process since its checkpoint;
-``Checkpointing`` reads and writes the run's folder. Checkpoints are written at intervals, but the groups of every update
-are on disk before it begins. So an interrupted run resumes from its last update: the updates since the checkpoint are
-repeated with the same groups, no finished group is generated twice, and an update that had begun is trained once.
+``Checkpointing`` reads and writes the run's folder. Checkpoints are written at intervals, but the groups of every
+update are on disk before it begins. So an interrupted run resumes from its last update: the updates since the
+checkpoint are repeated with the same groups, no finished group is generated twice, and an update that had begun is
+trained once.
 """
 
 from __future__ import annotations
