@@ -1,6 +1,6 @@
 # make setup      creates .venv and installs everything there
 # make demo       the whole pipeline on a toy model, 7 to 10 minutes on two cores
-# make test       the tests, two files at a time: about 15 minutes on two cores
+# make test       the tests, three files at a time: about 10 minutes on two cores
 # make test-fast  unit tests of functions, without stages or engines: under 3 minutes
 # make test-slow  slower tests, mostly with vLLM
 # make test-browser  pages in Chromium: widths, themes, the page of the landscape
@@ -55,8 +55,9 @@ setup: .venv/.done
 demo: setup
 	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
-# Two test files at a time, each on one thread, for two cores; in the order of tests/conftest.py, longest first.
-IN_PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Three test files at a time, each on one thread, for two cores, since many tests wait; in the order of
+# tests/conftest.py, longest first.
+IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(PYTEST) -q $(IN_PARALLEL)

@@ -1,6 +1,6 @@
 """vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests.
 
-``test_policy_contract.py`` runs vLLM by default; what needs an engine here is slow.
+``tests/stages/test_stage_rl_vllm.py`` runs vLLM by default; what needs an engine here is slow.
 """
 
 import asyncio
