@@ -26,13 +26,13 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ALL_HELP = """
 import contextlib, io, json, sys
 from magcli.cli import STAGES, app
-told = {}
+message = {}
 for name in ["", *[stage.name for stage in STAGES]]:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         app([name, "--help"] if name else ["--help"])
-    told[name] = out.getvalue()
-print(json.dumps({"told": told, "modules": [m for m in sys.modules if "." not in m]}))
+    message[name] = out.getvalue()
+print(json.dumps({"message": message, "modules": [m for m in sys.modules if "." not in m]}))
 """
 
 
@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy(help_texts: dict) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name: str) -> None:
-    text = " ".join(help_texts["told"][name].split())
+    text = " ".join(help_texts["message"][name].split())
     assert "Example: magcli" in text
     assert stage_of(name).EXAMPLE.startswith(f"magcli {name}")
     for option, kind in field_types(stage_of(name).Config).items():
@@ -60,8 +60,8 @@ def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name:
 
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
     for stage in STAGES:
-        assert stage.name in help_texts["told"][""]
-        assert stage.panel in help_texts["told"][""]
+        assert stage.name in help_texts["message"][""]
+        assert stage.panel in help_texts["message"][""]
 
 
 def test_shell_completion_prints_a_script_and_completes() -> None:
@@ -159,7 +159,7 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["convrt"], "Did you mean 'convert'?"),
         (["convert", "--renam", "a=b"], "--rename"),
@@ -182,10 +182,10 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],
 )
-def test_mistakes_get_a_suggestion(magcli, arguments: list[str], told: str) -> None:
+def test_mistakes_get_a_suggestion(magcli, arguments: list[str], message: str) -> None:
     done = magcli(*arguments)
     assert done.returncode in (2, 3)
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == b""
 
@@ -226,7 +226,7 @@ def test_files_named_by_options_are_not_overwritten(tmp_path: Path, magcli, comm
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "message"),
     [
         ("show - <&-", "stdin is closed"),
         ("convert a.jsonl >&-", "stdout is closed"),
@@ -236,11 +236,11 @@ def test_files_named_by_options_are_not_overwritten(tmp_path: Path, magcli, comm
         ("convert a.jsonl --dry-run >&-", "stdout is closed"),
     ],
 )
-def test_a_closed_stream_is_an_error(tmp_path: Path, command: str, told: str) -> None:
+def test_a_closed_stream_is_an_error(tmp_path: Path, command: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1"}\n')
     line = f"{sys.executable} -m magcli {command}"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 def test_a_list_flag_may_be_given_several_times(tmp_path: Path, magcli) -> None:
@@ -262,7 +262,7 @@ def test_flags_override_the_recipe_which_overrides_defaults(tmp_path: Path, magc
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[show]\nwidht = 3\n", "recipe table [show]: unknown key 'widht'; did you mean 'width'?"),
         ("[shwo]\nwidth = 3\n", "unknown table [shwo]; did you mean 'show'?"),
@@ -272,11 +272,11 @@ def test_flags_override_the_recipe_which_overrides_defaults(tmp_path: Path, magc
         ("[show\n", "is not valid TOML"),
     ],
 )
-def test_a_mistake_in_a_recipe_is_named(tmp_path: Path, magcli, text: str, told: str) -> None:
+def test_a_mistake_in_a_recipe_is_named(tmp_path: Path, magcli, text: str, message: str) -> None:
     (tmp_path / "r.toml").write_text(text)
     done = magcli("show", "x.jsonl", "--recipe", tmp_path / "r.toml")
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -296,9 +296,9 @@ def test_dry_run_prints_the_configuration_and_touches_nothing(
     monkeypatch.chdir(tmp_path)
     example = shlex.split(stage_of(name).EXAMPLE)[1:]
     app([*example, "--dry-run"], standalone_mode=False)
-    told = json.loads(capsys.readouterr().out)
-    assert told["stage"] == name
-    assert set(told["config"]) == set(stage_of(name).Config.__dataclass_fields__)
+    message = json.loads(capsys.readouterr().out)
+    assert message["stage"] == name
+    assert set(message["config"]) == set(stage_of(name).Config.__dataclass_fields__)
     assert list(tmp_path.iterdir()) == []
 
 

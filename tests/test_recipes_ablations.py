@@ -60,8 +60,8 @@ def test_no_two_arms_are_the_same_experiment(ablations):
     """Up to the names of folders; a seed is the only thing that two runs of an arm differ in."""
     asked = {}
     for words in (words for words in ablations if words[0] == "rl"):
-        told = shlex.join(words).replace(f"--run {flag(words, '--run')} ", "").replace(" --seed 0 ", " ")
-        asked.setdefault(told, []).append(run_of(words))
+        command = shlex.join(words).replace(f"--run {flag(words, '--run')} ", "").replace(" --seed 0 ", " ")
+        asked.setdefault(command, []).append(run_of(words))
     assert all(len(runs) == 1 for runs in asked.values()), asked
     assert {run.partition("/")[2] for runs in asked.values() for run in runs} == {"0", "7"}
 

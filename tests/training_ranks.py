@@ -27,7 +27,7 @@ class Rank:
     """A process, and where it says what its function returned or raised."""
 
     process: Any
-    told: Connection
+    pipe: Connection
 
     def result(self) -> Any:
         """What the function returned.
@@ -41,10 +41,10 @@ class Rank:
 
     def outcome(self) -> tuple[str, Any]:
         """How it ended: returned, raised or died, and with what."""
-        if not self.told.poll(PATIENCE):
+        if not self.pipe.poll(PATIENCE):
             return "hung", None
         try:
-            return pickle.loads(self.told.recv_bytes())
+            return pickle.loads(self.pipe.recv_bytes())
         except EOFError:
             return "died", None
 
@@ -66,7 +66,7 @@ def started(function: Callable[..., Any], *arguments: Any, size: int, timeout: f
         yield ranks
     finally:
         for rank in ranks:
-            rank.process.join(PATIENCE if rank.process.exitcode is None and rank.told.poll() else 0)
+            rank.process.join(PATIENCE if rank.process.exitcode is None and rank.pipe.poll() else 0)
             rank.process.kill()
             rank.process.join()
 
@@ -127,11 +127,11 @@ def killed_once(launch: Launched, seen: Path) -> None:
         rank.communicate()
 
 
-def _run(told: Connection, where: dict[str, str], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
+def _run(pipe: Connection, where: dict[str, str], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
     os.environ |= where
     torch.set_num_threads(1)
     try:
-        told.send_bytes(pickle.dumps(("returned", function(open_ranks(timeout=timeout), *arguments))))
+        pipe.send_bytes(pickle.dumps(("returned", function(open_ranks(timeout=timeout), *arguments))))
         close_ranks()
     except BaseException as error:
-        told.send_bytes(pickle.dumps(("raised", f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))
+        pipe.send_bytes(pickle.dumps(("raised", f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))

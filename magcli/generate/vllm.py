@@ -5,8 +5,8 @@ Each sample is one request with its own seed, so it ends by itself; vLLM's prefi
 the version of the weights that generated it. Each load changes the salt of cached prompts, and a request that has no
 token yet when the weights change is resubmitted, so none starts on keys and values of older weights.
 
-An engine process that dies is noticed within a second, one that is stuck after the deadline. Either is told once, to
-all requests.
+An engine process that dies is noticed within a second, one that is stuck after the deadline. Either is reported once,
+to all requests.
 """
 
 import asyncio

@@ -30,20 +30,22 @@ def rows_of(source) -> int:
     return sum(batch.num_rows for batch in source.rows)
 
 
-@pytest.mark.parametrize(("name", "told"), [("a.jsonl", "broken-json 1, not-an-object 1"), ("a.csv", "ragged-line 1")])
-def test_unreadable_lines_are_reported_once_per_reason(tmp_path: Path, name: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "counts"), [("a.jsonl", "broken-json 1, not-an-object 1"), ("a.csv", "ragged-line 1")]
+)
+def test_unreadable_lines_are_reported_once_per_reason(tmp_path: Path, name: str, counts: str) -> None:
     (tmp_path / name).write_text(BROKEN[name])
     heard: list[str] = []
     assert rows_of(read_lenient(tmp_path / name, heard.append)) == 2
-    assert heard == [f"{tmp_path / name}: skipped unreadable lines ({told})"]
+    assert heard == [f"{tmp_path / name}: skipped unreadable lines ({counts})"]
 
 
-@pytest.mark.parametrize(("name", "told"), [("a.jsonl", r"line 2 \(broken-json\)"), ("a.csv", r"\(ragged-line\)")])
+@pytest.mark.parametrize(("name", "counts"), [("a.jsonl", r"line 2 \(broken-json\)"), ("a.csv", r"\(ragged-line\)")])
 def test_a_table_that_must_be_complete_is_refused_at_its_first_broken_line(
-    tmp_path: Path, name: str, told: str
+    tmp_path: Path, name: str, counts: str
 ) -> None:
     (tmp_path / name).write_text(BROKEN[name])
-    with pytest.raises(DataError, match=f"{name} has unreadable lines: .*{told}; fix or remove"):
+    with pytest.raises(DataError, match=f"{name} has unreadable lines: .*{counts}; fix or remove"):
         rows_of(read_strict(tmp_path / name))
 
 

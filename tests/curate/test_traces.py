@@ -177,8 +177,8 @@ def test_verdicts_are_read_in_any_notation(verdict: object, found: bool | None) 
 
 def test_verdicts_that_are_neither_true_nor_false_are_unclear() -> None:
     row = {"question": "1+1?", "responses": ["2", "3", "4", "5"], "score": [0.7, 1, None, -2.5]}
-    told = [(trace.get("correct"), trace.get("unclear")) for trace in traces_of(row)]
-    assert told == [(None, "0.7"), (True, None), (None, None), (None, "-2.5")]
+    verdicts = [(trace.get("correct"), trace.get("unclear")) for trace in traces_of(row)]
+    assert verdicts == [(None, "0.7"), (True, None), (None, None), (None, "-2.5")]
 
 
 @pytest.mark.parametrize("verdict", [True, [True], [True, True, False]])

@@ -142,7 +142,7 @@ def test_the_shipped_examples_are_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("original", "text", "told"),
+    ("original", "text", "expected"),
     [
         ("Let $x$ be so. Find the value of $x^2.$", "Soit $x$ ainsi. Trouvez la valeur de $x^2$.", None),
         ("Let \\(x\\) be so. Find the value of \\[x^2\\]", "Soit $x$ ainsi. Trouvez la valeur de $$x^2$$", None),
@@ -157,8 +157,8 @@ def test_the_shipped_examples_are_valid() -> None:
         ("Write \\boxed{x} at the end of the text.", "Écrivez cela à la fin du texte.", "latex"),
     ],
 )
-def test_formulas_are_preserved_except_for_their_delimiters(original: str, text: str, told: str | None) -> None:
-    assert defect(original, text, "fr") == told
+def test_formulas_are_preserved_except_for_their_delimiters(original: str, text: str, expected: str | None) -> None:
+    assert defect(original, text, "fr") == expected
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_problems_that_cannot_be_translated(prompt: str, answer: str, reason: st
     assert untranslatable(prompt, answer) == reason
 
 
-# ---- what a model is told and says ----
+# ---- prompts and replies ----
 
 
 def test_the_instruction_names_the_language(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_differences_are_paired_with_the_first_model() -> None:
     head, _, *body = table.splitlines()
     assert head == "| suite | metric | sft | rl | old | rl - sft |"
     assert {line.count("|") for line in table.splitlines()} == {7}
-    told = next(line for line in body if line.startswith("| aime24 | avg@n |"))
-    assert f"{100 * strong.mean():.1f} [" in told
-    assert f"| +{100 * gain['difference']:.1f}* [+" in told
+    avg_line = next(line for line in body if line.startswith("| aime24 | avg@n |"))
+    assert f"{100 * strong.mean():.1f} [" in avg_line
+    assert f"| +{100 * gain['difference']:.1f}* [+" in avg_line
 
 
 def test_an_insignificant_difference_has_no_asterisk() -> None:

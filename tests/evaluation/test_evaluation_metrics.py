@@ -97,13 +97,13 @@ def runs(seed, gain=0.0, problems=60, each=8):
     """Two runs over the same problems: chances of 0.4 on average, and the same moved towards 1 by a share."""
     random = np.random.default_rng(seed)
     chance = random.beta(0.8, 1.2, problems)
-    told = [random.random((problems, each)) < moved[:, None] for moved in (chance + gain * (1 - chance), chance)]
-    return [[problem(samples, id=f"p{n}") for n, samples in enumerate(run)] for run in told]
+    outcomes = [random.random((problems, each)) < moved[:, None] for moved in (chance + gain * (1 - chance), chance)]
+    return [[problem(samples, id=f"p{n}") for n, samples in enumerate(run)] for run in outcomes]
 
 
 def holds(found, metric, truth):
-    told = next(each for each in found if each.metric == metric)
-    return told.low <= truth <= told.high
+    estimate = next(each for each in found if each.metric == metric)
+    return estimate.low <= truth <= estimate.high
 
 
 def test_intervals_of_pass_at_1_resample_problems_and_not_samples():
@@ -120,16 +120,16 @@ def test_intervals_of_pass_at_1_resample_problems_and_not_samples():
 
 def test_intervals_of_a_difference_resample_pairs():
     """The difficulty of a problem is in both runs: as pairs they tell a gain that two intervals would hide."""
-    covered, told, apart = 0, 0, 0
+    covered, detected, apart = 0, 0, 0
     for seed in range(TRIALS):
         ours, theirs = runs(seed, gain=0.2)
         found = paired(ours, theirs, (1,))
         covered += holds(found, "pass@1 difference", 0.2 * (1 - 0.4))
-        told += not holds(found, "pass@1 difference", 0.0)
+        detected += not holds(found, "pass@1 difference", 0.0)
         one, other = (interval(np.array([np.mean(each.correct) for each in run])) for run in (ours, theirs))
         apart += one[1] > other[2]
     assert 0.89 <= covered / TRIALS <= 0.99
-    assert told / TRIALS > 0.95
+    assert detected / TRIALS > 0.95
     assert apart / TRIALS < 0.5
 
 
@@ -188,10 +188,10 @@ def test_only_problems_in_both_runs_are_paired():
 
 
 def test_the_share_in_one_language_is_reported_if_languages_were_checked():
-    told = [("en en en", 0.1), ("en en ?", 0.0), ("", 0.0), ("fr fr fr", 0.1)]
+    samples = [("en en en", 0.1), ("en en ?", 0.0), ("", 0.0), ("fr fr fr", 0.1)]
     rows = [
         {"id": f"p{n % 2}", "correct": True, "languages": languages, "reward_language": reward}
-        for n, (languages, reward) in enumerate(told)
+        for n, (languages, reward) in enumerate(samples)
     ]
     found = gather(rows)
     assert [problem.one_language for problem in found] == [(True, False), (False, True)]
@@ -203,10 +203,10 @@ def test_the_share_in_one_language_is_reported_if_languages_were_checked():
 
 
 def test_the_share_in_the_format_is_reported_if_one_is_required():
-    told = [("correct", 0.1), ("no-think", 0.0), ("timeout", 0.0), ("wrong", 0.1)]
+    samples = [("correct", 0.1), ("no-think", 0.0), ("timeout", 0.0), ("wrong", 0.1)]
     rows = [
         {"id": f"p{n % 2}", "correct": reason == "correct", "reason": reason, "reward_format": reward}
-        for n, (reason, reward) in enumerate(told)
+        for n, (reason, reward) in enumerate(samples)
     ]
     found = gather(rows)
     assert [problem.has_format for problem in found] == [(True, True), (False, True)]

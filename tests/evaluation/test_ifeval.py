@@ -45,12 +45,12 @@ def test_missing_packages_are_named_in_one_line() -> None:
 def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: bool, detail: str) -> None:
     from magcli.evaluation.ifeval import reward
 
-    told = reward(f"<think>A, B, C</think>{answer}", ROW)
-    assert told == {"total": total, "correct_anywhere": anywhere, "detail": detail}
+    result = reward(f"<think>A, B, C</think>{answer}", ROW)
+    assert result == {"total": total, "correct_anywhere": anywhere, "detail": detail}
 
 
 @pytest.mark.skipif(not installed(), reason="magcli[ifeval] and NLTK's punkt_tab are not installed")
 def test_a_worker_imports_the_checks_before_its_deadline_starts() -> None:
     with Grader(deadline=0.5, function="magcli.evaluation.ifeval:reward") as grader:
-        (told,) = grader.grade(["a ripe apple from the tree"], [ROW])
-    assert (told.reason, told.correct) == ("correct", True)
+        (result,) = grader.grade(["a ripe apple from the tree"], [ROW])
+    assert (result.reason, result.correct) == ("correct", True)

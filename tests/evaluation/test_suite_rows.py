@@ -66,10 +66,10 @@ def test_choices_in_columns_have_the_correct_one_first(tmp_path: Path) -> None:
 def test_missing_data_is_named_with_its_hub_id_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         problems(load(["math500"])[0], [str(tmp_path)])
-    told = str(error.value)
-    assert "suite math500: no math500.jsonl in" in told
-    assert "on the hub it is HuggingFaceH4/MATH-500:test: --data hub" in told
-    assert "\n" not in told
+    message = str(error.value)
+    assert "suite math500: no math500.jsonl in" in message
+    assert "on the hub it is HuggingFaceH4/MATH-500:test: --data hub" in message
+    assert "\n" not in message
 
 
 def test_a_suite_looks_in_a_given_folder_then_next_to_itself(tmp_path: Path, monkeypatch) -> None:

@@ -20,9 +20,9 @@ def test_each_row_accepts_its_calls_and_rejects_those_of_others() -> None:
     rows = problems(load(["tools"])[0], [])
     assert len(rows) == 40
     assert len({row["prompt"] for row in rows}) == 40
-    told = [json.loads(row["calls"]) for row in rows]
-    assert sum(not each for each in told) == 5
-    for row, right, other in zip(rows, told, told[1:] + told[:1], strict=True):
+    called = [json.loads(row["calls"]) for row in rows]
+    assert sum(not each for each in called) == 5
+    for row, right, other in zip(rows, called, called[1:] + called[:1], strict=True):
         assert reward("<think>f()</think>" + json.dumps(right), row)["total"] == 1
         assert reward(json.dumps(other), row)["total"] == float(other == right)
         offered = {each["name"]: each["parameters"] for each in json.loads(row["functions"])}
@@ -59,9 +59,9 @@ def test_calls_are_read_as_models_write_them(answer: str) -> None:
     ],
 )
 def test_nearly_correct_calls_are_wrong(answer: str, detail: str) -> None:
-    told = reward(answer, ROW)
-    assert told["total"] == 0
-    assert detail in told["detail"]
+    called = reward(answer, ROW)
+    assert called["total"] == 0
+    assert detail in called["detail"]
 
 
 def test_an_empty_list_means_that_nothing_is_called() -> None:

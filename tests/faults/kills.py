@@ -33,8 +33,8 @@ def recorded(output: Path) -> list[str]:
         payload = data[place + FRAME.size : place + FRAME.size + length]
         if len(payload) < length:
             break
-        told = json.loads(payload[: payload.index(b"\n")]) if place else {}
-        keys += [told["key"]] if "key" in told else []
+        header = json.loads(payload[: payload.index(b"\n")]) if place else {}
+        keys += [header["key"]] if "key" in header else []
         place += FRAME.size + length
     return keys
 

@@ -62,8 +62,8 @@ def start(place: Path, run: Path) -> "subprocess.Popen[str]":
 
 def in_the_update(process: "subprocess.Popen[str]") -> None:
     """Wait until a run that goes on is about to make its update again."""
-    told = next((line for line in process.stderr if "resuming from update" in line), "")
-    assert "resuming from update 1; repeating 1 with the same groups" in told
+    errors = next((line for line in process.stderr if "resuming from update" in line), "")
+    assert "resuming from update 1; repeating 1 with the same groups" in errors
 
 
 def taken(run: Path) -> bool:
@@ -76,10 +76,10 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> float:
     """Send a signal; the seconds in which the process and all that it started have ended."""
     begun = time.monotonic()
     process.send_signal(number)
-    told = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=60)[1]
     seconds = time.monotonic() - begun
-    assert process.returncode == 128 + number, told
-    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
+    assert process.returncode == 128 + number, errors
+    assert errors.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     return seconds
@@ -103,8 +103,8 @@ def finish(place: Path, run: Path) -> tuple[float, bytes]:
     process = start(place, run)
     in_the_update(process)
     begun = time.monotonic()
-    told = process.communicate(timeout=400)[1]
-    assert process.returncode == 0, told
+    errors = process.communicate(timeout=400)[1]
+    assert process.returncode == 0, errors
     assert ledger.account(ledger.read(run / "ledger.jsonl")).faults == ()
     (rollouts,) = (run / "rollouts").iterdir()
     assert sum(batch.num_rows for batch in table.read(str(rollouts)).rows) == OPTIONS["n_batch"]

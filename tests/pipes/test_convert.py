@@ -32,7 +32,7 @@ def test_rows_over_the_limit_are_counted_and_reported(source: Path, magcli) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         (["--rename", "id=n"], 2, "has a column id already"),
         (["--rename", "m=id,k=id"], 2, "convert.rename: id occurs twice"),
@@ -42,10 +42,10 @@ def test_rows_over_the_limit_are_counted_and_reported(source: Path, magcli) -> N
         (["--rename", "a=y"], 3, "lacks column y; it has: id, n, x"),
     ],
 )
-def test_impossible_columns_are_refused(source: Path, magcli, options: list[str], code: int, told: str) -> None:
+def test_impossible_columns_are_refused(source: Path, magcli, options: list[str], code: int, message: str) -> None:
     done = magcli("convert", source, *options, "-o", source.with_name("out.arrow"))
     assert done.returncode == code
-    assert told in done.stderr
+    assert message in done.stderr
     assert not source.with_name("out.arrow").exists()
 
 

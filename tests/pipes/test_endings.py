@@ -26,8 +26,8 @@ LONG = "{{ 10 ** (10 ** 9) }}"
 def start(module: str, name: str, *arguments: object) -> Running:
     """Start a command, and return a moment after it has called a function."""
     process = Running(*arguments, place=(module, name), env=quiet(), session=True)
-    told = list(takewhile(lambda line: line != b"reached\n", process.stderr))
-    assert process.poll() is None, told
+    errors = list(takewhile(lambda line: line != b"reached\n", process.stderr))
+    assert process.poll() is None, errors
     time.sleep(0.5)
     return process
 
@@ -38,10 +38,10 @@ def seconds_to_end(process: Running, number: signal.Signals, code: Sequence[int]
     process.send_signal(number)
     process.wait(60)
     seconds = time.monotonic() - begun
-    told = process.communicate(timeout=60)[1].decode().replace("reached\n", "")
-    assert process.returncode in code, told
-    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
-    assert "Traceback" not in told
+    errors = process.communicate(timeout=60)[1].decode().replace("reached\n", "")
+    assert process.returncode in code, errors
+    assert errors.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
+    assert "Traceback" not in errors
     return seconds
 
 
@@ -126,11 +126,11 @@ def test_a_signal_ends_the_stages_of_a_pipe(tmp_path: Path, number: signal.Signa
             assert process.wait(60) == 128 + number
         assert time.monotonic() - begun < 2
     codes = [process.wait(60) for process in processes]
-    told = []
+    errors = []
     for process in processes:
-        with process.stderr as errors:
-            told.append(errors.read().decode())
-    assert "Traceback" not in "".join(told)
+        with process.stderr as pipe:
+            errors.append(pipe.read().decode())
+    assert "Traceback" not in "".join(errors)
     if whom != "all":
-        assert codes == ([128 + number, 3, 3] if whom == "first" else [141, 128 + number, 3]), told
+        assert codes == ([128 + number, 3, 3] if whom == "first" else [141, 128 + number, 3]), errors
     assert not (tmp_path / "out.arrow").exists()

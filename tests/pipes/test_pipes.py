@@ -113,12 +113,12 @@ def test_the_second_writer_fails_at_once_and_names_the_first(tmp_path: Path, mag
 def test_one_of_several_writers_that_start_together_wins(tmp_path: Path) -> None:
     for start in range(4):
         writers = [hold(tmp_path / f"out-{start}") for _ in range(4)]
-        told = [writer.stdout.readline() for writer in writers]
+        lines = [writer.stdout.readline() for writer in writers]
         for writer in writers:
             writer.communicate(timeout=60)
-        winner = [writer.pid for writer, text in zip(writers, told, strict=True) if text.startswith("won")]
-        assert len(winner) == 1, told
-        assert sum(f"process {winner[0]} " in text for text in told) == 3
+        winner = [writer.pid for writer, text in zip(writers, lines, strict=True) if text.startswith("won")]
+        assert len(winner) == 1, lines
+        assert sum(f"process {winner[0]} " in text for text in lines) == 3
     assert list(tmp_path.iterdir()) == []
 
 

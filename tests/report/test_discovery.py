@@ -122,7 +122,7 @@ def test_unreadable_folders_are_reported_and_left_out(pipeline):
         with as_nobody():
             found = discover([folder])
     assert names(found.tables) == ["clean.arrow"]
-    assert [told.split()[0] for told in found.unread] == [f"{made}/{name}" for name in ("closed", "entered", "listed")]
+    assert [line.split()[0] for line in found.unread] == [f"{made}/{name}" for name in ("closed", "entered", "listed")]
 
 
 @contextlib.contextmanager

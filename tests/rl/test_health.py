@@ -44,16 +44,16 @@ def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("mismatch", "the log-probs of 20,000 tokens differ by 0.35 in the median (limit 0.1), 2.5 at"),
         ("cut", "98.0 % of completions reach the token limit; increase --max-tokens"),
         ("non-diverse", "912 of 928 groups had zero advantage (all-wrong 900, all-right 12); use other problems"),
     ],
 )
-def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):
+def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, message):
     found = fault([SICK[name]] * LONG[name])
-    assert told in found
+    assert message in found
     assert "\n" not in found
 
 

@@ -71,32 +71,32 @@ def test_outstanding_groups_were_reserved_and_have_not_ended(tmp_path_factory, n
     assert ledger.outstanding == outstanding == set(ledger.started)
 
 
-def events(*told):
-    return [{"group": group, "event": event, "reason": "all-wrong", "time": 0.0} for group, event in told]
+def events(*entries):
+    return [{"group": group, "event": event, "reason": "all-wrong", "time": 0.0} for group, event in entries]
 
 
 def test_the_account_adds_up():
-    told = events(*[(group, "reserved") for group in range(4)], (0, "dropped"), (1, "generated"))
-    told.append({"groups": [1, 2], "event": "trained", "step": 1, "time": 1.0})
-    found = account(told)
+    entries = events(*[(group, "reserved") for group in range(4)], (0, "dropped"), (1, "generated"))
+    entries.append({"groups": [1, 2], "event": "trained", "step": 1, "time": 1.0})
+    found = account(entries)
     assert str(found) == "4 groups reserved = 2 trained + 1 dropped (all-wrong 1) + 1 outstanding"
     assert found.reserved == found.trained + sum(found.dropped.values()) + found.outstanding
     assert found.faults == ()
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("entries", "fault"),
     [
         ([(0, "reserved"), (0, "reserved")], "group 0 reserved 2 times"),
         ([(0, "reserved"), (0, "dropped"), (0, "trained")], "group 0 ended 2 times"),
         ([(0, "trained")], "group 0 reserved 0 times"),
     ],
 )
-def test_the_account_names_what_breaks_it(told, fault):
-    assert account(events(*told)).faults == (fault,)
+def test_the_account_names_what_breaks_it(entries, fault):
+    assert account(events(*entries)).faults == (fault,)
 
 
-def timed(*told):
+def timed(*entries):
     return [
         {
             "event": event,
@@ -104,14 +104,14 @@ def timed(*told):
             "step": 1,
             **({"groups": group} if isinstance(group, list) else {"group": group}),
         }
-        for group, event, time in told
+        for group, event, time in entries
     ]
 
 
 def test_overlap_is_the_time_when_both_sides_worked():
-    told = timed((0, "reserved", 0), (0, "generated", 4), ([0], "taken", 5), (1, "reserved", 6))
+    entries = timed((0, "reserved", 0), (0, "generated", 4), ([0], "taken", 5), (1, "reserved", 6))
     assert (
-        overlap([*told, *timed((1, "generated", 8), (2, "reserved", 7), (2, "generated", 12), ([0], "trained", 10))])
+        overlap([*entries, *timed((1, "generated", 8), (2, "reserved", 7), (2, "generated", 12), ([0], "trained", 10))])
         == 4
     )
-    assert overlap([*told[:3], *timed(([0], "trained", 10), (1, "reserved", 10), (1, "generated", 20))]) == 0
+    assert overlap([*entries[:3], *timed(([0], "trained", 10), (1, "reserved", 10), (1, "generated", 20))]) == 0

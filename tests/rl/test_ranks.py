@@ -85,7 +85,7 @@ def train(ranks, folder, objective, work):
 
 def two_updates(controller, chosen, rewards):
     """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
-    told = []
+    measurements = []
     for number, rate in enumerate((1e-3, 5e-4)):
         measured = update(
             controller,
@@ -96,8 +96,8 @@ def two_updates(controller, chosen, rewards):
             lr=rate,
             version=7 + number,
         )
-        told.append((measured.line(), measured.advantages, measured.norms))
-    return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
+        measurements.append((measured.line(), measured.advantages, measured.norms))
+    return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
 def objective_of(controller):
@@ -107,9 +107,9 @@ def objective_of(controller):
 @pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
-    told, weights = train(Ranks(), tiny_model_dir, objective, two_updates)
+    measurements, weights = train(Ranks(), tiny_model_dir, objective, two_updates)
     found, found_weights = on_ranks(train, tiny_model_dir, objective, two_updates, size=size)[0]
-    for (metrics, advantages, norms), (ours, our_advantages, our_norms) in zip(told, found, strict=True):
+    for (metrics, advantages, norms), (ours, our_advantages, our_norms) in zip(measurements, found, strict=True):
         assert our_advantages == advantages
         assert our_norms == pytest.approx(norms, rel=1e-4)
         assert ours.keys() == metrics.keys()

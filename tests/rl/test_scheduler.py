@@ -148,9 +148,9 @@ def test_groups_of_a_killed_process_are_resumed(tmp_path):
     assert [group.number for group in again.dropped] == [2]
     batches, _ = asyncio.run(updates(again))
     assert batches == [(1, [1, 3])]
-    told = read(tmp_path / "ledger.jsonl")
-    assert [event["event"] for event in told].count("again") == 1
-    assert str(account(told)) == "4 groups reserved = 3 trained + 1 dropped (all-right 1)"
+    events = read(tmp_path / "ledger.jsonl")
+    assert [event["event"] for event in events].count("again") == 1
+    assert str(account(events)) == "4 groups reserved = 3 trained + 1 dropped (all-right 1)"
 
 
 async def settle(scheduler, numbers):

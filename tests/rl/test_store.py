@@ -93,5 +93,5 @@ def test_rows_that_trained_have_step_and_advantage(store: RolloutStore) -> None:
     store.write_table(3, Batch([group(4)], [group(6, "all-wrong")]), {4: [0.5, -0.5]})
     (path,) = store.tables()
     rows = [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
-    told = [(row["group"], row["step"], row["advantage"], row["dropped"]) for row in rows]
-    assert told == [(6, 3, None, "all-wrong")] * 2 + [(4, 3, 0.5, None), (4, 3, -0.5, None)]
+    summaries = [(row["group"], row["step"], row["advantage"], row["dropped"]) for row in rows]
+    assert summaries == [(6, 3, None, "all-wrong")] * 2 + [(4, 3, 0.5, None), (4, 3, -0.5, None)]

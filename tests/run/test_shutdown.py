@@ -160,12 +160,12 @@ def test_a_stalled_reader_of_stderr_delays_nothing() -> None:
 def test_signals_to_a_fork_do_not_end_its_parent() -> None:
     process = start(
         """
-ready, told = os.pipe()
+ready, writer = os.pipe()
 child = os.fork()
 if child == 0:
     handled = []
     signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
-    os.write(told, b"ready")
+    os.write(writer, b"ready")
     while not handled: time.sleep(0.01)
     os._exit(0)
 os.read(ready, 5)

@@ -1,4 +1,4 @@
-"""What `auto` comes to is told once, written down, and kept by work that goes on."""
+"""What `auto` chooses is reported once, recorded, and kept by a resumed run."""
 
 import json
 from pathlib import Path

@@ -253,9 +253,9 @@ def test_a_model_decides_only_where_the_rules_cannot(checker, tmp_path, capfd):
         "p1": "incomplete", "p3": "incomplete", "p5": "proof", "p6": "multi-part", "p7": "incomplete"
     }  # fmt: skip
     assert checker.asked == dict.fromkeys(DOUBTFUL, 1)
-    told = capfd.readouterr().err
+    errors = capfd.readouterr().err
     answers = "complete: neither 1, complete: no 1, complete: yes 1, one-answer: yes 1"
-    assert f"the model's answers on uncertain rows: {answers}" in told
+    assert f"the model's answers on uncertain rows: {answers}" in errors
     without, by_rules = cleaned(tmp_path / "..", rows)
     assert [row["id"] for row in without] == ["p1", "p4"]
     assert by_rules["p3"] == "incomplete"

@@ -107,7 +107,7 @@ def test_the_mix_can_be_learned(tiny_model_dir, tmp_path):
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
-def told(capsys, tmp_path, rows, **options):
+def events_of(capsys, tmp_path, rows, **options):
     """The events of a run, by name."""
     chosen(tmp_path, rows, quiet=False, json_events=True, **options)
     return {event["event"]: event for event in map(json.loads, capsys.readouterr().err.splitlines())}
@@ -148,8 +148,8 @@ def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
 
 
 def test_traces_with_a_negative_or_unclear_verdict_are_not_selected(tmp_path):
-    told = {"a": "False", "b": "false", "c": "0.5", "d": "True", "e": "maybe"}
-    rows = [{"id": id, "prompt": f"{id}?", "completion": "2", "correct": verdict} for id, verdict in told.items()]
+    verdicts = {"a": "False", "b": "false", "c": "0.5", "d": "True", "e": "maybe"}
+    rows = [{"id": id, "prompt": f"{id}?", "completion": "2", "correct": verdict} for id, verdict in verdicts.items()]
     traces, dropped = chosen(tmp_path, rows)
     assert [trace["id"] for trace in traces] == ["d"]
     assert dropped == {"a": "wrong", "b": "wrong", "c": "unclear-verdict", "e": "unclear-verdict"}
@@ -170,7 +170,7 @@ def test_the_mix_is_reported_exactly(tmp_path, capsys, tiny_model_dir):
     rows = [rollout(f"p{i}", i, 0, True) for i in range(18)] + [rollout("q", 99, 0, False)]
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk} for i in range(5)])
-    events = told(capsys, tmp_path, rows, instructions=general, tokenizer=str(tiny_model_dir))
+    events = events_of(capsys, tmp_path, rows, instructions=general, tokenizer=str(tiny_model_dir))
     assert "19 traces in = 18 selected + 1 dropped (wrong 1)" in events["selected"]["message"]
     assert (events["rows"]["traces"], events["rows"]["instructions"]) == (18, 2)
     mix, out = events["mix"]["mix"], rows_of(tmp_path / "out.arrow")
@@ -182,7 +182,7 @@ def test_the_mix_is_reported_exactly(tmp_path, capsys, tiny_model_dir):
 def test_unreadable_instructions_are_reported(tmp_path, capsys):
     general = written(tmp_path / "general.jsonl", [{"question": "Hi", "output": "Hello."}])
     general.write_text(general.read_text() + '{"question": \n')
-    events = told(capsys, tmp_path, [rollout("p", 0, 0, True)], instructions=general)
+    events = events_of(capsys, tmp_path, [rollout("p", 0, 0, True)], instructions=general)
     assert events["warning"]["message"].endswith("general.jsonl: skipped unreadable lines (broken-json 1)")
 
 
@@ -197,7 +197,7 @@ def test_instructions_come_with_their_input(tmp_path):
 def test_too_few_instructions_are_reported(tmp_path, capsys):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk}])
-    events = told(capsys, tmp_path, [rollout(f"p{i}", i, 0, True) for i in range(18)], instructions=general)
+    events = events_of(capsys, tmp_path, [rollout(f"p{i}", i, 0, True) for i in range(18)], instructions=general)
     assert events["warning"]["message"].endswith("1 instructions are fewer than the 2 of 10%")
 
 

@@ -102,9 +102,9 @@ def test_several_inputs_are_one_table_and_more_shards_than_rows_leave_some_empty
 def test_shards_are_recorded_with_the_table(tmp_path):
     shards = [EXAMPLES / "shards" / f"graded-{number}.arrow" for number in (1, 2)]
     call_stage("commit", *shards, output=tmp_path / "joined.jsonl")
-    told = json.loads((tmp_path / "joined.jsonl.run.json").read_text())
-    assert told["shards"] == {str(path): table.read(str(path)).sha256 for path in shards}
-    assert len(rows_of(tmp_path / "joined.jsonl")) == told["rows_in"] == 7
+    record = json.loads((tmp_path / "joined.jsonl.run.json").read_text())
+    assert record["shards"] == {str(path): table.read(str(path)).sha256 for path in shards}
+    assert len(rows_of(tmp_path / "joined.jsonl")) == record["rows_in"] == 7
 
 
 def test_a_killed_shard_resumes_with_the_same_result(guesser, problems, tmp_path):

@@ -1,4 +1,4 @@
-"""`magcli duplicate` on tables: rows, ids, types of the tests, and what is told."""
+"""`magcli duplicate` on tables: rows, ids, types of the tests, and the report."""
 
 import json
 from pathlib import Path
@@ -36,8 +36,8 @@ def test_the_examples_are_duplicated_or_kept_with_a_reason(tmp_path, capfd):
         tests, given = (json.loads(found["tests"] or "[]") for found in (row, before[row["of"] or row["id"]]))
         assert len(tests) == len(given)
         assert called or tests == given
-    told = "3 code problems now in both languages; unchanged 2 (about-python 1, types 1); 1 of other kinds"
-    assert told in capfd.readouterr().err
+    summary = "3 code problems now in both languages; unchanged 2 (about-python 1, types 1); 1 of other kinds"
+    assert summary in capfd.readouterr().err
 
 
 def test_tests_as_text_stay_text_and_duplicating_is_idempotent(tmp_path):

@@ -24,7 +24,7 @@ def metrics(path):
 
 
 def graded(correct, prefix="p"):
-    """One row a sample of problems whose samples are right or wrong as told."""
+    """One row a sample of problems whose samples are right or wrong as given."""
     return [
         {"id": f"{prefix}{i}", "correct": bool(ok), "extracted": "42" if ok else str(sample % 2), "num_tokens": 10 + i}
         for i, samples in enumerate(correct)
@@ -46,10 +46,10 @@ def test_stored_completions_need_no_model(tmp_path, capsys):
         assert found[f"pass@{k}"]["low"] < found[f"pass@{k}"]["value"] < found[f"pass@{k}"]["high"]
     assert found["tokens"]["value"] == pytest.approx(np.mean(10 + np.arange(30)))
     assert (found["avg@n"]["num_problems"], found["avg@n"]["num_samples"]) == (30, 180)
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "--ks 64 skipped: the fewest samples of a problem are 6\n" in told.err
-    assert f"pass@4          {100 * found['pass@4']['value']:.1f}" in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--ks 64 skipped: the fewest samples of a problem are 6\n" in captured.err
+    assert f"pass@4          {100 * found['pass@4']['value']:.1f}" in captured.err
 
 
 def test_two_runs_are_compared_problem_by_problem(tmp_path):

@@ -273,15 +273,15 @@ def test_problems_that_cannot_be_run_have_their_reasons(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"agreement": 0.0}, "filter-code.agreement: 0.0 is not in"),
         ({"votes": 0}, "filter-code.votes: 0 is not positive"),
         ({"matrix": Path("m.arrow"), "from_matrix": Path("m.arrow")}, "runs nothing, so there is no --matrix"),
     ],
 )
-def test_invalid_options_are_refused(tmp_path, options, told):
-    with pytest.raises(UsageError, match=told):
+def test_invalid_options_are_refused(tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
         call_stage("filter-code", EXAMPLE, output=tmp_path / "out.arrow", **options)
 
 

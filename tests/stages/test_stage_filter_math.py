@@ -50,8 +50,8 @@ def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, pro
         assert row["pass_rate"] * 12 == pytest.approx(round(row["pass_rate"] * 12), abs=1e-4)
         assert (row["num_samples"], row["majority"] in "1234") == (12, True)
         assert 1 / 12 - 1e-6 <= row["majority_share"] <= 1
-    told = [json.loads(row["row"]) for row in rows_of(dropped) if row["reason"] in ("never-solved", "too-easy")]
-    assert all(row["num_samples"] == 12 for row in told), "a dropped row says what was learned of it"
+    dropped_rows = [json.loads(row["row"]) for row in rows_of(dropped) if row["reason"] in ("never-solved", "too-easy")]
+    assert all(row["num_samples"] == 12 for row in dropped_rows), "a dropped row says what was learned of it"
     link = table.read(str(out)).chain[-1]
     assert (link.rows_in, link.rows_out, link.dropped) == (
         14,
@@ -138,10 +138,10 @@ def test_adaptive_sampling_decides_the_same_with_fewer_tokens(guesser, problems,
     assert every
     assert {row["num_samples"] for row in every.values()} == {12}
     assert all(row["num_samples"] in ((6, 9, 12) if suspect else (8, 11, 12)) for row in fewer.values())
-    told = json.loads((tmp_path / "adaptive" / "kept.arrow.run.json").read_text())["sampling"]
-    assert told["samples"] + told["samples_saved"] == 12 * 12, "all problems but two, of which one is too long"
-    assert told["samples_saved"] > 0
-    assert 0 < told["tokens_saved"] < 12 * 12 * 24
+    counts = json.loads((tmp_path / "adaptive" / "kept.arrow.run.json").read_text())["sampling"]
+    assert counts["samples"] + counts["samples_saved"] == 12 * 12, "all problems but two, of which one is too long"
+    assert counts["samples_saved"] > 0
+    assert 0 < counts["tokens_saved"] < 12 * 12 * 24
     assert "sampling" not in json.loads((tmp_path / "all" / "kept.arrow.run.json").read_text())
 
 

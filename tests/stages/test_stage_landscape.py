@@ -186,9 +186,9 @@ def test_a_range_replaces_the_padded_box(drawn, trained, problems, tmp_path):
 @pytest.mark.parametrize("method", ["gram", "lanczos"])
 def test_the_plane_alone_needs_no_problems(drawn, trained, tmp_path, method, capsys):
     call_stage("landscape", run=trained, plane_only=True, method=method, out=tmp_path / "out", quiet=False)
-    told = json.loads((tmp_path / "out" / "plane.json").read_text())
+    found_plane = json.loads((tmp_path / "out" / "plane.json").read_text())
     before = json.loads((drawn[0] / "plane.json").read_text())
-    assert np.array(told["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-5)
+    assert np.array(found_plane["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-5)
     assert {path.name for path in (tmp_path / "out" / "components").glob("c*")} == {"c1.safetensors", "c2.safetensors"}
     said = capsys.readouterr().err
     assert "2 x 1.31 MB read" in said

@@ -187,11 +187,11 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
         "import random\nrandom.seed(int(input()))\na = [-random.randint(1, 20) for _ in range(3)]\nprint(3)\nprint(*a)"
     )
     answers = [f"```python\n{code}\n```" for code in ("print('3\\n-1 -1 -1')", good)]
-    told = []
+    prompts = []
 
     def answer(messages, _sampling, _seed):
-        told.append(messages)
-        return Completion(answers[len(told) % 2], 10, "stop")
+        prompts.append(messages)
+        return Completion(answers[len(prompts) % 2], 10, "stop")
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
     monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
@@ -199,8 +199,8 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
     (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
-    assert "Print the greatest." in told[0][-1]["content"]
-    assert TESTS[0][0] in told[0][-1]["content"]
+    assert "Print the greatest." in prompts[0][-1]["content"]
+    assert TESTS[0][0] in prompts[0][-1]["content"]
 
 
 ANSWERS = [
@@ -227,18 +227,18 @@ ANSWERS = [
 @pytest.fixture
 def model(monkeypatch):
     """A scripted model that gives these answers in turn, and finds problems of the word LONG too long."""
-    told = []
+    prompts = []
 
     def answer(messages, _sampling, _seed):
         if "LONG" in messages[-1]["content"]:
             raise PromptTooLong("900 tokens")
-        told.append(messages)
-        return ANSWERS[(len(told) - 1) % len(ANSWERS)]
+        prompts.append(messages)
+        return ANSWERS[(len(prompts) - 1) % len(ANSWERS)]
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
     monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
     monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
-    return told
+    return prompts
 
 
 def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
@@ -261,9 +261,9 @@ def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
     assert len(model) == 7, "a model is not asked about a problem that cannot have the votes"
     assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 2, "kept": 1}
     assert kept["p"]["wrong_passing"] == 0
-    told = capsys.readouterr().err
-    assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in told
-    assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in told
+    errors = capsys.readouterr().err
+    assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in errors
+    assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in errors
     assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 1
     kept, _ = made(tmp_path, rows[:1], **options, tries=1)
     assert {name: count for name, count in kept["p"]["programs"].items() if count} == {
@@ -288,15 +288,15 @@ def test_a_solution_that_was_not_compiled_in_time_does_not_fail(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"agreement": 0.0}, "make-tests.agreement: 0.0 is not in"),
         ({"tries": 0}, "make-tests.tries: 0 is not positive"),
         ({"max_solutions": -1}, "make-tests.max_solutions: -1 is negative"),
     ],
 )
-def test_invalid_options_are_refused(tmp_path, options, told):
-    with pytest.raises(UsageError, match=told):
+def test_invalid_options_are_refused(tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
         call_stage("make-tests", EXAMPLE, output=tmp_path / "out.arrow", **options)
 
 

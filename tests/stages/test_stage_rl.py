@@ -122,9 +122,9 @@ def test_advantages_are_those_of_the_recipe(schedule, finished):
 @pytest.mark.parametrize("schedule", ["async", "sync"])
 def test_every_reserved_group_ends_once_as_trained_or_dropped_with_a_reason(schedule, finished):
     run, rows = finished[schedule]
-    told, groups = events(run), by_group(rows)
-    reserved = [event["group"] for event in told if event["event"] == "reserved"]
-    ended = [event for event in told if event["event"] in ("trained", "dropped")]
+    run_events, groups = events(run), by_group(rows)
+    reserved = [event["group"] for event in run_events if event["event"] == "reserved"]
+    ended = [event for event in run_events if event["event"] in ("trained", "dropped")]
     assert reserved == list(range(len(reserved)))
     assert sorted(event["group"] for event in ended) == reserved
     assert {event["reason"] for event in ended if event["event"] == "dropped"} <= {"all-wrong", "all-right"}
@@ -134,7 +134,7 @@ def test_every_reserved_group_ends_once_as_trained_or_dropped_with_a_reason(sche
         assert {row["dropped"] for row in group} == {event.get("reason")}
         assert event["event"] == "dropped" or {row["step"] for row in group} == {event["step"]}
     for number in reserved:
-        order = [event["event"] for event in told if event["group"] == number]
+        order = [event["event"] for event in run_events if event["group"] == number]
         assert order in (
             ["reserved", "generated", "admitted", "taken", "trained"],
             ["reserved", "generated", "dropped"],
@@ -285,13 +285,13 @@ def test_sigterm_ends_a_run_at_once_and_the_same_command_resumes(guesser, proble
             wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 5, process)
             begun = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            told = process.communicate(timeout=60)[1].decode()
+            errors = process.communicate(timeout=60)[1].decode()
             took = time.monotonic() - begun
         finally:
             process.kill()
-    assert process.returncode == 143, told
+    assert process.returncode == 143, errors
     assert took < 5
-    assert "ended by SIGTERM" in told
+    assert "ended by SIGTERM" in errors
     assert not in_session(process.pid)
     done = metrics_so_far(run)
     again = start_stage("rl", problems, model=str(guesser), run=run, **options)
@@ -358,8 +358,8 @@ def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_pa
     run, options = tmp_path / "run", SMALL | {"updates": 50, "retire_after": 1, "schedule": schedule, "quiet": False}
     call_stage("rl", problems, model=str(guesser), run=run, **options)
     assert 0 < len(metrics(run)) < 24
-    told = f"(1 all-correct groups in a row); use harder ones; ended after {len(metrics(run))} updates"
-    assert told in capsys.readouterr().err
+    message = f"(1 all-correct groups in a row); use harder ones; ended after {len(metrics(run))} updates"
+    assert message in capsys.readouterr().err
     assert (run / "model" / "model.safetensors").exists()
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
     assert (account.outstanding, account.faults) == (0, ())

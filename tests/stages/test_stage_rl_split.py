@@ -47,7 +47,7 @@ def rows_of(run):
     ]
 
 
-def told(run):
+def events(run):
     return ledger.read(run / "ledger.jsonl")
 
 
@@ -67,9 +67,9 @@ def test_the_ledger_alone_shows_that_both_sides_work_at_once(guesser, problems, 
     sizes = {**SMALL, "updates": 5, "lr": 1e-4, "n_async": 512, "n_batch": 256, "n_mini": 256}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "split", generators=1, **sizes)
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "sync", schedule="sync", **sizes)
-    assert overlap(told(tmp_path / "split")) > 0
-    assert overlap(told(tmp_path / "sync")) == 0
-    account = ledger.account(told(tmp_path / "split"))
+    assert overlap(events(tmp_path / "split")) > 0
+    assert overlap(events(tmp_path / "sync")) == 0
+    account = ledger.account(events(tmp_path / "split"))
     assert account.faults == ()
     assert account.outstanding == 0
     assert account.trained == 5 * 32
@@ -126,11 +126,11 @@ def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, prob
         said = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 0, said
     assert killed == 2
-    account = ledger.account(told(run))
+    account = ledger.account(events(run))
     assert account.faults == ()
     assert account.outstanding == 0
     assert account.trained == 24 * 4
-    assert "again" not in {event["event"] for event in told(run)}
+    assert "again" not in {event["event"] for event in events(run)}
     assert f"{account}" in said
 
 
@@ -146,6 +146,6 @@ def test_a_full_disk_ends_the_run_with_a_message_and_nothing_is_lost(size, guess
     assert "Traceback" not in full.stderr
     again = magcli(*command)
     assert again.returncode == 0, again.stderr
-    account = ledger.account(told(run))
+    account = ledger.account(events(run))
     assert account.faults == ()
     assert (account.trained, account.outstanding) == (16, 0)

@@ -31,8 +31,8 @@ def test_columns_are_those_that_are_counted_and_hashed(tmp_path, capsys) -> None
     call_stage("convert", data, columns="n,id", output=tmp_path / "b.jsonl")
     call_stage("show", data, digest=True, columns="n,id")
     call_stage("show", tmp_path / "b.jsonl", digest=True)
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == told[1]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == lines[1]
 
 
 def test_missing_turns_and_turns_without_text_are_shown(tmp_path, capsys) -> None:

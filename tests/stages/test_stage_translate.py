@@ -223,9 +223,9 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
         {"id": f"p{n}", "prompt": f"Anna has {n} apples and buys 5 more of them.", "answer": "3"} for n in range(30)
     ]
     problems = written(tmp_path / "p.jsonl", rows)
-    told = tmp_path / "own.txt"
-    told.write_text("In {language}:")
-    options = {"model": str(guesser), "fraction": 1.0, "max_tokens": 24, "deterministic": True, "system": told}
+    own_prompt = tmp_path / "own.txt"
+    own_prompt.write_text("In {language}:")
+    options = {"model": str(guesser), "fraction": 1.0, "max_tokens": 24, "deterministic": True, "system": own_prompt}
     took = seconds_of("translate", problems, output=tmp_path / "a.arrow", **options)
     kill_and_resume(3, 0.6 * took, "translate", problems, output=tmp_path / "b.arrow", **options)
     assert (tmp_path / "b.arrow").read_bytes() == (tmp_path / "a.arrow").read_bytes()

@@ -66,7 +66,7 @@ def test_a_mapping_may_have_more_fields(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("broken", "KeyError: 'missing'"),
         ("strange", "ValueError: could not convert"),
@@ -74,10 +74,10 @@ def test_a_mapping_may_have_more_fields(source: Path) -> None:
         ("misnamed", "TypeError: a reward needs total and may have"),
     ],
 )
-def test_an_invalid_reward_is_counted_and_never_trains(name: str, told: str, source: Path) -> None:
+def test_an_invalid_reward_is_counted_and_never_trains(name: str, message: str, source: Path) -> None:
     found = graded(load(f"{source}:{name}"), "text", {})
     assert (found.total, found.reason, found.trainable) == (0.0, "reward-error", False)
-    assert found.detail.startswith(told)
+    assert found.detail.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_digest_depends_on_the_source(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("short", "name it as module:function or file.py:function"),
         ("no_such_module_here:f", "no_such_module_here cannot be imported: ModuleNotFoundError"),
@@ -139,6 +139,6 @@ def test_the_digest_depends_on_the_source(source: Path) -> None:
         ("OWN:WORDS", "has no function WORDS"),
     ],
 )
-def test_missing_functions_are_named(spec: str, told: str, source: Path) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_missing_functions_are_named(spec: str, message: str, source: Path) -> None:
+    with pytest.raises(UsageError, match=message):
         load(spec.replace("OWN", str(source)))

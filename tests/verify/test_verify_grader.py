@@ -85,7 +85,7 @@ def test_each_failure_has_its_reason(grader: Grader, text: str, reason: str, cor
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"tests": []}, "the problem has no tests"),
         ({"tests": None}, "the problem has no tests"),
@@ -97,10 +97,10 @@ def test_each_failure_has_its_reason(grader: Grader, text: str, reason: str, cor
         ({"memory_limit": "much"}, "memory_limit must be a positive number"),
     ],
 )
-def test_a_problem_that_cannot_be_judged_never_trains(grader: Grader, change: dict[str, object], told: str) -> None:
+def test_a_problem_that_cannot_be_judged_never_trains(grader: Grader, change: dict[str, object], message: str) -> None:
     found = grade(grader, answer(RIGHT), {**SUM, **change})
     assert (found.total, found.reason, found.trainable) == (0.0, "bad-gold", False)
-    assert told in found.detail
+    assert message in found.detail
 
 
 def test_tests_may_be_json_text_and_the_language_may_be_required(grader: Grader) -> None:

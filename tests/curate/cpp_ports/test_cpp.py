@@ -14,7 +14,7 @@ def hint(text: str):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "type_name"),
     [
         ([True, False], "bool"),
         ([1, -5], "int"),
@@ -34,13 +34,13 @@ def hint(text: str):
         ([[None, "a"]], "std::vector<std::optional<std::string>>"),
     ],
 )
-def test_types_of_values(values, told: str) -> None:
-    assert str(common_type(values)) == told
-    assert str(common_type(reversed(values))) == told
+def test_types_of_values(values, type_name: str) -> None:
+    assert str(common_type(values)) == type_name
+    assert str(common_type(reversed(values))) == type_name
 
 
 @pytest.mark.parametrize(
-    ("annotation", "values", "told"),
+    ("annotation", "values", "type_name"),
     [
         ("list[int]", [[]], "std::vector<int>"),
         ("float", [1, 2], "double"),
@@ -54,8 +54,8 @@ def test_types_of_values(values, told: str) -> None:
         ("'int'", [1], "int"),
     ],
 )
-def test_annotations_decide_what_values_leave_open(annotation: str, values, told: str) -> None:
-    assert str(common_type(values, hint(annotation))) == told
+def test_annotations_decide_what_values_leave_open(annotation: str, values, type_name: str) -> None:
+    assert str(common_type(values, hint(annotation))) == type_name
 
 
 @pytest.mark.parametrize(

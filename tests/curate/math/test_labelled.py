@@ -40,8 +40,8 @@ def test_a_later_part_repeats_nothing(part: str) -> None:
     assert {row["half"] for row in rows} == {part}
     earlier = [row for name in list(PARTS)[: list(PARTS).index(part)] for row in read(HERE / PARTS[name])]
     assert {row["sha256"] for row in rows}.isdisjoint(row["sha256"] for row in earlier)
-    told = [{re.sub(r"\W+", "", row["problem"]) for row in each if "problem" in row} for each in (rows, earlier)]
-    assert told[0].isdisjoint(told[1])
+    problems = [{re.sub(r"\W+", "", row["problem"]) for row in each if "problem" in row} for each in (rows, earlier)]
+    assert problems[0].isdisjoint(problems[1])
 
 
 def test_every_row_has_its_fields() -> None:

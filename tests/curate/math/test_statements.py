@@ -69,9 +69,9 @@ def test_text_that_belongs_to_the_statement_stays(statement: str) -> None:
 
 
 def test_an_appended_answer_is_removed_only_if_it_is_the_ground_truth() -> None:
-    told = f"{ASK}\n\nAnswer: 5"
-    assert without_boilerplate(told, "4") == told
-    assert without_boilerplate(told, "5") == ASK
+    with_answer = f"{ASK}\n\nAnswer: 5"
+    assert without_boilerplate(with_answer, "4") == with_answer
+    assert without_boilerplate(with_answer, "5") == ASK
 
 
 def test_a_statement_of_boilerplate_only_is_unchanged() -> None:

@@ -45,7 +45,7 @@ def test_rollouts_are_found_relative_to_the_description(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("sigma", "sigmas", r"unknown key 'sigmas'; did you mean 'sigma'\?"),
         ("[trainer]", "[trainers]", r"unknown table \[trainers\]; did you mean 'trainer'\?"),
@@ -65,8 +65,8 @@ def test_rollouts_are_found_relative_to_the_description(tmp_path):
         ("median = 300", "median = ", "is not valid TOML"),
     ],
 )
-def test_errors_in_a_description_are_named(tmp_path, old, new, told):
-    with pytest.raises(UsageError, match=told):
+def test_errors_in_a_description_are_named(tmp_path, old, new, message):
+    with pytest.raises(UsageError, match=message):
         read_machine(written(tmp_path, WHOLE.replace(old, new, 1)))
 
 

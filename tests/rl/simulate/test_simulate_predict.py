@@ -82,8 +82,8 @@ def test_the_machine_says_whether_trainer_and_engines_take_turns(planned, tmp_pa
 
 def test_the_report_and_the_event_carry_every_figure(planned):
     found, _, _ = planned
-    told = report(found)
-    assert len(told.splitlines()) == 12
-    assert f"{found.generator_idle:.1%}" in told
-    assert f"{found.updates_per_hour:,.1f} per hour" in told
+    text = report(found)
+    assert len(text.splitlines()) == 12
+    assert f"{found.generator_idle:.1%}" in text
+    assert f"{found.updates_per_hour:,.1f} per hour" in text
     assert asdict(found) == {field.name: getattr(found, field.name) for field in fields(Prediction)}

@@ -30,8 +30,8 @@ def measured(path: Path, right: int, ks: str = "1") -> Path:
     kept = written(path.with_name(f"{path.stem}-kept.jsonl"), graded(right))
     call_stage("evaluate", kept, output=path, ks=ks)
     note = path.with_name(f"{path.name}.run.json")
-    told = {**json.loads(note.read_text()), COMPLETIONS: digests({"": kept})}
-    note.write_text(json.dumps(told))
+    settings = {**json.loads(note.read_text()), COMPLETIONS: digests({"": kept})}
+    note.write_text(json.dumps(settings))
     return path
 
 
@@ -107,5 +107,5 @@ def test_a_comparison_without_its_markdown_is_not_up_to_date(tmp_path) -> None:
 def test_a_k_with_too_few_samples_is_reported(tmp_path, capsys) -> None:
     runs = [written(tmp_path / f"{right}.jsonl", graded(right)) for right in (1, 2)]
     compared(tmp_path, *runs, ks="1,64", quiet=False)
-    told = capsys.readouterr().err
-    assert all(f"{name}: --ks 64 skipped: the fewest samples of a problem are 4\n" in told for name in "12")
+    errors = capsys.readouterr().err
+    assert all(f"{name}: --ks 64 skipped: the fewest samples of a problem are 4\n" in errors for name in "12")

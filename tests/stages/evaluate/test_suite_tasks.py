@@ -55,9 +55,9 @@ def test_suites_are_sampled_once_and_metrics_recomputed(suites, guesser, tmp_pat
     samples = rows_of(kept / "left.arrow")
     assert len(samples) == 4 * 8
     assert found["left", "avg@n"] == sum(row["correct"] for row in samples) / len(samples)
-    told = capsys.readouterr().err
-    assert "reusing the completions" not in told
-    assert "left: only letters" in told
+    errors = capsys.readouterr().err
+    assert "reusing the completions" not in errors
+    assert "left: only letters" in errors
     call_stage("evaluate", output=tmp_path / "more.arrow", ks="1,4", **options)
     assert capsys.readouterr().err.count("reusing the completions") == 2
     more = values(tmp_path / "more.arrow")
@@ -91,9 +91,9 @@ def test_rows_left_out_keep_their_reason(guesser, tmp_path) -> None:
     problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"model": str(guesser), "completions": kept, "samples": 2, "max_tokens": 8, "system": "none"}
     call_stage("evaluate", problems, output=tmp_path / "one.arrow", ks="1", **options)
-    told = tmp_path / "kept.arrow.left-out.json"
-    assert json.loads(told.read_text()) == {"long": "prompt-too-long"}
-    told.write_text('{"long": "refused"}')
+    left_out = tmp_path / "kept.arrow.left-out.json"
+    assert json.loads(left_out.read_text()) == {"long": "prompt-too-long"}
+    left_out.write_text('{"long": "refused"}')
     dropped = tmp_path / "dropped.jsonl"
     call_stage("evaluate", problems, output=tmp_path / "two.arrow", dropped=dropped, ks="1,2", **options)
     assert [(row["id"], row["reason"]) for row in rows_of(dropped)] == [("long", "refused")]
@@ -190,11 +190,11 @@ def test_invalid_suites_are_refused_first(options, error, message, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    ("told", "message"), [("samples = 8", "left.samples: 0 is not positive"), ("temperature = 1.0", "left.temperature")]
+    ("line", "message"), [("samples = 8", "left.samples: 0 is not positive"), ("temperature = 1.0", "left.temperature")]
 )
-def test_a_suite_with_invalid_sampling_is_refused_first(told, message, suites, guesser, tmp_path) -> None:
+def test_a_suite_with_invalid_sampling_is_refused_first(line, message, suites, guesser, tmp_path) -> None:
     own = tmp_path / "left.toml"
-    own.write_text(own.read_text().replace(told, "samples = 0" if told.startswith("samples") else "temperature = -1.0"))
+    own.write_text(own.read_text().replace(line, "samples = 0" if line.startswith("samples") else "temperature = -1.0"))
     with pytest.raises(UsageError, match=message):
         call_stage("evaluate", output=tmp_path / "out.arrow", suite=suites, model=str(guesser))
     assert not (tmp_path / "out.arrow").exists()
