@@ -120,7 +120,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * raw)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{multiple * step:.12g}") for multiple in range(first, last + 1)]
+    return [float(f"{multiple * step:.15g}") for multiple in range(first, last + 1)]
 
 
 def legend(chart: Chart) -> list[LegendEntry]:
