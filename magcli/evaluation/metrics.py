@@ -316,7 +316,7 @@ def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in columns.items()}
 
 
-def markdown(found: Sequence[Mapping[str, Any]]) -> str:
+def comparison_markdown(found: Sequence[Mapping[str, Any]]) -> str:
     """The comparison as a Markdown table: one line per suite and metric, one column per model and difference.
 
     Shares are in percent; an asterisk marks a difference whose interval excludes 0.

@@ -22,7 +22,7 @@ from magcli.errors import DataError, Stopped
 from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.ledger import Ledger
-from magcli.rl.metrics import UpdateMetrics, fault, group_metrics, mismatch_fault, speeds
+from magcli.rl.metrics import UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
@@ -72,7 +72,7 @@ async def train(
             line = record(trainer, checkpointing, batch, metrics, *clock.lap())
             await run(partial(checkpointing.save_due, trainer))
             monitor.update(line)
-            if reason := fault(checkpointing.lines):
+            if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
         if scheduler.stage < len(schedule.stages) - 1:

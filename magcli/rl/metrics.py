@@ -214,7 +214,7 @@ class Limits:
 LIMITS = Limits()
 
 
-def fault(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
+def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
     """Why a run should stop after the last of these lines, oldest first, or None."""
     rules = (
         (mismatch_fault, limits.mismatch_updates),
@@ -245,7 +245,7 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     )
 
 
-def comparison(line: Line) -> str:
+def mismatch_text(line: Line) -> str:
     """A ``mismatch_summary`` as a sentence."""
     if not line["mismatch_tokens"]:
         return "no token was sampled from the current weights, so engine and trainer cannot be compared"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.evaluation.metrics import Problem, Side, compare, estimate, labels, markdown, merge_answers
+from magcli.evaluation.metrics import Problem, Side, compare, comparison_markdown, estimate, labels, merge_answers
 
 
 def side(name: str, correct, *, at_hand: bool = True) -> Side:
@@ -33,7 +33,7 @@ def test_differences_are_paired_with_the_first_model() -> None:
     assert gain["num_paired"] == 80
     assert "difference" not in by["avg@n", "sft"]
     assert "difference" not in by["avg@n", "old"]
-    table = markdown(found)
+    table = comparison_markdown(found)
     head, _, *body = table.splitlines()
     assert head == "| suite | metric | sft | rl | old | rl - sft |"
     assert {line.count("|") for line in table.splitlines()} == {7}
@@ -45,13 +45,13 @@ def test_differences_are_paired_with_the_first_model() -> None:
 def test_an_insignificant_difference_has_no_asterisk() -> None:
     correct = np.random.default_rng(1).random((40, 2)) < 0.5
     found = compare([side("a", correct), side("b", correct[::-1])], (1,))
-    assert "*" not in markdown(found)
+    assert "*" not in comparison_markdown(found)
 
 
 def test_suites_and_metrics_of_one_model_alone_leave_the_others_empty() -> None:
     one = side("a", [[1, 0], [0, 0]])
     other = Side("b", {("gsm8k", "avg@n"): one.estimates["aime24", "avg@n"]}, {})
-    table = markdown(compare([one, other], (1,)))
+    table = comparison_markdown(compare([one, other], (1,)))
     assert "| gsm8k | avg@n |  | 25.0 [" in table
 
 

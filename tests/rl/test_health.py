@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from magcli.rl.metrics import LIMITS, fault, mismatch_fault
+from magcli.rl.metrics import LIMITS, mismatch_fault, stop_reason
 
 
 def line(**values):
@@ -29,18 +29,18 @@ LONG = {"mismatch": LIMITS.mismatch_updates, "cut": LIMITS.updates, "non-diverse
 
 
 def test_a_healthy_run_has_no_fault():
-    assert fault([line()] * 50) is None
-    assert fault([]) is None
+    assert stop_reason([line()] * 50) is None
+    assert stop_reason([]) is None
     assert mismatch_fault(line()) is None
 
 
 @pytest.mark.parametrize("name", SICK)
 def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
     sick, updates = SICK[name], LONG[name]
-    assert fault([sick] * (updates - 1)) is None
-    assert fault([line()] * 5 + [sick] * (updates - 1)) is None
-    assert fault([line()] * 5 + [sick] * updates).startswith(f"in {updates} consecutive updates: ")
-    assert fault([sick] * updates + [line()]) is None
+    assert stop_reason([sick] * (updates - 1)) is None
+    assert stop_reason([line()] * 5 + [sick] * (updates - 1)) is None
+    assert stop_reason([line()] * 5 + [sick] * updates).startswith(f"in {updates} consecutive updates: ")
+    assert stop_reason([sick] * updates + [line()]) is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
     ],
 )
 def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, message):
-    found = fault([SICK[name]] * LONG[name])
+    found = stop_reason([SICK[name]] * LONG[name])
     assert message in found
     assert "\n" not in found
 
@@ -74,10 +74,10 @@ def test_a_single_measurement_can_show_a_mismatch(values):
 
 def test_too_few_tokens_are_no_fault():
     assert mismatch_fault({"mismatch_tokens": 0}) is None
-    assert fault([line() | {"mismatch_tokens": 0}] * 50) is None
+    assert stop_reason([line() | {"mismatch_tokens": 0}] * 50) is None
 
 
 def test_failed_grading_and_missing_groups_are_not_a_fault():
-    assert fault([line(groups_dropped={"bad-gold": 5_000})] * 50) is None
-    assert fault([line(groups_trained=0, groups_dropped={})] * 50) is None
-    assert fault([line(cut_share=None)] * 50) is None
+    assert stop_reason([line(groups_dropped={"bad-gold": 5_000})] * 50) is None
+    assert stop_reason([line(groups_trained=0, groups_dropped={})] * 50) is None
+    assert stop_reason([line(cut_share=None)] * 50) is None

@@ -197,7 +197,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
         problems = {f"{side.name} {suite}".rstrip(): each for suite, each in side.problems.items()}
         report_skipped_ks(problems, config.ks, job)
     rows = metrics.compare(found, config.ks, config.seed)
-    text = metrics.markdown(rows)
+    text = metrics.comparison_markdown(rows)
     if config.markdown:
         with durable.atomic_file(config.markdown) as file:
             file.write(text.encode())

@@ -174,9 +174,9 @@ class Display:
 
     def mismatch(self, found: Mapping[str, Any]) -> None:
         """Show the mismatch of engine and trainer before the first update."""
-        from magcli.rl.metrics import comparison
+        from magcli.rl.metrics import mismatch_text
 
-        self._console.say(f"rl: {comparison(found)}", event="mismatch", **found)
+        self._console.say(f"rl: {mismatch_text(found)}", event="mismatch", **found)
 
 
 def build_trainer(config: Config, controller: RankController) -> Trainer:
