@@ -81,13 +81,13 @@ class Served:
         try:
             if isinstance(asked, Load):
                 await self.policy.load(WeightFile(Path(asked.path)), asked.version)
-                self.tell(Loaded(asked.version))
+                self.tell(Loaded(asked.version, self.policy.load_seconds))
             else:
                 from magcli.generate.vllm import VllmPolicy
 
                 assert isinstance(self.policy, VllmPolicy), "no other engine takes part in a broadcast"
                 await self.policy.transfer(asked.step, asked.info, asked.version)
-                self.tell(Loaded(asked.step))
+                self.tell(Loaded(asked.step, self.policy.load_seconds))
         except Exception as error:
             self._break(error)
 
@@ -98,7 +98,7 @@ class Served:
 
     async def _beat(self) -> None:
         while True:
-            self.tell(Beat(self.policy.seconds, self.policy.num_running))
+            self.tell(Beat(self.policy.seconds))
             await asyncio.sleep(BEAT_SECONDS)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from magcli.errors import MagError, UsageError
+from magcli.generate import dispatch
 from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights, tokens_left
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, so that many new prompts do not stall the running sequences for long."""
+
+RECENT_PREFIXES = 4
+"""Computed prompts that are kept for later requests: a pool of engines sends the samples of a group one by one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -102,6 +106,8 @@ class Engine:
         self._requests = count()
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
+        self._recent: dict[tuple[int, ...], Prefix] = {}
+        self._limit = self._slots
         self._step = 0
         self._version = version
 
@@ -119,6 +125,21 @@ class Engine:
     def num_running(self) -> int:
         """Slots in use."""
         return sum(running is not None for running in self._running)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Sequences that are running or queued."""
+        queued = sum(len(request.seeds) - request.started for request in self._queue)
+        return self.num_running + queued
+
+    @property
+    def limit(self) -> int:
+        """The maximum number of sequences that run at once, at most the number of slots."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, sequences: int) -> None:
+        self._limit = min(sequences, self._slots)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
         """Queue one sample per seed; returns the request's number, for the results of ``step`` and for ``abort``.
@@ -160,6 +181,7 @@ class Engine:
         """
         self._model.load(weights)
         self._version = version
+        self._recent.clear()
         for request in self._queue:
             request.prefix = None
         for running in filter(None, self._running):
@@ -169,12 +191,14 @@ class Engine:
     def _assign(self) -> list[tuple[Request, list[int]]]:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
         free = [slot for slot in range(self._slots) if slot >= len(self._running) or self._running[slot] is None]
+        free = free[: max(0, self._limit - self.num_running)]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
             request = self._queue[0]
             count = len(request.seeds) - request.started
             slots, free = free[:count], free[count:]
+            request.prefix = request.prefix or self._recent.get(request.prompt)
             budget -= 0 if request.prefix else len(request.prompt)
             starting.append((request, slots))
             self._start(request, slots)
@@ -230,8 +254,16 @@ class Engine:
             self._model.cache.write(slots, request.prefix.keys, request.prefix.values)
             logits[slots] = request.prefix.logits
             if request.started == len(request.seeds):
+                self._keep_recent(request.prompt, request.prefix)
                 request.prefix = None
         return logits
+
+    def _keep_recent(self, prompt: tuple[int, ...], prefix: Prefix) -> None:
+        """Keep a computed prompt for later requests; of more than ``RECENT_PREFIXES``, the oldest is dropped."""
+        self._recent.pop(prompt, None)
+        self._recent[prompt] = prefix
+        if len(self._recent) > RECENT_PREFIXES:
+            del self._recent[next(iter(self._recent))]
 
     def _collect(self, tokens: Tensor) -> list[tuple[int, Rollout]]:
         """Free the slots whose newest token is an end token or the last that the request allows."""
@@ -289,6 +321,8 @@ class TorchPolicy:
         self._failure: BaseException | None = None
         self.seconds = 0.0
         """Time spent in decode steps so far."""
+        self.load_seconds = 0.0
+        """Time spent loading new weights so far."""
 
     @property
     def version(self) -> int:
@@ -297,8 +331,17 @@ class TorchPolicy:
 
     @property
     def num_running(self) -> int:
-        """Slots in use."""
-        return self._engine.num_running
+        """Number of sequences in slots, including those that the next decode step starts."""
+        return min(self._engine.limit, self._engine.num_in_flight)
+
+    @property
+    def capacity(self) -> int:
+        """Number of sequences to have in flight so that no slot stays empty."""
+        return dispatch.capacity(self._engine.limit)
+
+    def set_concurrency(self, sequences: int) -> None:
+        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
+        self._engine.limit = sequences
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
@@ -337,7 +380,9 @@ class TorchPolicy:
     async def load(self, weights: Weights, version: int) -> None:
         """Replace the weights between two decode steps; running sequences keep their KV cache."""
         self._check_open()
+        started = time.monotonic()
         self._engine.load(weights, version)
+        self.load_seconds += time.monotonic() - started
 
     async def close(self) -> None:
         """Stop running sequences; current callers get an error."""

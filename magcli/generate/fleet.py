@@ -1,6 +1,8 @@
 """Engines in generator processes: one process as a ``Sampler``, and several as one.
 
-The least busy process takes the next group; a dead one is replaced.
+Completions wait in one queue. A process takes the next one as soon as it has room for it (``magcli.generate.dispatch``),
+so all of them have the same load, and the samples of a group may come from several processes. A dead process is
+replaced, and its unfinished samples are generated again first.
 """
 
 import asyncio
@@ -8,13 +10,15 @@ import os
 import signal
 import socket
 import subprocess
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, MagError
+from magcli.generate import dispatch
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import (
@@ -73,10 +77,14 @@ class RemoteSampler:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
+        self._samples_left: dict[int, int] = {}
+        self.assigned = 0
+        """Number of samples that the pool has given it and that have not ended."""
         self.version = 0
         self.seconds = 0.0
         """Time that the engine has worked so far."""
-        self.num_running = 0
+        self.load_seconds = 0.0
+        """Time that its sequences have stood still for new weights so far."""
 
     @classmethod
     async def start(cls, spec: Spec) -> "RemoteSampler":
@@ -113,9 +121,9 @@ class RemoteSampler:
         return self._death is None
 
     @property
-    def num_waiting(self) -> int:
-        """Requests that wait for an answer."""
-        return len(self._waiting)
+    def num_running(self) -> int:
+        """Number of sequences in slots, including those that the next decode step starts."""
+        return min(self.spec.slots, sum(self._samples_left.values()))
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
@@ -128,18 +136,18 @@ class RemoteSampler:
         """
         request = next(self._requests)
         waiting = self._waiting[request] = asyncio.Queue()
-        left = len(seeds)
+        self._samples_left[request] = len(seeds)
         try:
             self._tell(SampleRequest(request, tuple(prompt), sampling, tuple(seeds)))
-            while left:
+            while self._samples_left[request]:
                 item = await waiting.get()
                 if isinstance(item, Exception):
                     raise item
-                left -= 1
+                self._samples_left[request] -= 1
                 yield item
         finally:
             del self._waiting[request]
-            if left and self.alive:
+            if self._samples_left.pop(request) and self.alive:
                 self._tell(Abort(request))
 
     async def load(self, weights: Weights, version: int) -> None:
@@ -228,9 +236,10 @@ class RemoteSampler:
             case Failed(int(request), error):
                 if waiting := self._waiting.get(request):
                     waiting.put_nowait(error)
-            case Beat(seconds, running):
-                self.seconds, self.num_running = seconds, running
-            case Loaded(what):
+            case Beat(seconds):
+                self.seconds = seconds
+            case Loaded(what, load_seconds):
+                self.load_seconds = load_seconds
                 if done := self._loading.get(what):
                     done.set_result(None)
             case Ready():
@@ -276,6 +285,16 @@ def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":
     return Broadcast(run_step, load_outline(spec.model), spec.source, dtype)
 
 
+@dataclass(eq=False, slots=True)
+class PoolRequest:
+    """Samples of one prompt that were asked of the pool; ``results`` are its rollouts, or what ends the request."""
+
+    prompt: Sequence[int]
+    sampling: Sampling
+    seeds: Sequence[int]
+    results: asyncio.Queue[Rollout | Exception]
+
+
 class Fleet:
     """Generator processes that hold the same weights. Open it with ``Fleet.open``.
 
@@ -286,12 +305,20 @@ class Fleet:
     def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
         self._spec, self._say = spec, say
         self._members: list[RemoteSampler] = []
+        self._queue: deque[tuple[PoolRequest, int]] = deque()
+        """Samples that wait for a generator: their requests and their indices."""
+        self._requests: dict[PoolRequest, set[asyncio.Task[None]]] = {}
+        """The tasks that generate the samples of each request."""
+        self._replacements: dict[RemoteSampler, asyncio.Task[None]] = {}
+        """The tasks that replace dead generators."""
+        self._concurrency: int | None = None
         self._held = ExitStack()
         self._newest: Weights | None = None
         self._version = 0
         self._replacing = asyncio.Lock()
         self._deaths = 0
         self._seconds_of_dead = 0.0
+        self._load_seconds_of_dead = 0.0
         self.replaced = 0
         """Generators that died and were replaced."""
 
@@ -337,9 +364,36 @@ class Fleet:
         return (self._seconds_of_dead + sum(member.seconds for member in self._members)) / len(self._members)
 
     @property
+    def load_seconds(self) -> float:
+        """Time that sequences have stood still for new weights so far, on average over the engines."""
+        seconds = self._load_seconds_of_dead + sum(member.load_seconds for member in self._members)
+        return seconds / len(self._members)
+
+    @property
     def num_running(self) -> int:
-        """Sequences in slots."""
-        return sum(member.num_running for member in self._members)
+        """Number of sequences in slots, including those that the next decode step starts."""
+        return sum(member.num_running for member in self._members if member.alive)
+
+    @property
+    def capacity(self) -> int:
+        """Number of sequences to have in flight so that no slot stays empty."""
+        return self._member_capacity * len(self._members)
+
+    @property
+    def _member_capacity(self) -> int:
+        """The number of sequences that each generator takes.
+
+        Generators start everything that they have a slot for. So there is a backlog only if all slots may be used.
+        """
+        if self._concurrency is None:
+            return dispatch.capacity(self._spec.slots)
+        running = -(-self._concurrency // len(self._members))
+        return running if running < self._spec.slots else dispatch.capacity(self._spec.slots)
+
+    def set_concurrency(self, sequences: int) -> None:
+        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
+        self._concurrency = sequences
+        self._dispatch()
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
@@ -349,24 +403,95 @@ class Fleet:
         Raises:
             EnvironmentFault: generators die faster than they finish anything.
         """
-        left = dict(enumerate(seeds))
-        while left:
-            member, order = self._least_busy(), list(left)
-            stream = member.sample(prompt, sampling, seeds=[left[index] for index in order])
-            try:
-                async with aclosing(stream):
-                    async for rollout in stream:
-                        index = order[rollout.index]
-                        del left[index]
-                        self._deaths = 0
-                        yield replace(rollout, index=index)
-            except GeneratorDied as death:
-                await self._replace(member, death)
+        request = PoolRequest(prompt, sampling, seeds, asyncio.Queue())
+        self._requests[request] = set()
+        self._queue.extend((request, index) for index in range(len(seeds)))
+        self._dispatch()
+        try:
+            for _ in seeds:
+                result = await request.results.get()
+                if isinstance(result, Exception):
+                    raise result
+                yield result
+        finally:
+            await self._abandon(request)
 
-    def _least_busy(self) -> RemoteSampler:
-        """The living member with the fewest requests; a dead one, which is then replaced, where none lives."""
+    async def _abandon(self, request: PoolRequest) -> None:
+        """Stop generating what is left of a request."""
+        if any(waiting is request for waiting, _ in self._queue):
+            self._queue = deque(sample for sample in self._queue if sample[0] is not request)
+        tasks = self._requests.pop(request)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _dispatch(self) -> None:
+        """Give waiting samples to generators that have room."""
+        while self._queue and (members := self._candidates()):
+            chosen = dispatch.least_busy([member.assigned for member in members], self._member_capacity)
+            if chosen is None:
+                return
+            member = members[chosen]
+            request, indices = self._next_samples(self._member_capacity - member.assigned)
+            self._start_samples(member, request, indices)
+
+    def _candidates(self) -> Sequence[RemoteSampler]:
+        """The living generators; if none lives, the dead ones that are not being replaced yet, and then will be."""
         living = [member for member in self._members if member.alive]
-        return min(living or self._members, key=lambda member: member.num_waiting)
+        return living or [member for member in self._members if member not in self._replacements]
+
+    def _next_samples(self, most: int) -> tuple[PoolRequest, list[int]]:
+        """Remove the first samples from the queue, all of one request."""
+        request = self._queue[0][0]
+        indices = []
+        while self._queue and self._queue[0][0] is request and len(indices) < most:
+            indices.append(self._queue.popleft()[1])
+        return request, indices
+
+    def _start_samples(self, member: RemoteSampler, request: PoolRequest, indices: Sequence[int]) -> None:
+        member.assigned += len(indices)
+        task = asyncio.create_task(self._generate(member, request, indices))
+        tasks = self._requests[request]
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _generate(self, member: RemoteSampler, request: PoolRequest, indices: Sequence[int]) -> None:
+        """Generate samples of a request in one process; what a dead one leaves is generated again first."""
+        left = list(indices)
+        stream = member.sample(request.prompt, request.sampling, seeds=[request.seeds[index] for index in indices])
+        try:
+            async with aclosing(stream):
+                async for rollout in stream:
+                    index = indices[rollout.index]
+                    left.remove(index)
+                    member.assigned -= 1
+                    self._deaths = 0
+                    request.results.put_nowait(replace(rollout, index=index))
+                    self._dispatch()
+        except GeneratorDied as death:
+            self._queue.extendleft((request, index) for index in reversed(left))
+            self._start_replacement(member, death)
+        except Exception as error:
+            request.results.put_nowait(error)
+        finally:
+            member.assigned -= len(left)
+            self._dispatch()
+
+    def _start_replacement(self, member: RemoteSampler, death: GeneratorDied) -> None:
+        """Replace a dead generator, once, in a task that does not end with the request that noticed its death."""
+        if member in self._members and member not in self._replacements:
+            self._replacements[member] = asyncio.create_task(self._replace_or_fail(member, death))
+
+    async def _replace_or_fail(self, member: RemoteSampler, death: GeneratorDied) -> None:
+        """Replace a dead generator; if that is impossible, all requests fail."""
+        try:
+            await self._replace(member, death)
+        except Exception as error:
+            for request in self._requests:
+                request.results.put_nowait(error)
+        finally:
+            del self._replacements[member]
+        self._dispatch()
 
     async def load(self, weights: Weights, version: int) -> None:
         """Give all members new weights; running sequences go on with their KV cache."""
@@ -388,9 +513,18 @@ class Fleet:
             elif end is not None:
                 self._newest, self._version = before
                 raise end
+        self._dispatch()
 
     async def close(self) -> None:
-        """End all processes."""
+        """End all processes; current callers get an error."""
+        self._queue.clear()
+        tasks = [task for tasks in self._requests.values() for task in tasks]
+        tasks += self._replacements.values()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for request in self._requests:
+            request.results.put_nowait(MagError("the generators have been closed"))
         await asyncio.gather(*(member.close() for member in self._members))
         self._held.close()
 
@@ -402,6 +536,7 @@ class Fleet:
             self._count(death)
             new = await self._start(member.spec)
             self._seconds_of_dead += member.seconds
+            self._load_seconds_of_dead += member.load_seconds
             self._members[self._members.index(member)] = new
             self.replaced += 1
         await member.close()

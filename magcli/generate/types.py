@@ -78,7 +78,7 @@ class VisionModel(Protocol):
 
 
 class Sampler(Protocol):
-    """The interface for RL: token ids, log-probs, and weights that change while sequences run."""
+    """An engine's interface for RL: token ids, log-probs, and weights that change while sequences run."""
 
     @property
     def version(self) -> int:
@@ -89,15 +89,20 @@ class Sampler(Protocol):
         """Seconds that the engine has been busy so far."""
 
     @property
+    def load_seconds(self) -> float:
+        """Seconds that all sequences have stood still so far while new weights were loaded."""
+
+    @property
     def num_running(self) -> int:
-        """Number of sequences being generated."""
+        """Number of sequences in slots, including those that the next decode step starts."""
 
     def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
     ) -> AsyncGenerator[Rollout, None]:
         """Sample one sequence per seed, yielded as each one ends; the group's prompt is computed once.
 
-        Closing the iterator (``aclose``) aborts the group's running sequences and frees their slots.
+        Sequences start in the order of their requests and seeds. Closing the iterator (``aclose``) aborts the group's
+        running sequences and frees their slots.
         """
 
     async def load(self, weights: Weights, version: int) -> None:
@@ -105,6 +110,17 @@ class Sampler(Protocol):
 
     async def close(self) -> None:
         """Stop running sequences and release processes and memory."""
+
+
+class RolloutEngine(Sampler, Protocol):
+    """All engines of an RL run as one: the engine in this process, or a pool of generator processes."""
+
+    @property
+    def capacity(self) -> int:
+        """Number of sequences to have in flight so that no slot stays empty: all slots, and the engines' backlogs."""
+
+    def set_concurrency(self, sequences: int) -> None:
+        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
 
 
 class Policy(Generator, Sampler, Protocol):

@@ -190,6 +190,9 @@ class VllmPolicy:
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
         self._busy_seconds, self._busy_since = 0.0, 0.0
+        self._paused_at: float | None = None
+        self.load_seconds = 0.0
+        """Seconds that the engine has been paused for new weights so far."""
 
     @property
     def version(self) -> int:
@@ -284,7 +287,7 @@ class VllmPolicy:
         await self._link.open()
         answer, llm = self._link.answer, self._link.llm
         if step == "start":
-            await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
+            await self._pause()
         await answer(f"new weights ({step})", run_step(llm, step, info))
         if step == "finish":
             await self._resume(version)
@@ -332,9 +335,14 @@ class VllmPolicy:
         async with self._loading:
             with ExitStack() as held:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
-                await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
+                await self._pause()
                 await answer("loading new weights", send(llm))
             await self._resume(version)
+
+    async def _pause(self) -> None:
+        """Stop between two steps; running requests keep their KV cache."""
+        self._paused_at = time.monotonic()
+        await self._link.answer("a pause", self._link.llm.pause_generation(mode="keep", clear_cache=False))
 
     async def _resume(self, version: int) -> None:
         """Continue generating with the engine's new weights, which have this version."""
@@ -343,6 +351,8 @@ class VllmPolicy:
         self._version, self._salt = version, uuid4().hex
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
         await answer("resuming", llm.resume_generation())
+        assert self._paused_at is not None
+        self.load_seconds += time.monotonic() - self._paused_at
 
     def _to_resubmit(self) -> list[str]:
         """Requests without a token: part of their prompt may be computed, or cached, with the old weights."""

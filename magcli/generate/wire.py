@@ -93,17 +93,20 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """From a generator: the weights of this version make the next token, or this step of a broadcast is done."""
+    """From a generator: the weights of this version make the next token, or this step of a broadcast is done.
+
+    ``load_seconds`` is the time that its sequences have stood still for new weights so far.
+    """
 
     what: int | TransferStep
+    load_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """From a generator, every so often: alive, the seconds it has worked so far, sequences in slots."""
+    """From a generator, every so often: it is alive, and the seconds that it has worked so far."""
 
     seconds: float
-    running: int
 
 
 def frame(message: object) -> bytes:

@@ -135,6 +135,7 @@ def test_a_killed_generator_is_replaced_and_its_sequences_are_resampled(spec, ot
             killed = fleet._members[0].process
             killed.send_signal(signal.SIGKILL)
             found = [rollout for group in await asyncio.gather(*groups) for rollout in group]
+            await asyncio.gather(*fleet._replacements.values())
             assert fleet.replaced == 1
             assert killed.pid not in [member.process.pid for member in fleet._members]
             return killed.pid, found
@@ -221,13 +222,13 @@ def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypa
     assert len(asyncio.run(scenario())) == 1
 
 
-def test_a_dead_generator_gets_no_requests_while_another_is_alive():
+def test_a_dead_generator_gets_no_samples_while_another_is_alive():
     fleet = Fleet(Spec("model"), print)
-    idle, busy = SimpleNamespace(alive=False, num_waiting=0), SimpleNamespace(alive=True, num_waiting=7)
+    idle, busy = SimpleNamespace(alive=False, assigned=0), SimpleNamespace(alive=True, assigned=7)
     fleet._members = [idle, busy]
-    assert fleet._least_busy() is busy
+    assert list(fleet._candidates()) == [busy]
     busy.alive = False
-    assert fleet._least_busy() is idle, "it dies once more, and is replaced"
+    assert list(fleet._candidates()) == [idle, busy], "it dies once more, and is replaced"
 
 
 def test_other_users_files_in_shared_memory_are_not_touched(tmp_path, monkeypatch):
