@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -224,7 +224,7 @@ def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypa
 
 def test_a_dead_generator_gets_no_samples_while_another_is_alive():
     fleet = Fleet(Spec("model"), print)
-    idle, busy = SimpleNamespace(alive=False, assigned=0), SimpleNamespace(alive=True, assigned=7)
+    idle, busy = Mock(alive=False, assigned=0), Mock(alive=True, assigned=7)
     fleet._members = [idle, busy]
     assert list(fleet._candidates()) == [busy]
     busy.alive = False
