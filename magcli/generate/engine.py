@@ -127,12 +127,6 @@ class Engine:
         return sum(running is not None for running in self._running)
 
     @property
-    def num_in_flight(self) -> int:
-        """Sequences that are running or queued."""
-        queued = sum(len(request.seeds) - request.started for request in self._queue)
-        return self.num_running + queued
-
-    @property
     def limit(self) -> int:
         """The maximum number of sequences that run at once, at most the number of slots."""
         return self._limit
@@ -331,8 +325,13 @@ class TorchPolicy:
 
     @property
     def num_running(self) -> int:
-        """Number of sequences in slots, including those that the next decode step starts."""
-        return min(self._engine.limit, self._engine.num_in_flight)
+        """Slots in use."""
+        return self._engine.num_running
+
+    @property
+    def num_slots(self) -> int:
+        """Number of sequences that can run at once."""
+        return self._engine.limit
 
     @property
     def capacity(self) -> int:

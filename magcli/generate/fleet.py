@@ -1,8 +1,8 @@
 """Engines in generator processes: one process as a ``Sampler``, and several as one.
 
-Completions wait in one queue. A process takes the next one as soon as it has room for it (``magcli.generate.dispatch``),
-so all of them have the same load, and the samples of a group may come from several processes. A dead process is
-replaced, and its unfinished samples are generated again first.
+Samples wait in one queue. A process takes the next one as soon as it has room for it (``magcli.generate.dispatch``), so
+all of them have the same load, and the samples of a group may come from several processes. A dead process is replaced,
+and its unfinished samples are generated again first.
 """
 
 import asyncio
@@ -77,7 +77,6 @@ class RemoteSampler:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
-        self._samples_left: dict[int, int] = {}
         self.assigned = 0
         """Number of samples that the pool has given it and that have not ended."""
         self.version = 0
@@ -120,11 +119,6 @@ class RemoteSampler:
         """Whether requests can be sent."""
         return self._death is None
 
-    @property
-    def num_running(self) -> int:
-        """Number of sequences in slots, including those that the next decode step starts."""
-        return min(self.spec.slots, sum(self._samples_left.values()))
-
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
     ) -> AsyncGenerator[Rollout, None]:
@@ -136,18 +130,18 @@ class RemoteSampler:
         """
         request = next(self._requests)
         waiting = self._waiting[request] = asyncio.Queue()
-        self._samples_left[request] = len(seeds)
+        left = len(seeds)
         try:
             self._tell(SampleRequest(request, tuple(prompt), sampling, tuple(seeds)))
-            while self._samples_left[request]:
+            while left:
                 item = await waiting.get()
                 if isinstance(item, Exception):
                     raise item
-                self._samples_left[request] -= 1
+                left -= 1
                 yield item
         finally:
             del self._waiting[request]
-            if self._samples_left.pop(request) and self.alive:
+            if left and self.alive:
                 self._tell(Abort(request))
 
     async def load(self, weights: Weights, version: int) -> None:
@@ -370,9 +364,10 @@ class Fleet:
         return seconds / len(self._members)
 
     @property
-    def num_running(self) -> int:
-        """Number of sequences in slots, including those that the next decode step starts."""
-        return sum(member.num_running for member in self._members if member.alive)
+    def num_slots(self) -> int:
+        """Number of sequences that can run at once now, without those of a generator that is being replaced."""
+        living = sum(member.alive for member in self._members)
+        return living * self._running_per_member
 
     @property
     def capacity(self) -> int:
@@ -385,10 +380,15 @@ class Fleet:
 
         Generators start everything that they have a slot for. So there is a backlog only if all slots may be used.
         """
+        running = self._running_per_member
+        return running if running < self._spec.slots else dispatch.capacity(running)
+
+    @property
+    def _running_per_member(self) -> int:
+        """The number of sequences that may run at once in each generator."""
         if self._concurrency is None:
-            return dispatch.capacity(self._spec.slots)
-        running = -(-self._concurrency // len(self._members))
-        return running if running < self._spec.slots else dispatch.capacity(self._spec.slots)
+            return self._spec.slots
+        return min(self._spec.slots, -(-self._concurrency // len(self._members)))
 
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
@@ -443,7 +443,7 @@ class Fleet:
     def _next_samples(self, most: int) -> tuple[PoolRequest, list[int]]:
         """Remove the first samples from the queue, all of one request."""
         request = self._queue[0][0]
-        indices = []
+        indices: list[int] = []
         while self._queue and self._queue[0][0] is request and len(indices) < most:
             indices.append(self._queue.popleft()[1])
         return request, indices

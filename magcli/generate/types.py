@@ -92,10 +92,6 @@ class Sampler(Protocol):
     def load_seconds(self) -> float:
         """Seconds that all sequences have stood still so far while new weights were loaded."""
 
-    @property
-    def num_running(self) -> int:
-        """Number of sequences in slots, including those that the next decode step starts."""
-
     def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
     ) -> AsyncGenerator[Rollout, None]:
@@ -114,6 +110,10 @@ class Sampler(Protocol):
 
 class RolloutEngine(Sampler, Protocol):
     """All engines of an RL run as one: the engine in this process, or a pool of generator processes."""
+
+    @property
+    def num_slots(self) -> int:
+        """Number of sequences that can run at once now, without those of an engine that is being replaced."""
 
     @property
     def capacity(self) -> int:

@@ -22,11 +22,12 @@ from magcli.errors import DataError, Stopped
 from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.ledger import Ledger
-from magcli.rl.metrics import UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
+from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
+from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
 from magcli.train import checkpoint
 
@@ -47,19 +48,17 @@ async def train(
     schedule: Schedule,
     checkpointing: Checkpointing,
     monitor: Monitor,
-    *,
-    background: bool,
 ) -> str | None:
     """Run the remaining updates; returns why the run ended early, or None.
 
-    ``background``: update in a thread while other processes generate; else generation and training alternate on one
-    device.
+    Updates run in a thread if other processes generate meanwhile; else generation and training alternate on one device.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
     """
-    run = _in_thread if background else _inline
-    first, clock = trainer.done, Clock(engine)
+    run = _in_thread if scheduler.generates_during_updates else _inline
+    first = trainer.done
+    clock = Clock(engine, scheduler)
     try:
         while trainer.done < trainer.updates:
             stage = schedule.stage_at(checkpointing.lines)
@@ -68,8 +67,11 @@ async def train(
             if trainer.done == first:
                 check_mismatch(await run(partial(trainer.mismatch, batch.trained, settings)), monitor)
             metrics = await run(partial(trainer.learn, batch.trained, settings))
+            scheduler.trainer_turns_to("weights")
             await engine.load(await run(trainer.controller.weights), trainer.done)
-            line = record(trainer, checkpointing, batch, metrics, *clock.lap())
+            scheduler.update_finished()
+            scheduler.trainer_turns_to("saving")
+            line = record(trainer, checkpointing, batch, metrics, clock.lap())
             await run(partial(checkpointing.save_due, trainer))
             monitor.update(line)
             if reason := stop_reason(checkpointing.lines):
@@ -94,12 +96,15 @@ def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpoi
     if trainer.done == 0:
         checkpointing.save_trajectory(trainer)
     while (batch := checkpointing.begun_batch(trainer.done + 1)) is not None:
-        begun = time.monotonic()
+        started = time.monotonic()
         settings = schedule.settings[schedule.stage_at(checkpointing.lines[: trainer.done])]
         if trainer.done == first:
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
-        line = record(trainer, checkpointing, batch, metrics, time.monotonic() - begun, 0.0)
+        seconds = time.monotonic() - started
+        line = record(
+            trainer, checkpointing, batch, metrics, Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
+        )
         checkpointing.save_due(trainer)
         monitor.update(line)
 
@@ -116,17 +121,15 @@ def record(
     checkpointing: Checkpointing,
     batch: Batch,
     metrics: UpdateMetrics,
-    seconds: float,
-    generating: float,
+    times: Times,
 ) -> dict[str, Any]:
     """Record the last update; returns its metrics.
 
-    ``seconds`` is the time since the update before, during ``generating`` of which the engines worked.
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
     line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
-    line |= speeds(line, metrics.seconds, generating, seconds) | checkpointing.ledger.batch_fields[trainer.done]
+    line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
     checkpointing.record(trainer.done, batch, metrics.advantages, line)
     return line
 
@@ -218,17 +221,26 @@ def remove_checkpoints(folder: RunDir) -> None:
 
 
 class Clock:
-    """Measures the time between updates and the time that the engines worked in between, averaged over engines."""
+    """Measures the times of each update: the engines' work, and what trainer and slots waited for."""
 
-    def __init__(self, engine: Sampler) -> None:
-        self._engine = engine
-        self._begun, self._worked = time.monotonic(), engine.seconds
+    def __init__(self, engine: Sampler, scheduler: RolloutScheduler) -> None:
+        self._engine, self._scheduler = engine, scheduler
+        self._before = self._totals()
 
-    def lap(self) -> tuple[float, float]:
-        """Seconds since the last call, and seconds of it that the engines worked."""
-        begun, worked = self._begun, self._worked
-        self._begun, self._worked = time.monotonic(), self._engine.seconds
-        return self._begun - begun, self._worked - worked
+    def _totals(self) -> tuple[float, float, float, int]:
+        """The time, and what the engines have done so far: seconds of work and of loading weights, tokens."""
+        engine = self._engine
+        return time.monotonic(), engine.seconds, engine.load_seconds, self._scheduler.generated_tokens
+
+    def lap(self) -> Times:
+        """The times since the last call."""
+        totals = self._totals()
+        seconds, working, loading, tokens = (after - before for after, before in zip(totals, self._before, strict=True))
+        self._before = totals
+        # Where both take turns on one device, the slots are idle during an update anyway, with the same cause.
+        load_share = loading / seconds if self._scheduler.generates_during_updates else 0.0
+        idle = self._scheduler.utilization.metrics(totals[0], load_share=load_share)
+        return Times(seconds, working, int(tokens), idle)
 
 
 async def _inline(work: Callable[[], Result]) -> Result:

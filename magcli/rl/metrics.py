@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
 from magcli.run.rundir import Line
 from magcli.verify.types import UNGRADED
@@ -121,7 +122,9 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     sampled = [*trained, *dropped]
     rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
     lengths = [len(rollout.tokens) for group in sampled for rollout in group.rollouts]
-    stale = [version - rollout.versions[0][1] for group in trained for rollout in group.rollouts if rollout.versions]
+    rollouts = [rollout for group in trained for rollout in group.rollouts if rollout.versions]
+    stale = [version - rollout.versions[0][1] for rollout in rollouts]
+    stale_tokens = sum(version * len(rollout.tokens) - version_sum(rollout) for rollout in rollouts)
     cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
     return {
         "reward": _mean([r.total for r in rewards]),
@@ -139,23 +142,47 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
         "reasons": dict(Counter(r.reason for group in sampled for r in group.rewards)),
         "staleness_mean": _mean(stale),
         "staleness_max": max(stale, default=0),
+        "staleness_tokens": stale_tokens / max(1, sum(len(rollout.tokens) for rollout in rollouts)),
         "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
         "generated_tokens": sum(lengths),
         "trained_tokens": sum(group.num_tokens for group in trained),
     }
 
 
-def speeds(line: Line, training: float, generating: float, wall: float) -> dict[str, float]:
-    """Tokens per second of trainer and generators while they work, and the share of the update's time that each idled.
+def version_sum(rollout: Rollout) -> int:
+    """The sum over a rollout's tokens of the version of the weights that generated them."""
+    ends = [start for start, _ in rollout.versions[1:]] + [len(rollout.tokens)]
+    return sum(version * (end - start) for (start, version), end in zip(rollout.versions, ends, strict=True))
+
+
+class Times(NamedTuple):
+    """The time since the update before.
+
+    Attributes:
+        seconds: all of it.
+        generating: seconds in which the engines worked.
+        generated_tokens: tokens of the completions that ended in it, which may train later.
+        idle: shares of idle time by cause, see ``magcli.rl.utilization``.
+    """
+
+    seconds: float
+    generating: float
+    generated_tokens: int
+    idle: Mapping[str, float]
+
+
+def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
+    """Tokens per second of trainer and generators while they work, and the shares of time that both idled.
 
     0 tokens per second if nothing was generated since the update before.
     """
+    generating = times.generating
     return {
-        "seconds": wall,
+        "seconds": times.seconds,
+        "generate_seconds": generating,
         "train_tokens_per_s": line["trained_tokens"] / max(training, 1e-9),
-        "generate_tokens_per_s": line["generated_tokens"] / generating if generating > 0 else 0.0,
-        "trainer_idle": max(0.0, 1 - training / wall),
-        "generator_idle": max(0.0, 1 - generating / wall),
+        "generate_tokens_per_s": times.generated_tokens / generating if generating > 0 else 0.0,
+        **times.idle,
     }
 
 

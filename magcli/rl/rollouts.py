@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from magcli.generate.types import Rollout, Sampler, sample_seed
+from magcli.generate.types import Rollout, RolloutEngine, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.rl.schedule import StageSettings
@@ -41,7 +41,7 @@ class Group:
 class GroupSampler:
     """Samples and grades the groups of a run."""
 
-    engine: Sampler
+    engine: RolloutEngine
     grader: Grader
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
@@ -51,9 +51,13 @@ class GroupSampler:
     seed: int
 
     async def roll_out(
-        self, number: int, problem: Mapping[str, Any], settings: StageSettings, generated: Callable[[int], None]
+        self,
+        number: int,
+        problem: Mapping[str, Any],
+        settings: StageSettings,
+        completion_ended: Callable[[Rollout], None],
     ) -> Group:
-        """Sample and grade one group; ``generated`` is called with its number of tokens when the last completion ends.
+        """Sample and grade one group; ``completion_ended`` is called with each completion when it ends.
 
         Raises:
             PromptTooLong: the prompt does not fit into the context.
@@ -71,7 +75,7 @@ class GroupSampler:
             texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends)
             job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
             grading[index] = asyncio.create_task(job)
-        generated(sum(len(rollout.tokens) for rollout in rollouts.values()))
+            completion_ended(rollout)
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]
         totals, correct = [reward.total for reward in rewards], [reward.correct for reward in rewards]

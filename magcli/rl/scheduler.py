@@ -1,10 +1,6 @@
-"""Decide which groups are generated and when they train.
+"""Keep the generators busy, and give the trainer its batches.
 
-``async``: generation continues while groups wait and during updates. A group starts only while fewer than (S + 1)
-batches are outstanding (reserved and neither trained nor dropped); the oldest groups train first; and an update waits
-for a slow group that would otherwise train more than S updates after its start. So staleness is bounded without
-discarding late groups (recipe, section 3). The exceptions are groups left from a stage with larger batches, which
-may train later.
+``async``: generation continues while groups wait and during updates; ``magcli.rl.admission`` has the rules.
 
 ``sync``: the deterministic baseline; each batch is sampled from one version of the weights.
 """
@@ -12,14 +8,18 @@ may train later.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from magcli.errors import Stopped
+from magcli.rl.admission import Admission
+from magcli.rl.utilization import SlotState, TrainerState, Utilization
 from magcli.verify.types import UNGRADED
 
 if TYPE_CHECKING:
+    from magcli.generate.types import Rollout
     from magcli.rl.curriculum import Curriculum
     from magcli.rl.ledger import Ledger
     from magcli.rl.rollouts import Group, GroupSampler
@@ -28,41 +28,6 @@ if TYPE_CHECKING:
 
 MAX_REJECTED_BATCHES = 50
 """The run stops after this many batches of consecutive dropped groups."""
-
-
-def may_start(outstanding: int, running: int, *, batch: int, at_once: int, staleness: int, updates_left: int) -> bool:
-    """Whether one more group may start.
-
-    Args:
-        outstanding: number of groups reserved and neither trained nor dropped.
-        running: number of groups being generated.
-        batch: groups per update.
-        at_once: maximum number of groups being generated.
-        staleness: S, in updates.
-        updates_left: remaining updates; groups that could not train before the end of the run are not started.
-    """
-    return running < at_once and outstanding < min(staleness + 1, updates_left) * batch
-
-
-def choose(
-    ready: Collection[int], started: Mapping[int, int], now: int, *, batch: int, staleness: int
-) -> list[int] | None:
-    """The numbers of the groups that train next, ascending; None while the update has to wait.
-
-    Args:
-        ready: groups that are generated and graded.
-        started: the version of the weights with which each running or ready group started.
-        now: the version of the weights before the update.
-        batch: groups per update.
-        staleness: S, in updates.
-    """
-    if len(ready) < batch:
-        return None
-    chosen = set(sorted(ready, key=lambda number: (started[number], number))[:batch])
-    left = sorted(version for number, version in started.items() if number not in chosen)
-    in_time = all(now + position // batch + 1 - version <= staleness for position, version in enumerate(left))
-    none_running = len(ready) == len(started)
-    return sorted(chosen) if in_time or none_running else None
 
 
 class Batch(NamedTuple):
@@ -84,6 +49,8 @@ class RolloutScheduler:
         synchronous: sample each batch from one version of the weights.
         staleness: S, in updates.
         updates: number of updates of the run.
+        generates_during_updates: whether the engines work while the trainer does; else both take turns on one device.
+        clock: the time in seconds.
     """
 
     def __init__(
@@ -97,29 +64,41 @@ class RolloutScheduler:
         synchronous: bool,
         staleness: int,
         updates: int,
+        generates_during_updates: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sampler, self.curriculum, self.ledger, self.store = sampler, curriculum, ledger, store
-        self.schedule, self.synchronous, self.staleness, self.updates = schedule, synchronous, staleness, updates
+        self.schedule, self.synchronous = schedule, synchronous
+        self.generates_during_updates, self.clock = generates_during_updates, clock
+        self.admission = Admission(sampler.group_size, staleness, updates, version=self.version)
+        self.utilization = Utilization(clock())
+        self.trainer_state: TrainerState = "generation"
         self.stage = 0
         self.running: set[asyncio.Task[Group]] = set()
         self.ready: dict[int, Group] = {}
         self.dropped: list[Group] = []
         self.rejected_streak = 0
         """Consecutive groups dropped since the last one that could train."""
+        self.generated_tokens = 0
+        """Tokens of the completions that have ended in this process."""
+        self._taken: list[int] = []
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
         self._unfinished = self._restore()
 
     def _restore(self) -> list[int]:
         """Load the groups on disk as ready or dropped; returns those that an interrupted process left unfinished."""
+        self.admission.started.update(self.ledger.started)
         for number in self.store.numbers():
             group = self.store.load(number)
             if number not in self.ledger.graded:
                 self._record_outcome(group)
             if group.dropped is not None:
                 self.dropped.append(group)
+                self.admission.started.pop(number, None)
             elif number in self.ledger.outstanding:
                 self.ready[number] = group
+                self.admission.admit(number)
         return sorted(self.ledger.outstanding - self.ready.keys())
 
     @property
@@ -138,9 +117,45 @@ class RolloutScheduler:
         Groups that start from now on have the settings of the stage; running ones keep theirs.
         """
         self.stage = stage
+        self.admission.batch = self.settings.batch_groups
+        self.sampler.engine.set_concurrency(self._concurrency)
+        self.trainer_turns_to(self.admission.waits_for())
         trained = await (self._collect_synchronous() if self.synchronous else self._collect_asynchronous())
         dropped, self.dropped = sorted(self.dropped, key=lambda group: group.number), []
+        self.trainer_turns_to("training")
         return Batch(trained, dropped)
+
+    def update_finished(self) -> None:
+        """The engines have the weights of the update of the last batch."""
+        self.admission.trained(self._taken)
+        self._taken = []
+        if not self.synchronous and self.generates_during_updates:
+            self._start_admitted()
+
+    def trainer_turns_to(self, state: TrainerState) -> None:
+        """Note for the idle times what the trainer does from now on."""
+        self.trainer_state = state
+        self._measure()
+
+    @property
+    def _concurrency(self) -> int:
+        """The number of completions to be generated at once."""
+        return self.settings.async_groups * self.admission.group_size
+
+    def _measure(self) -> None:
+        """Note for the idle times what slots and trainer do from now on."""
+        now, total = self.clock(), self._concurrency
+        self.utilization.trainer(self.trainer_state, now)
+        if self._trainer_is_waiting or self.generates_during_updates:
+            running = min(self.admission.in_flight, self.sampler.engine.num_slots)
+            idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
+            self.utilization.slots(running, total, idle, now)
+        else:
+            self.utilization.slots(0, total, "weights", now)
+
+    @property
+    def _trainer_is_waiting(self) -> bool:
+        return self.trainer_state in ("generation", "verifier")
 
     async def _collect_asynchronous(self) -> list[Group]:
         """The oldest groups of a batch, once enough are ready and no slow group would exceed the staleness bound."""
@@ -148,8 +163,8 @@ class RolloutScheduler:
         while True:
             if self._failure is not None:
                 raise self._failure
-            sizes = {"batch": self.settings.batch_groups, "staleness": self.staleness}
-            if (numbers := choose(self.ready, self.ledger.started, self.version, **sizes)) is not None:
+            numbers = self.admission.choose()
+            if numbers is not None:
                 return self._take(numbers)
             self._changed.clear()
             await self._changed.wait()
@@ -164,17 +179,13 @@ class RolloutScheduler:
         return self._take(sorted(self.ready))
 
     def _start_admitted(self) -> None:
-        while self._unfinished and len(self.running) < self.settings.async_groups:
+        """Start groups while the engines have room and the bound on staleness allows it."""
+        capacity = self.sampler.engine.capacity
+        while self._unfinished and self.admission.in_flight < capacity:
             self._start(self._restart(self._unfinished.pop(0)))
-        while may_start(
-            len(self.ledger.outstanding),
-            len(self.running),
-            batch=self.settings.batch_groups,
-            at_once=self.settings.async_groups,
-            staleness=self.staleness,
-            updates_left=self.updates - self.version,
-        ):
+        while self.admission.may_start(capacity):
             self._start(self._reserve())
+        self._measure()
 
     def _reserve(self) -> int:
         number = self.ledger.next_number
@@ -192,11 +203,28 @@ class RolloutScheduler:
         task.add_done_callback(self._ended)
 
     def _roll_out(self, number: int) -> asyncio.Task[Group]:
-        def generated(tokens: int) -> None:
-            self.ledger.record(number, "generated", tokens=tokens, version=self.version)
+        tokens = 0
 
+        def completion_ended(rollout: Rollout) -> None:
+            nonlocal tokens
+            tokens += len(rollout.tokens)
+            self.generated_tokens += len(rollout.tokens)
+            if self.admission.completion_ended(number):
+                self.ledger.record(number, "generated", tokens=tokens, version=self.version)
+            self._refill()
+
+        self.admission.start(number)
         problem = self.curriculum.problem(number, self.stage)
-        return asyncio.create_task(self.sampler.roll_out(number, problem, self.settings, generated))
+        return asyncio.create_task(self.sampler.roll_out(number, problem, self.settings, completion_ended))
+
+    def _refill(self) -> None:
+        """Start groups for the slots that became free, also during an update."""
+        if self._trainer_is_waiting:
+            self.trainer_state = self.admission.waits_for()
+        if self.synchronous or self._failure is not None:
+            self._measure()
+        else:
+            self._start_admitted()
 
     def _ended(self, task: asyncio.Task[Group]) -> None:
         """Store a group that has ended, perhaps during an update, and start the groups that may start now."""
@@ -208,7 +236,7 @@ class RolloutScheduler:
             return
         try:
             self._settle(task.result())
-            self._start_admitted()
+            self._refill()
         except Exception as error:
             self._failure = error
         self._changed.set()
@@ -222,9 +250,11 @@ class RolloutScheduler:
         group = self.store.add(group)
         self._record_outcome(group)
         if group.dropped is None:
+            self.admission.admit(group.number)
             self.ready[group.number] = group
             self.rejected_streak = 0
             return
+        self.admission.drop(group.number)
         self.dropped.append(group)
         self.rejected_streak += 1
         if self.rejected_streak > MAX_REJECTED_BATCHES * self.settings.batch_groups:
@@ -252,6 +282,8 @@ class RolloutScheduler:
         counts = {f"problems_{name}": count for name, count in self.curriculum.counts()._asdict().items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         self.ledger.sync()
+        self.admission.take(numbers)
+        self._taken = list(numbers)
         return [self.ready.pop(number) for number in numbers]
 
     async def abandon(self, reason: str) -> None:

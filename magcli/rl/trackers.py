@@ -53,10 +53,12 @@ METRIC_NAMES = {
     "seconds": "speed/seconds",
     "train_tokens_per_s": "speed/train_tokens_per_s",
     "generate_tokens_per_s": "speed/generate_tokens_per_s",
-    "trainer_idle": "speed/trainer_idle",
-    "generator_idle": "speed/generator_idle",
+    "generate_seconds": "speed/generate_seconds",
 }
 """Tracker names of metrics that do not begin with one of ``FAMILIES``; all others are under ``train``."""
+
+IDLE = ("generator_idle", "trainer_idle")
+"""Beginnings of metrics of idle time, which are under ``speed``."""
 
 FAMILIES = ("reward", "length", "groups", "staleness", "clip", "ratio", "mismatch", "problems")
 
@@ -78,6 +80,8 @@ def metric_values(line: Line) -> dict[str, float]:
 
 def metric_name(key: str) -> str:
     """The name of a metric in trackers."""
+    if key.startswith(IDLE):
+        return f"speed/{key}"
     family, _, rest = key.partition("_")
     return METRIC_NAMES.get(key) or (f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}")
 

@@ -23,23 +23,50 @@ PROBLEMS = [{"id": f"p{i}", "prompt": "?", "answer": "1"} for i in range(7)]
 
 
 class Clock:
-    """Makes groups without a model: each takes some ticks; some are dropped. ``version`` counts updates."""
+    """Makes groups without a model: each of their completions takes some ticks; some groups are dropped.
 
-    def __init__(self, ticks, dropped=lambda number: None):
+    It is the engine too, with ``num_slots`` slots that the scheduler sets. ``version`` counts updates.
+    """
+
+    def __init__(self, ticks, dropped=lambda number: None, group_size=1, backlog=0):
         self.ticks, self.dropped, self.version = ticks, dropped, 0
         self.engine, self.under_way, self.most = self, 0, 0
-        self.started = {}
+        self.group_size, self.backlog = group_size, backlog
+        self.started, self.order = {}, []
+        self.num_slots = 1
+        self.slots_changed = asyncio.Condition()
 
-    async def roll_out(self, number, problem, settings, generated):
-        self.started[number] = self.version
-        self.under_way += 1
+    @property
+    def capacity(self):
+        return self.num_slots + self.backlog
+
+    def set_concurrency(self, sequences):
+        self.num_slots = sequences
+
+    async def roll_out(self, number, problem, settings, ended):
+        rollouts = await asyncio.gather(*(self.complete(number, index, ended) for index in range(self.group_size)))
+        rewards = (ungraded("wrong"),) * self.group_size
+        texts = ("x",) * self.group_size
+        return Group(number, problem, (1,), tuple(rollouts), texts, rewards, self.dropped(number))
+
+    def length(self, number, index):
+        return self.ticks(number)
+
+    async def complete(self, number, index, ended):
+        async with self.slots_changed:
+            await self.slots_changed.wait_for(lambda: self.under_way < self.num_slots)
+            self.under_way += 1
         self.most = max(self.most, self.under_way)
-        for _ in range(self.ticks(number)):
+        self.started.setdefault(number, self.version)
+        self.order.append(number)
+        for _ in range(self.length(number, index)):
             await asyncio.sleep(0)
-        self.under_way -= 1
-        generated(3)
-        rollout = Rollout(0, (1,), (2, 3, 4), (-1.0,) * 3, ((0, self.started[number]),), "stop", 7)
-        return Group(number, problem, (1,), (rollout,), ("x",), (ungraded("wrong"),), self.dropped(number))
+        async with self.slots_changed:
+            self.under_way -= 1
+            self.slots_changed.notify_all()
+        rollout = Rollout(index, (1,), (2, 3, 4), (-1.0,) * 3, ((0, self.started[number]),), "stop", 7)
+        ended(rollout)
+        return rollout
 
 
 def scheduled(path, clock, stages=None, synchronous=False, **sizes):
@@ -65,7 +92,7 @@ async def updates(scheduler, stage_of=lambda update: 0):
     """All batches, each with the version of the weights that it trains, and all dropped groups."""
     batches, dropped = [], []
     try:
-        while scheduler.version < scheduler.updates:
+        while scheduler.version < scheduler.admission.updates:
             batch = await scheduler.next_batch(stage_of(scheduler.version))
             dropped += batch.dropped
             batches.append((scheduler.version, [group.number for group in batch.trained]))
@@ -79,27 +106,106 @@ async def updates(scheduler, stage_of=lambda update: 0):
 def trained(scheduler, batch):
     """An update is done."""
     scheduler.sampler.version += 1
+    scheduler.update_finished()
     scheduler.ledger.record_batch([group.number for group in batch.trained], "trained", step=scheduler.version)
 
 
-@given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32))
+@given(
+    staleness=st.integers(0, 3),
+    batch=st.integers(1, 3),
+    slots=st.integers(1, 12),
+    group_size=st.integers(1, 4),
+    backlog=st.integers(0, 3),
+    seed=st.integers(0, 2**32),
+)
 @settings(max_examples=60, deadline=None)
-def test_staleness_is_bounded_however_long_groups_take(tmp_path_factory, staleness, batch, at_once, seed):
+def test_staleness_is_bounded_however_long_completions_take(
+    tmp_path_factory, staleness, batch, slots, group_size, backlog, seed
+):
+    """A group trains at most S updates after it was started, each group trains once or is dropped."""
     choose = random.Random(seed)
     ticks = [choose.choice([0, 1, 2, 30]) for _ in range(500)]
     gone = [choose.random() < 0.3 for _ in range(500)]
-    clock = Clock(ticks.__getitem__, lambda number: "all-wrong" if gone[number] else None)
-    sizes = {"batch_groups": batch, "async_groups": at_once, "staleness": staleness}
+    clock = Clock(ticks.__getitem__, lambda number: "all-wrong" if gone[number] else None, group_size, backlog)
+    sizes = {"batch_groups": batch, "async_groups": slots, "staleness": staleness}
     scheduler = scheduled(tmp_path_factory.mktemp("run"), clock, **sizes)
     batches, dropped = asyncio.run(updates(scheduler))
+    reserved = {
+        event["group"]: event["version"] for event in read(scheduler.ledger.path) if event["event"] == "reserved"
+    }
     for version, numbers in batches:
         assert len(numbers) == batch
-        assert all(version - clock.started[number] <= staleness for number in numbers)
+        assert all(version - reserved[number] <= staleness for number in numbers)
+        assert all(reserved[number] <= clock.started[number] for number in numbers)
     trained = [number for _, numbers in batches for number in numbers]
     assert len(set(trained)) == len(trained) == 10 * batch
     assert scheduler.ledger.outstanding == set(), "nothing was started that could not train"
     assert sorted(clock.started) == sorted([*trained, *(group.number for group in dropped)])
-    assert clock.most <= at_once
+    assert clock.most <= slots * group_size
+    assert clock.order == sorted(clock.order), "the rest of a group that has started comes before the next group"
+
+
+def test_a_freed_slot_takes_the_next_completion_while_its_group_runs_on(tmp_path):
+    """One completion in each group is long; the slots of the others do not wait for it."""
+
+    class LongTail(Clock):
+        def length(self, number, index):
+            return 200 if index == 0 else 20
+
+    clock, running = LongTail(None, group_size=4, backlog=1), []
+
+    async def watch():
+        while True:
+            running.append(clock.under_way)
+            await asyncio.sleep(0)
+
+    async def scenario():
+        watcher = asyncio.create_task(watch())
+        await updates(scheduled(tmp_path, clock, batch_groups=1, async_groups=2, staleness=30, updates=40))
+        watcher.cancel()
+
+    asyncio.run(scenario())
+    steady = running[len(running) // 4 : len(running) // 2]
+    assert sum(steady) / len(steady) > 0.8 * 8
+
+
+def test_idle_time_has_its_cause(tmp_path):
+    """Slots are empty because of the bound, because of missing verdicts, or because the trainer works."""
+    now = [0.0]
+
+    class Slow(Clock):
+        async def roll_out(self, number, problem, settings, ended):
+            group = await super().roll_out(number, problem, settings, ended)
+            await asyncio.Future() if number else None
+            return group
+
+    async def scenario():
+        scheduler = scheduled(tmp_path, Slow(lambda number: 0), batch_groups=1, async_groups=4, staleness=0)
+        scheduler.clock = lambda: now[0]
+        with closing(scheduler.ledger):
+            batch = await scheduler.next_batch(0)
+            scheduler.utilization.metrics(0.0)
+            now[0] = 3.0  # the trainer works; the bound of 0 admits no other group
+            scheduler.trainer_turns_to("weights")
+            now[0] = 4.0
+            trained(scheduler, batch)
+            waiting = asyncio.create_task(scheduler.next_batch(0))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            now[0] = 10.0  # group 1 is generated, and its verdict never arrives
+            metrics = scheduler.utilization.metrics(now[0])
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await scheduler.stop()
+        return metrics
+
+    metrics = asyncio.run(scenario())
+    assert metrics["generator_idle_admission"] == pytest.approx(0.4)
+    assert metrics["generator_idle_verifier"] == pytest.approx(0.6)
+    assert metrics["generator_idle"] == pytest.approx(1.0)
+    assert metrics["trainer_idle_weights"] == pytest.approx(0.1)
+    assert metrics["trainer_idle_verifier"] == pytest.approx(0.6)
+    assert metrics["trainer_idle"] == pytest.approx(0.7)
 
 
 def test_the_oldest_ready_groups_train_first_and_slow_ones_are_waited_for(tmp_path):
@@ -160,7 +266,7 @@ async def settle(scheduler, numbers):
 
 def test_an_error_in_a_group_reaches_the_waiting_trainer(tmp_path):
     class Broken(Clock):
-        async def roll_out(self, number, problem, settings, generated):
+        async def roll_out(self, number, problem, settings, ended):
             raise EnvironmentFault("the generator is gone")
 
     with pytest.raises(EnvironmentFault, match="the generator is gone"):
@@ -177,10 +283,10 @@ def test_batch_sizes_may_change_between_stages(tmp_path, staleness, before, afte
 
 def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
     class Breaking(Clock):
-        async def roll_out(self, number, problem, settings, generated):
+        async def roll_out(self, number, problem, settings, ended):
             if number == 3:
                 raise EnvironmentFault("the generator is gone")
-            return await super().roll_out(number, problem, settings, generated)
+            return await super().roll_out(number, problem, settings, ended)
 
     async def scenario():
         scheduler = scheduled(tmp_path, Breaking(lambda number: 0), async_groups=3)
@@ -196,8 +302,8 @@ def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
 
 def test_a_run_rejecting_groups_with_different_rewards_gets_a_hint(tmp_path):
     class Graded(Clock):
-        async def roll_out(self, number, problem, settings, generated):
-            group = await super().roll_out(number, problem, settings, generated)
+        async def roll_out(self, number, problem, settings, ended):
+            group = await super().roll_out(number, problem, settings, ended)
             rewards = tuple(replace(ungraded("wrong"), correctness=part) for part in (0.2, 0.7))
             return replace(group, rollouts=group.rollouts * 2, texts=group.texts * 2, rewards=rewards)
 

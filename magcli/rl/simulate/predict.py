@@ -41,8 +41,8 @@ MIN_UPDATES = 3
 class Prediction:
     """The figures of a run from its start to its last update.
 
-    Shares are of wall time: ``generator_idle`` of engines in which no sequence runs or which wait for trainer or
-    weights, ``trainer_idle`` of the trainer. ``sequences_running_mean`` is per decode step of one engine. ``staleness``
+    Shares are of wall time, and ``idle_causes`` splits them (``magcli.rl.utilization``): ``generator_idle`` of the
+    slots, ``trainer_idle`` of the trainer. ``sequences_running_mean`` is per decode step of one engine. ``staleness``
     is per completion, in updates; ``mixed_versions`` is the share of completions from more than one version of the
     weights. Queues: ``groups_ready`` wait to train, ``completions_ungraded`` for a verdict, ``sequences_queued`` for a
     slot (counted at updates). ``cache_peak`` is the largest number of tokens in the KV cache of one engine,
@@ -56,6 +56,7 @@ class Prediction:
     trained_tokens_per_s: float
     generator_idle: float
     trainer_idle: float
+    idle_causes: Mapping[str, float]
     sequences_running_mean: float
     staleness_mean: float
     staleness_p95: float
@@ -98,6 +99,7 @@ def predict(settings: SimulationSettings, machine: Machine, groups: GroupSource)
     result = simulation.run()
     last, engines = result.updates[-1], simulation.engines
     seconds = last.time
+    idle = simulation.utilization.metrics(seconds)
     staleness = np.array([stale for update in result.updates for stale in update.staleness])
     return Prediction(
         updates=len(result.updates),
@@ -105,8 +107,9 @@ def predict(settings: SimulationSettings, machine: Machine, groups: GroupSource)
         updates_per_hour=len(result.updates) / seconds * 3600,
         generated_tokens_per_s=last.work.generated / seconds,
         trained_tokens_per_s=last.trained_tokens / seconds,
-        generator_idle=max(0.0, 1 - last.work.seconds / (seconds * len(engines))),
-        trainer_idle=1 - last.training / seconds,
+        generator_idle=idle.pop("generator_idle"),
+        trainer_idle=idle.pop("trainer_idle"),
+        idle_causes=idle,
         sequences_running_mean=last.work.generated / last.work.steps,
         staleness_mean=float(staleness.mean()),
         staleness_p95=float(np.quantile(staleness, 0.95)),
@@ -130,8 +133,8 @@ def report(prediction: Prediction) -> str:
         f"{p.updates} updates": f"{p.hours:,.2f} h, {p.updates_per_hour:,.1f} per hour",
         "generated": f"{p.generated_tokens_per_s:,.0f} tokens/s, {p.sequences_running_mean:,.1f} sequences per engine",
         "trained": f"{p.trained_tokens_per_s:,.0f} tokens/s",
-        "generators idle": f"{p.generator_idle:.1%}",
-        "trainer idle": f"{p.trainer_idle:.1%}",
+        "generators idle": f"{p.generator_idle:.1%} of slots{_causes(p.idle_causes, 'generator_idle_')}",
+        "trainer idle": f"{p.trainer_idle:.1%}{_causes(p.idle_causes, 'trainer_idle_')}",
         "staleness": f"mean {p.staleness_mean:.2f}, p95 {p.staleness_p95:.0f}, max {p.staleness_max} updates",
         "mixed versions": f"{p.mixed_versions:.1%} of completions",
         "groups dropped": f"{p.groups_dropped:,}",
@@ -142,6 +145,14 @@ def report(prediction: Prediction) -> str:
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+def _causes(shares: Mapping[str, float], prefix: str) -> str:
+    """The causes of idle time in words, largest first; those below 0.05 % are left out."""
+    by_cause = {name.removeprefix(prefix): share for name, share in shares.items() if name.startswith(prefix)}
+    largest_first = sorted(by_cause.items(), key=lambda item: -item[1])
+    parts = [f"{cause} {share:.1%}" for cause, share in largest_first if share >= 0.0005]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +203,8 @@ def read_run(folder: Path) -> MeasuredRun:
         raise DataError(f"{problem}: {error}") from None
     if not {field.name for field in fields(SimulationSettings)} - {"placement"} <= set(config):
         raise DataError(f"{problem}: its run.json lacks options")
+    if any("generate_seconds" not in line for line in lines):
+        raise DataError(f"{problem}: its metrics lack generate_seconds; an older version of magcli made them")
     if len(lines) < MIN_UPDATES:
         raise DataError(f"{problem}: it has fewer than {MIN_UPDATES} updates")
     if len({line.get("stage") for line in lines}) > 1:
@@ -219,7 +232,7 @@ def _measured(
         seconds=np.diff(trained, prepend=events[0]["time"]),
         training=training,
         transfer=np.maximum(0.0, trained - begun - training),
-        generating=_column(lines, "generated_tokens") / _column(lines, "generate_tokens_per_s"),
+        generating=_column(lines, "generate_seconds"),
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         verdict=_verdict_seconds(events),
     )

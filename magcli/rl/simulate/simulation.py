@@ -1,8 +1,9 @@
 """A simulated run: completions, verdicts, updates and new weights as events in the order of their times.
 
-The rules are those of the RL loop: ``magcli.rl.scheduler`` decides which groups start and which train; a completion
-goes to a verifier the moment it ends; new weights reach running sequences, whose KV cache is kept. With placement
-``shared`` the engines are paused while the trainer works; with ``split`` only during the transfer of the weights.
+The rules are those of the RL loop, by its own code: ``magcli.rl.admission`` decides which groups start and which train,
+and ``magcli.generate.dispatch`` which engine generates a completion. A completion goes to a verifier when it ends. New
+weights reach running sequences, whose KV cache is kept. With placement ``shared`` the engines are paused while the
+trainer works; with ``split`` only during the transfer of the weights.
 
 Every step of an engine adds a token to each running sequence, and takes longer the more there are. Between two events
 all running sequences advance alike, so the time of many steps has a closed form: the cost of a simulation grows with
@@ -17,9 +18,12 @@ from math import ceil, sqrt
 from typing import Literal
 
 from magcli.errors import Stopped
-from magcli.rl.scheduler import MAX_REJECTED_BATCHES, choose, may_start
+from magcli.generate import dispatch
+from magcli.rl.admission import Admission
+from magcli.rl.scheduler import MAX_REJECTED_BATCHES
 from magcli.rl.simulate.machine import GeneratorSpec, Machine
 from magcli.rl.simulate.workload import GroupSource
+from magcli.rl.utilization import SlotState, TrainerState, Utilization
 
 WATERMARK = 0.01
 """Share of the KV cache that must stay free when a sequence is admitted, so that it is not preempted next."""
@@ -31,9 +35,9 @@ Event = Callable[[], None]
 class SimulatedCompletion:
     """A completion being generated.
 
-    ``prefills``: it is the first of its group, so the prompt is processed with it. ``generated`` is the number of
-    tokens that it had when it was preempted. ``first_version`` and ``last_version`` are the weights that generated its
-    first and last token, -1 before they are known.
+    ``prefills``: it is the first of its group in its engine, so the prompt is processed with it. ``generated`` is the
+    number of tokens that it had when it was preempted. ``first_version`` and ``last_version`` are the weights that
+    generated its first and last token, -1 before they are known.
     """
 
     group: int
@@ -77,6 +81,11 @@ class SimulatedEngine:
         self._running: list[tuple[int, int, SimulatedCompletion]] = []
         """A heap of (step of the last token, order of admission, completion)."""
         self._order = self._cached = self._prefill = 0
+
+    @property
+    def num_running(self) -> int:
+        """Number of running sequences."""
+        return len(self._running)
 
     @property
     def load(self) -> int:
@@ -281,20 +290,35 @@ class Simulation:
         self.settings, self.machine, self.groups = settings, machine, groups
         self.batch = settings.n_batch // settings.group
         count = machine.generators.engines
-        slots = machine.generators.slots or -(-settings.n_async // count)
+        slots = -(-settings.n_async // count)
+        if machine.generators.slots:
+            slots = min(slots, machine.generators.slots)
         self.engines = [SimulatedEngine(machine.generators, slots) for _ in range(count)]
+        self.engine_capacity = dispatch.capacity(slots)
+        self._loads, self._running_by_engine = [0] * count, [0] * count
+        self._last_group = [-1] * count
+        """The group of the last completion that each engine got; the next ones of it share its prompt."""
+        self.queue: deque[SimulatedCompletion] = deque()
         self.verifiers_free_at = [0.0] * machine.verifiers.workers
         self.now = 0.0
-        self.version = self.number = self.outstanding = self.ungraded = self.rejected_streak = 0
-        self.training: list[SimulatedGroup] = []
+        self.admission = Admission(settings.group, settings.staleness, settings.updates, batch=self.batch)
+        self.utilization = Utilization(0.0)
+        self.number = self.ungraded = self.rejected_streak = 0
+        self.training: dict[int, SimulatedGroup] = {}
         self.running: dict[int, SimulatedGroup] = {}
         self.ready: dict[int, SimulatedGroup] = {}
-        self.started: dict[int, int] = {}
         self.result = SimulationResult()
+        self._sending = False
+        """Whether the trainer sends new weights to the engines."""
         self._changed = False
-        """Whether a group has ended or new weights were loaded since ``choose`` was last asked."""
+        """Whether a group has ended or new weights were loaded since the last attempt to begin an update."""
         self._events: list[tuple[float, int, Event]] = []
         self._order = 0
+
+    @property
+    def version(self) -> int:
+        """The number of completed updates."""
+        return self.admission.version
 
     def run(self) -> SimulationResult:
         """Simulate all updates.
@@ -304,7 +328,9 @@ class Simulation:
         """
         while self.version < self.settings.updates:
             self._start_groups()
+            self._dispatch()
             self._begin_update()
+            self._measure()
             time, _, event = heapq.heappop(self._events)
             self.result.ready_seconds += len(self.ready) * (time - self.now)
             self.result.ungraded_seconds += self.ungraded * (time - self.now)
@@ -316,55 +342,84 @@ class Simulation:
         self._order += 1
         heapq.heappush(self._events, (time, self._order, event))
 
+    def _measure(self) -> None:
+        """Note for the idle times what slots and trainer do from now on."""
+        trainer = self._trainer_state()
+        self.utilization.trainer(trainer, self.now)
+        total = self.engines[0].slots * len(self.engines)
+        running, load = sum(self._running_by_engine), sum(self._loads)
+        if self.engines[0].paused:
+            self.utilization.slots(0, total, "weights", self.now)
+        elif load > running:
+            self.utilization.slots(running, total, "cache", self.now)
+        else:
+            idle: SlotState = "verifier" if trainer == "verifier" else "admission"
+            self.utilization.slots(running, total, idle, self.now)
+
+    def _trainer_state(self) -> TrainerState:
+        if self._sending:
+            return "weights"
+        return "training" if self.training else self.admission.waits_for()
+
     def _start_groups(self) -> None:
         if self.training and (self.settings.placement == "shared" or self.settings.schedule == "sync"):
             return
         if self.settings.schedule == "async":
-            while self._may_start():
+            capacity = self.engine_capacity * len(self.engines)
+            while self.admission.may_start(capacity):
                 self._start_group()
         elif not self.running:
             for _ in range(self.batch - len(self.ready)):
                 self._start_group()
 
-    def _may_start(self) -> bool:
-        return may_start(
-            self.outstanding,
-            len(self.running),
-            batch=self.batch,
-            at_once=self.settings.n_async // self.settings.group,
-            staleness=self.settings.staleness,
-            updates_left=self.settings.updates - self.version,
-        )
-
     def _start_group(self) -> None:
         number, self.number = self.number, self.number + 1
         shape = self.groups(number)
-        completions = [
-            SimulatedCompletion(number, length, shape.prompt, prefills=index == 0)
-            for index, length in enumerate(shape.lengths)
-        ]
+        completions = [SimulatedCompletion(number, length, shape.prompt, prefills=False) for length in shape.lengths]
         self.running[number] = SimulatedGroup(completions, len(completions), shape.dropped)
-        self.started[number] = self.version
-        self.outstanding += 1
-        engine = min(self.engines, key=lambda engine: engine.load)
-        engine.submit(completions, self.now)
-        self._schedule(engine)
+        self.admission.start(number)
+        self.queue.extend(completions)
 
-    def _schedule(self, engine: SimulatedEngine) -> None:
-        """Schedule an engine's next event, which is ignored if the engine has changed by then."""
+    def _dispatch(self) -> None:
+        """Give waiting completions to engines that have room."""
+        while self.queue:
+            chosen = dispatch.least_busy(self._loads, self.engine_capacity)
+            if chosen is None:
+                return
+            room = self.engine_capacity - self._loads[chosen]
+            completions = self._next_completions(room)
+            group = completions[0].group
+            completions[0].prefills = group != self._last_group[chosen]
+            self._last_group[chosen] = group
+            self.engines[chosen].submit(completions, self.now)
+            self._schedule(chosen)
+
+    def _next_completions(self, most: int) -> list[SimulatedCompletion]:
+        """Remove the first completions from the queue, all of one group."""
+        group = self.queue[0].group
+        completions: list[SimulatedCompletion] = []
+        while self.queue and self.queue[0].group == group and len(completions) < most:
+            completions.append(self.queue.popleft())
+        return completions
+
+    def _schedule(self, index: int) -> None:
+        """After an engine has changed: schedule its next event, which is ignored if the engine changes before."""
+        engine = self.engines[index]
+        self._loads[index], self._running_by_engine[index] = engine.load, engine.num_running
         time, revision = engine.next_event(), engine.revision
         if time is not None:
-            self._at(max(time, self.now), lambda: self._process(engine) if engine.revision == revision else None)
+            self._at(max(time, self.now), lambda: self._process(index) if engine.revision == revision else None)
 
-    def _process(self, engine: SimulatedEngine) -> None:
-        for completion in engine.process_event():
+    def _process(self, index: int) -> None:
+        for completion in self.engines[index].process_event():
             self._verify(completion)
-        self._schedule(engine)
+        self._schedule(index)
 
     def _verify(self, completion: SimulatedCompletion) -> None:
         done = max(self.now, heapq.heappop(self.verifiers_free_at)) + self.machine.verifiers.seconds
         heapq.heappush(self.verifiers_free_at, done)
         self.running[completion.group].ended = self.now
+        self.admission.completion_ended(completion.group)
         self.ungraded += 1
         self.result.most_ungraded = max(self.result.most_ungraded, self.ungraded)
         self._at(done, lambda: self._graded(completion.group))
@@ -382,12 +437,13 @@ class Simulation:
         if group.dropped:
             self._drop(number)
             return
-        self.ready[number], self.rejected_streak = group, 0
+        self.admission.admit(number)
+        self.ready[number] = group
+        self.rejected_streak = 0
         self.result.most_ready = max(self.result.most_ready, len(self.ready))
 
     def _drop(self, number: int) -> None:
-        del self.started[number]
-        self.outstanding -= 1
+        self.admission.drop(number)
         self.result.dropped += 1
         self.rejected_streak += 1
         if self.rejected_streak > MAX_REJECTED_BATCHES * self.batch:
@@ -399,9 +455,8 @@ class Simulation:
         self._changed = self._changed and bool(self.training)
         if numbers is None:
             return
-        self.training = [self.ready.pop(number) for number in numbers]
-        for number in numbers:
-            del self.started[number]
+        self.admission.take(numbers)
+        self.training = {number: self.ready.pop(number) for number in numbers}
         if self.settings.placement == "shared":
             self._pause()
         seconds = self._training_seconds()
@@ -411,7 +466,7 @@ class Simulation:
     def _choose(self) -> list[int] | None:
         if self.settings.schedule == "sync":
             return sorted(self.ready) if len(self.ready) == self.batch else None
-        return choose(self.ready, self.started, self.version, batch=self.batch, staleness=self.settings.staleness)
+        return self.admission.choose()
 
     def _training_seconds(self) -> float:
         trainer = self.machine.trainer
@@ -419,26 +474,27 @@ class Simulation:
         return trainer.update_seconds + tokens / (trainer.tokens_per_s * trainer.devices)
 
     def _trained_completions(self) -> list[SimulatedCompletion]:
-        return [completion for group in self.training for completion in group.completions]
+        return [completion for group in self.training.values() for completion in group.completions]
 
     def _pause(self) -> None:
         for engine in self.engines:
             engine.pause(self.now)
 
     def _trained(self) -> None:
+        self._sending = True
         self._pause()
         self._at(self.now + self.machine.trainer.transfer_seconds, self._loaded)
 
     def _loaded(self) -> None:
         """The engines have the new weights, which completes the update."""
         self.result.updates.append(self._update())
-        self.training = []
-        self.version += 1
-        self.outstanding -= self.batch
+        self.admission.trained(self.training)
+        self.training = {}
+        self._sending = False
         self._changed = True
-        for engine in self.engines:
+        for index, engine in enumerate(self.engines):
             engine.resume(self.now, self.version)
-            self._schedule(engine)
+            self._schedule(index)
 
     def _update(self) -> SimulatedUpdate:
         completions = self._trained_completions()
@@ -453,7 +509,7 @@ class Simulation:
             self.result.dropped,
             self.result.ready_seconds,
             self.result.ungraded_seconds,
-            sum(len(engine.waiting) for engine in self.engines),
+            len(self.queue) + sum(len(engine.waiting) for engine in self.engines),
         )
 
 

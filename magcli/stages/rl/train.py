@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from magcli.console import Console, Progress
     from magcli.data.source import Rows
-    from magcli.generate.types import Sampler
+    from magcli.generate.types import RolloutEngine
     from magcli.generate.wire import Spec
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
@@ -149,9 +149,9 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
+            generates_during_updates=config.generators > 0,
         )
-        background = config.generators > 0
-        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, background=background)
+        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor)
 
 
 class Display:
@@ -295,13 +295,14 @@ def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledg
 
 
 @asynccontextmanager
-async def build_engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
+async def build_engine(config: Config, job: Job) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
+    from magcli.generate.engine import TorchPolicy
     from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
     spec = _spec(config)
-    opened: Sampler
+    opened: RolloutEngine
     if config.generators:
         opened = await Fleet.open(
             spec,
@@ -310,7 +311,7 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
             say=lambda text: job.console.say(f"rl: {text}"),
         )
     else:
-        opened = open_policy(
+        policy = open_policy(
             spec.model,
             engine=spec.engine,
             dtype=spec.dtype,
@@ -318,6 +319,8 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
             deterministic=spec.deterministic,
             device=spec.device,
         )
+        assert isinstance(policy, TorchPolicy), "vLLM runs in generators only"
+        opened = policy
     try:
         yield opened
     finally:
@@ -358,7 +361,7 @@ def _share_threads(generators: int) -> int:
     return each
 
 
-def build_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trainer) -> GroupSampler:
+def build_sampler(config: Config, engine: RolloutEngine, grader: Grader, trainer: Trainer) -> GroupSampler:
     """The sampler of groups."""
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import GroupSampler

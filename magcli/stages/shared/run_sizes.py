@@ -26,7 +26,9 @@ class RunSizes:
     schedule: Literal["async", "sync"] = opt(
         "async", "async overlaps generation and training; sync is the deterministic baseline.", panel=BATCH
     )
-    staleness: int = opt(1, "Maximum staleness S in updates (admission rule).", panel=BATCH)
+    staleness: int = opt(
+        8, "Maximum staleness S: a group trains at most this many updates after it started.", panel=BATCH
+    )
     stage: tuple[StageOptions, ...] = opt(
         (), "Stages of the run, one [[rl.stage]] table of the recipe each.", panel=BATCH
     )

@@ -19,7 +19,7 @@ TRUTH = Machine(
     TrainerSpec(1, tokens_per_s=3000.0, update_seconds=0.4, transfer_seconds=0.1),
     VerifierSpec(workers=2, seconds=0.02),
 )
-RUN = SimulationSettings(updates=10, group=8, n_async=64, n_batch=64, staleness=1, max_tokens=600)
+RUN = SimulationSettings(updates=10, group=8, n_async=64, n_batch=64, staleness=8, max_tokens=600)
 
 
 def measured(run: SimulationSettings, machine: Machine = TRUTH) -> MeasuredRun:
@@ -57,7 +57,7 @@ def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement, padded):
     assert found.trainer.update_seconds == pytest.approx(0.4, rel=1e-3)
     assert found.generators.engines == machine.generators.engines
     assert (found.lengths.prompt, found.lengths.dropped) == (40, pytest.approx(0.2, abs=0.08))
-    other = replace(RUN, n_async=48, n_batch=96, staleness=2, placement=placement)
+    other = replace(RUN, n_async=48, n_batch=96, staleness=4, placement=placement)
     draw = group_source(LENGTHS, group=8, max_tokens=600, seed=9)
     ours, truth = predict(other, found, draw), predict(other, machine, draw)
     assert ours.trained_tokens_per_s == pytest.approx(truth.trained_tokens_per_s, rel=0.03)
@@ -103,7 +103,7 @@ def finished(guesser, tmp_path_factory):
 def test_a_real_run_is_read_and_its_speed_reproduced(finished):
     run = read_run(finished)
     events = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
-    assert run.settings == SimulationSettings(8, 8, 32, 32, 1, 24, "async", "shared")
+    assert run.settings == SimulationSettings(8, 8, 32, 32, 8, 24, "async", "shared")
     assert run.seconds.sum() == pytest.approx(events[-1]["time"] - events[0]["time"])
     assert set(run.groups) == {event["group"] for event in events if event["event"] == "reserved"}
     dropped = {event["group"] for event in events if event["event"] == "dropped"}

@@ -105,7 +105,8 @@ def test_every_group_ends_once_and_none_trains_too_late(staleness, sizes, placem
     assert max(max(update.staleness) for update in result.updates) <= (staleness if schedule == "async" else 0)
     assert min(min(update.staleness) for update in result.updates) >= 0
     assert simulation.number == 8 * run.n_batch // 4 + result.dropped, "what was started, trained or was dropped"
-    assert (simulation.outstanding, simulation.running, simulation.ready, simulation.started) == (0, {}, {}, {})
+    assert (simulation.running, simulation.ready, simulation.admission.started) == ({}, {}, {})
+    assert (simulation.admission.in_flight, len(simulation.queue)) == (0, 0)
     made = sum(sum(simulation.groups(number).lengths) for number in range(simulation.number))
     assert sum(engine.work.generated for engine in simulation.engines) == made
 

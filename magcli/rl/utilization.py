@@ -1,0 +1,97 @@
+"""How generation slots and the trainer spend their time, and what they wait for while they are idle.
+
+A slot is idle while no sequence in it advances:
+
+==============  ====================================================================================================
+``admission``   no completion may start: the bound on staleness is reached, or the run needs no more groups; also the
+                slots of a generator that is being replaced
+``weights``     the engine waits for weights: they are loaded or, where one device does both, the trainer works
+``verifier``    as ``admission``, but the next update, which would allow more groups, waits only for verdicts
+``cache``       completions wait for room in the KV cache (only known of simulated engines)
+==============  ====================================================================================================
+
+The trainer is idle while it computes no update:
+
+==============  ====================================================================================================
+``generation``  a batch is not generated yet
+``verifier``    a batch is generated, and verdicts are missing
+``weights``     new weights are sent to the engines
+``saving``      rollouts, metrics or checkpoints are written
+==============  ====================================================================================================
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+SlotState = Literal["running", "admission", "weights", "verifier", "cache"]
+TrainerState = Literal["training", "generation", "verifier", "weights", "saving"]
+
+SLOT_IDLE: tuple[SlotState, ...] = ("admission", "weights", "verifier")
+TRAINER_IDLE: tuple[TrainerState, ...] = ("generation", "verifier", "weights", "saving")
+
+
+class TimeMeter:
+    """Integrates over time how many of some workers are in which state."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._workers: Mapping[str, float] = {}
+        self._worker_seconds: dict[str, float] = defaultdict(float)
+
+    def set(self, workers: Mapping[str, float], now: float) -> None:
+        """From ``now`` on, this many workers are in each state."""
+        elapsed = now - self._since
+        for state, count in self._workers.items():
+            self._worker_seconds[state] += count * elapsed
+        self._workers, self._since = workers, now
+
+    def shares(self, now: float) -> dict[str, float]:
+        """The share of the time since the last call that workers were in each state; together 1."""
+        self.set(self._workers, now)
+        total = sum(self._worker_seconds.values())
+        shares = {state: seconds / total for state, seconds in self._worker_seconds.items() if total > 0}
+        self._worker_seconds.clear()
+        return shares
+
+
+class Utilization:
+    """The meters of a run, from the time ``now`` on."""
+
+    def __init__(self, now: float) -> None:
+        self._slots, self._trainer = TimeMeter(now), TimeMeter(now)
+
+    def slots(self, running: float, total: int, idle: SlotState, now: float) -> None:
+        """From ``now`` on, ``running`` of ``total`` slots are busy, and the others are idle for one reason."""
+        running = min(running, total)
+        self._slots.set({"running": running, idle: total - running}, now)
+
+    def trainer(self, state: TrainerState, now: float) -> None:
+        """From ``now`` on, the trainer is in this state."""
+        self._trainer.set({state: 1.0}, now)
+
+    def metrics(self, now: float, *, load_share: float = 0.0) -> dict[str, float]:
+        """Idle shares since the last call, in all and by cause: metrics of an update.
+
+        ``load_share`` is the share of the time in which running sequences stood still while engines loaded weights, if
+        the slots were not reported as idle in it.
+        """
+        slots, trainer = self._slots.shares(now), self._trainer.shares(now)
+        loading = min(load_share, slots.get("running", 0.0))
+        slots["weights"] = slots.get("weights", 0.0) + loading
+        slots.pop("running", None)
+        causes = (*SLOT_IDLE, *(cause for cause in slots if cause not in SLOT_IDLE))
+        return idle_metrics("generator_idle", slots, causes) | idle_metrics("trainer_idle", trainer, TRAINER_IDLE)
+
+
+def idle_metrics(name: str, shares: Mapping[str, float], causes: Sequence[str]) -> dict[str, float]:
+    """The total of some shares under ``name``, and each one under ``name_cause``."""
+    by_cause = {f"{name}_{cause}": shares.get(cause, 0.0) for cause in causes}
+    return {name: sum(by_cause.values()), **by_cause}
+
+
+def repeated_idle(training: float, seconds: float) -> dict[str, float]:
+    """Idle shares of an update that is repeated after an interruption, before the engines start."""
+    slots = {"weights": 1.0}
+    trainer = {"training": training / seconds, "saving": 1.0 - training / seconds}
+    return idle_metrics("generator_idle", slots, SLOT_IDLE) | idle_metrics("trainer_idle", trainer, TRAINER_IDLE)
