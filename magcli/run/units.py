@@ -50,6 +50,13 @@ def resumable(
             yield result.rows
 
 
+async def every(seconds: float, report: Callable[[], None]) -> None:
+    """Call a function at intervals until the task is cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        report()
+
+
 def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Each unit with a key: a hash of its columns and values and, for equal units, a count."""
     seen: dict[str, int] = {}

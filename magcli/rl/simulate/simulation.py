@@ -17,7 +17,8 @@ from math import ceil, sqrt
 from typing import Literal
 
 from magcli.errors import Stopped
-from magcli.rl.scheduler import MAX_REJECTED_BATCHES, choose, may_start
+from magcli.rl.outcomes import MAX_REJECTED_BATCHES
+from magcli.rl.scheduler import choose, may_start
 from magcli.rl.simulate.machine import GeneratorSpec, Machine
 from magcli.rl.simulate.workload import GroupSource
 

@@ -240,15 +240,31 @@ class _Runner:
         self.tasks, self.job = tasks, job
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
-        self.generator: Generator = engines.open_engine(config, job, unfinished)
         self.graders: dict[str, Grader] = {
             function: engines.open_grader(config, function) for function in {task.function for task in tasks}
         }
+        self._try_functions()
+        self.generator: Generator = engines.open_engine(config, job, unfinished)
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
         if done := sum(len(journal.positions) for journal in unfinished):
             text = f"{job.stage}: resuming, {done} of {total} problems are finished"
             job.console.say(text, event="resumed", done=done)
+
+    def _try_functions(self) -> None:
+        """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
+        from magcli.verify.trial import load_reward, try_reward
+
+        try:
+            for task in self.tasks:
+                first = next((batch for batch in task.problems if batch.num_rows), None)
+                if task.function and first is not None:
+                    load_reward(task.function)
+                    try_reward(self.graders[task.function], task.function, first.slice(0, 1).to_pylist()[0])
+        except BaseException:
+            for grader in self.graders.values():
+                grader.shutdown()
+            raise
 
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """All problems, each with the number of its task and a key."""

@@ -6,7 +6,7 @@ for the landscape and the trained model. The same command resumes an interrupted
 weights equal those of an uninterrupted run bit for bit.
 """
 
-from magcli.stages.rl.config import Config, check, reads, settings, side_outputs
+from magcli.stages.rl.config import Config, check, reads, settings, side_outputs, trial
 from magcli.stages.rl.train import run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
@@ -18,4 +18,4 @@ EXAMPLE = (
     "--trajectory-every 1"
 )
 
-__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs"]
+__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs", "trial"]
