@@ -190,6 +190,8 @@ class VllmPolicy:
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
         self._busy_seconds, self._busy_since = 0.0, 0.0
+        self.num_finished = 0
+        """Sequences finished so far."""
 
     @property
     def version(self) -> int:
@@ -253,6 +255,7 @@ class VllmPolicy:
                 result = await results.get()
                 if isinstance(result, MagError):
                     raise result
+                self.num_finished += 1
                 yield result
         finally:
             self._results.discard(results)

@@ -3,12 +3,16 @@
 All counts begin with the process: a resumed run is not stopped because of groups that it did not see.
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import first_line
-from magcli.rl.rollouts import Group
+
+if TYPE_CHECKING:
+    from magcli.rl.rollouts import Group
 
 LOWEST_PASS_RATE = 0.005
 """A policy with a smaller pass rate finds too few right completions to learn from."""
