@@ -27,7 +27,7 @@ PATIENCE = 10
 """A run waits for a solved group at most this many times as long as it did on average before."""
 
 MAX_REJECTED_BATCHES = 50
-"""The run stops after this many batches of consecutive dropped groups, whatever the reason."""
+"""The run stops after this many batches of consecutive dropped groups that are not all wrong."""
 
 
 class GroupOutcomes:
@@ -125,9 +125,11 @@ class GroupOutcomes:
         )
 
     def _rejected_fault(self, batch_groups: int) -> str | None:
-        """A run stops after ``MAX_REJECTED_BATCHES`` batches of groups of which none could train."""
+        """A run stops when ``MAX_REJECTED_BATCHES`` batches of groups, not counting all-wrong ones, have been dropped
+        and none could train meanwhile.
+        """
         rejected = self._rejected.total()
-        if rejected <= MAX_REJECTED_BATCHES * batch_groups:
+        if rejected - self._rejected["all-wrong"] <= MAX_REJECTED_BATCHES * batch_groups:
             return None
         advice = "use other problems"
         if 2 * self._rejected["all-right"] > rejected:

@@ -13,9 +13,9 @@ from magcli.errors import EnvironmentFault, Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
+from magcli.rl.outcomes import MAX_WRONG
 from magcli.rl.rollouts import Group
 from magcli.rl.schedule import Schedule, StageOptions, StageSettings
-from magcli.rl.outcomes import MAX_WRONG
 from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.verify.reward import ungraded
