@@ -551,6 +551,19 @@ def test_a_failing_reward_function_ends_the_command_before_any_group(guesser, pr
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_shows_that_a_reward_function_fails(guesser, problems, own_reward, tmp_path):
+    options = {
+        "model": str(guesser),
+        "run": tmp_path / "run",
+        "reward": f"{own_reward}:broken",
+        "dry_run": True,
+        **SMALL,
+    }
+    with pytest.raises(UsageError, match="KeyError: 'ground_truth'"):
+        call_stage("rl", problems, **options)
+    call_stage("rl", tmp_path / "missing.jsonl", **options)
+
+
 def test_failing_rewards_stop_the_run_with_their_exception(guesser, problems, own_reward, tmp_path):
     reward = f"{own_reward}:breaks_later"
     with pytest.raises(Stopped, match=r"a whole batch: ValueError: a text of the policy \(own.py:8, breaks_later\)"):
