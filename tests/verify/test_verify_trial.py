@@ -48,7 +48,7 @@ def tried(spec):
 
 
 def test_a_function_that_returns_rewards_passes(source):
-    load_reward(f"{source}:good")
+    assert load_reward(f"{source}:good")("42", ROW) == 1.0
     tried(f"{source}:good")
 
 
