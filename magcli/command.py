@@ -9,7 +9,7 @@ import inspect
 import json
 import signal
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
@@ -203,6 +203,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         flag = configuration.flag_name(configuration.with_role(config, "preview_only")[0])
         raise UsageError(f"{stage.name}: {flag} requires --dry-run")
     if dry_run and not preview_only:
+        _try_functions(stage, config, tables["inputs"] or ())
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
@@ -211,6 +212,13 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)
+
+
+def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
+    if stage.trial(config) is not None:
+        from magcli.run import trial
+
+        trial.try_inputs(stage, config, inputs)
 
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:

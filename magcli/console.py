@@ -188,8 +188,21 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self.done, rate=self._rate_text(), note=self.note)
         elif time.monotonic() - self._last >= LOG_EVERY:
-            self._last = time.monotonic()
-            self.console.say(self._line(), event="progress", done=self.done, total=self.total, rate=self._rate())
+            self._say()
+
+    def report(self, note: str) -> None:
+        """Show that work goes on while no unit is finished: a note beside a bar, a line elsewhere."""
+        self.note = note
+        if self._bar is not None:
+            self._bar.update(self._task, note=note)
+        else:
+            self._say()
+
+    def _say(self) -> None:
+        self._last = time.monotonic()
+        self.console.say(
+            self._line(), event="progress", done=self.done, total=self.total, rate=self._rate(), note=self.note
+        )
 
     def _rate(self) -> float:
         return (self.done - self._skipped) / max(time.monotonic() - self._start, 1e-9)

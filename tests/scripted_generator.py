@@ -16,6 +16,7 @@ class ScriptedGenerator:
         self._handler = handler
         self.calls: list[tuple[Sequence[Message], Sampling, int]] = []
         self.closed = False
+        self.num_finished = 0
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
@@ -24,7 +25,9 @@ class ScriptedGenerator:
         if self.closed:
             raise MagError("the generator has been closed")
         self.calls += [(messages, sampling, seed) for seed in seeds]
-        return [self._handler(messages, sampling, seed) for seed in seeds]
+        completions = [self._handler(messages, sampling, seed) for seed in seeds]
+        self.num_finished += len(completions)
+        return completions
 
     async def close(self) -> None:
         """Refuse further requests."""

@@ -313,6 +313,8 @@ class TorchPolicy:
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self.num_finished = 0
+        """Sequences finished so far."""
         self.seconds = 0.0
         """Time spent in decode steps so far."""
         self.load_seconds = 0.0
@@ -401,6 +403,7 @@ class TorchPolicy:
                 started = time.monotonic()
                 for request, rollout in self._engine.step():
                     self._results[request].put_nowait(rollout)
+                    self.num_finished += 1
                 self.seconds += time.monotonic() - started
                 await asyncio.sleep(0)
         except Exception as error:

@@ -65,6 +65,7 @@ class ServerGenerator:
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()
+        self.num_finished = 0
         self._client = httpx.AsyncClient(
             timeout=deadline / TRIES_IN_DEADLINE,
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
@@ -100,7 +101,9 @@ class ServerGenerator:
         request = _request(model, messages, sampling, seed)
         async with self._connections:
             reply = await self._send("POST", "/chat/completions", request, waits_for="a completion")
-        return _completion(reply, self._url)
+        completion = _completion(reply, self._url)
+        self.num_finished += 1
+        return completion
 
     async def _model_name(self) -> str:
         async with self._model_lock:

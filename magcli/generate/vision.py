@@ -37,6 +37,7 @@ class VisionGenerator:
         model.generation_config = GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=self._padding)
         self._lock = asyncio.Lock()
         self._closed = threading.Event()
+        self.num_finished = 0
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
@@ -61,10 +62,12 @@ class VisionGenerator:
     async def _in_thread(self, inputs: Mapping[str, Any], sampling: Sampling, limit: int, seed: int) -> Completion:
         """Sample in a thread, so as not to block the event loop, on which the verifiers' deadlines run."""
         try:
-            return await asyncio.to_thread(self._sample, inputs, sampling, limit, seed)
+            completion = await asyncio.to_thread(self._sample, inputs, sampling, limit, seed)
         except asyncio.CancelledError:
             self._closed.set()
             raise
+        self.num_finished += 1
+        return completion
 
     def _inputs(self, messages: Sequence[Message], images: Sequence[Image.Image]) -> Mapping[str, Any]:
         turns = [{"role": turn["role"], "content": [_text(turn["content"])]} for turn in messages]

@@ -193,6 +193,8 @@ class VllmPolicy:
         self._paused_at: float | None = None
         self.load_seconds = 0.0
         """Seconds that the engine has been paused for new weights so far."""
+        self.num_finished = 0
+        """Sequences finished so far."""
 
     @property
     def version(self) -> int:
@@ -256,6 +258,7 @@ class VllmPolicy:
                 result = await results.get()
                 if isinstance(result, MagError):
                     raise result
+                self.num_finished += 1
                 yield result
         finally:
             self._results.discard(results)

@@ -23,15 +23,20 @@ from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.ledger import Ledger
 from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
+from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
+from magcli.run.units import every
 from magcli.train import checkpoint
 
 Result = TypeVar("Result")
+
+COUNTS_EVERY = 60.0
+"""Seconds between the lines that count groups, also while all of them are dropped."""
 
 
 class Monitor(Protocol):
@@ -39,6 +44,7 @@ class Monitor(Protocol):
 
     def update(self, line: Line) -> None: ...
     def mismatch(self, found: Line) -> None: ...
+    def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
 
 
 async def train(
@@ -59,6 +65,9 @@ async def train(
     run = _in_thread if scheduler.generates_during_updates else _inline
     first = trainer.done
     clock = Clock(engine, scheduler)
+    counting = asyncio.create_task(
+        every(COUNTS_EVERY, lambda: monitor.groups(scheduler.outcomes, min(trainer.done + 1, trainer.updates)))
+    )
     try:
         while trainer.done < trainer.updates:
             stage = schedule.stage_at(checkpointing.lines)
@@ -82,6 +91,7 @@ async def train(
         await scheduler.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
     finally:
+        counting.cancel()
         await scheduler.stop()
     return None
 

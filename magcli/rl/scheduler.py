@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from magcli.errors import Stopped
 from magcli.rl.admission import Admission
+from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.utilization import SlotState, TrainerState, Utilization
 from magcli.verify.types import UNGRADED
 
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from magcli.rl.rollouts import Group, GroupSampler
     from magcli.rl.schedule import Schedule, StageSettings
     from magcli.rl.store import RolloutStore
-
-MAX_REJECTED_BATCHES = 50
-"""The run stops after this many batches of consecutive dropped groups."""
 
 
 class Batch(NamedTuple):
@@ -77,8 +74,7 @@ class RolloutScheduler:
         self.running: set[asyncio.Task[Group]] = set()
         self.ready: dict[int, Group] = {}
         self.dropped: list[Group] = []
-        self.rejected_streak = 0
-        """Consecutive groups dropped since the last one that could train."""
+        self.outcomes = GroupOutcomes()
         self.generated_tokens = 0
         """Tokens of the completions that have ended in this process."""
         self._taken: list[int] = []
@@ -249,16 +245,15 @@ class RolloutScheduler:
         """Store a finished group as ready to train or as dropped."""
         group = self.store.add(group)
         self._record_outcome(group)
+        self.outcomes.add(group)
         if group.dropped is None:
             self.admission.admit(group.number)
             self.ready[group.number] = group
-            self.rejected_streak = 0
-            return
-        self.admission.drop(group.number)
-        self.dropped.append(group)
-        self.rejected_streak += 1
-        if self.rejected_streak > MAX_REJECTED_BATCHES * self.settings.batch_groups:
-            raise Stopped(f"rl: {self.rejected_streak} consecutive groups had zero advantage {self._explain_dropped()}")
+        else:
+            self.admission.drop(group.number)
+            self.dropped.append(group)
+        if reason := self.outcomes.stop_reason(self.settings.batch_groups):
+            raise Stopped(f"rl: {reason}")
 
     def _record_outcome(self, group: Group) -> None:
         graded = 0 if group.dropped in UNGRADED else len(group.rewards)
@@ -268,14 +263,6 @@ class RolloutScheduler:
             self.ledger.record(group.number, "admitted", right=correct, graded=graded)
         else:
             self.ledger.record(group.number, "dropped", reason=group.dropped, right=correct, graded=graded)
-
-    def _explain_dropped(self) -> str:
-        counts = Counter(group.dropped for group in self.dropped)
-        reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
-        advice = "use other problems"
-        if any(len({reward.correctness for reward in group.rewards}) > 1 for group in self.dropped):
-            advice = "no completion is correct, but rewards differ within groups: try --diverse-by reward"
-        return f"({reasons}); {advice}"
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Remove the groups of the next update from the ready ones, and record the update before it begins."""

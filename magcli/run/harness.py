@@ -21,7 +21,7 @@ from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
-from magcli.run import validation
+from magcli.run import trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
@@ -116,6 +116,7 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     job.schema, rows = validation.validate_rows(
         columns, job.inputs.schema, job.inputs.rows(), job, where, stage.ALIASES
     )
+    rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
     if stage.RESUMES and tables.output not in (None, "-"):
         job.journal = stack.enter_context(_journal(schema, job, tables))

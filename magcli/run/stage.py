@@ -45,6 +45,7 @@ class Stage:
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None
+    trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
     serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
     OUTPUT: str = ROWS

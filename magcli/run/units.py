@@ -24,15 +24,31 @@ T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
 """Computes one unit: some rows of the input -> rows of the output."""
 
+REPORT_EVERY = 60.0
+"""Seconds between lines of progress while no unit is finished."""
+
 
 def resumable(
-    rows: Rows, job: Job, compute: Compute, close: Callable[[], Awaitable[None]], *, size: int, window: int, unit: str
+    rows: Rows,
+    job: Job,
+    compute: Compute,
+    close: Callable[[], Awaitable[None]],
+    *,
+    size: int,
+    window: int,
+    unit: str,
+    completions: Callable[[], int] | None = None,
 ) -> Rows:
     """Compute units of ``size`` rows, ``window`` at a time, except those in the job's journal.
 
     ``close`` is awaited at the end, also after an error. ``unit`` is what progress counts: problems, completions.
+    A line of progress appears every ``REPORT_EVERY`` seconds even if no unit is finished; ``completions`` is the number
+    of completions finished so far, of unfinished problems too.
     """
     with job.console.progress(job.total, unit, job.stage) as bar:
+
+        def note() -> str:
+            return f"{completions():,} completions finished" if completions else ""
 
         async def finish(key: str, part: pa.RecordBatch) -> Result:
             if job.journal is not None and key in job.journal:
@@ -41,13 +57,37 @@ def resumable(
             result = await compute(part)
             if job.journal is not None and not result.retry:
                 job.journal.put(key, result)
-            bar.advance(part.num_rows)
+            bar.advance(part.num_rows, note=note())
             return result
 
-        for result in drain(in_order(keyed(rechunk(rows, size)), finish, window), close):
+        def report() -> None:
+            bar.report(note())
+
+        results = in_order(keyed(rechunk(rows, size)), finish, window)
+        for result in drain(reporting(results, REPORT_EVERY, report), close):
             for dropped in result.dropped:
                 job.drops.add(dropped)
             yield result.rows
+
+
+async def reporting(
+    items: AsyncGenerator[T, None], seconds: float, report: Callable[[], None]
+) -> AsyncGenerator[T, None]:
+    """The items, with a report at intervals while the event loop waits for them."""
+    ticking = asyncio.create_task(every(seconds, report))
+    try:
+        async for item in items:
+            yield item
+    finally:
+        ticking.cancel()
+        await items.aclose()
+
+
+async def every(seconds: float, report: Callable[[], None]) -> None:
+    """Call a function at intervals until the task is cancelled."""
+    while True:
+        await asyncio.sleep(seconds)
+        report()
 
 
 def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -119,7 +119,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         await generator.close()
         await grader.close()
 
-    yield from resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems")
+    yield from resumable(
+        rows,
+        job,
+        compute,
+        close,
+        size=1,
+        window=_window(config),
+        unit="problems",
+        completions=lambda: generator.num_finished,
+    )
     if config.adaptive:
         _report(spent, job)
     if not config.anywhere and 2 * reasons["no-think"] > reasons.total():

@@ -74,4 +74,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             return drop_result(row, error.reason, columns, error=str(error))
         return Result(with_columns(repeat_rows(part, config.samples), completion_columns(samples)))
 
-    return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
+    return resumable(
+        rows,
+        job,
+        compute,
+        generator.close,
+        size=1,
+        window=2 * config.slots,
+        unit="problems",
+        completions=lambda: generator.num_finished,
+    )

@@ -7,7 +7,7 @@ common column names. Problems whose ground truth cannot be parsed have the reaso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,11 @@ def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_reward("grade", config)
     usage(config.penalty_end > 0 or config.penalty_width == 0, "grade: --penalty-width requires --penalty-end")
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first row."""
+    return engines.reward_trial(config)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -142,6 +142,11 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return POINT
 
 
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first problem."""
+    return None if config.plane_only or config.cost else engines.reward_trial(config)
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Compute the plane, sample every point, write the figures."""
     from magcli.data import durable

@@ -146,6 +146,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, changed, strict=True)]
         return Result(pa.RecordBatch.from_pylist(done, out))
 
+    def finished() -> int:
+        return generator.num_finished if generator else 0
+
     async def close() -> None:
         if generator:
             await generator.close()
@@ -154,7 +157,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     earlier: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
     rows = _count_translated(rows, earlier)
-    for batch in resumable(rows, job, compute, close, size=size, window=2 * config.slots, unit="problems"):
+    for batch in resumable(
+        rows,
+        job,
+        compute,
+        close,
+        size=size,
+        window=2 * config.slots,
+        unit="problems",
+        completions=finished if generator else None,
+    ):
         outcomes.update(_outcomes(batch))
         yield batch
     _report(outcomes - earlier, earlier.total(), job)

@@ -14,13 +14,14 @@ import importlib.util
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from magcli.errors import UsageError
+from magcli.errors import UsageError, first_line
 from magcli.verify.reward import Reward, printable, ungraded
 
 Function = Callable[..., Any]
@@ -80,7 +81,17 @@ def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
     try:
         return _as_reward(function(text, row))
     except Exception as error:
-        return ungraded("reward-error", f"{type(error).__name__}: {error}")
+        return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
+
+
+def _location(function: Function, error: Exception) -> str:
+    """Where in the user's file an exception was raised, or where the function with an invalid result is."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
+    line = own[-1].lineno if own else code.co_firstlineno
+    return f" ({Path(code.co_filename).name}:{line}, {function.__name__})"
 
 
 def _as_reward(value: Any) -> Reward:
@@ -92,6 +103,9 @@ def _as_reward(value: Any) -> Reward:
                 f"a reward needs total and may have {', '.join(sorted(_FIELDS))}; got {', '.join(map(str, value))}"
             )
         value = Reward(**{**_plain(value["total"], value.get("correct")), **value})
+    elif value is None or isinstance(value, str | bytes | list | tuple):
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"the function returned {kind}, not a number, a truth value or a mapping")
     found = value if isinstance(value, Reward) else Reward(**_plain(value, None))
     if not math.isfinite(found.total):
         raise ValueError(f"a reward of {found.total} is not finite")

@@ -13,9 +13,10 @@ from magcli.errors import EnvironmentFault, Stopped
 from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
+from magcli.rl.outcomes import MAX_WRONG
 from magcli.rl.rollouts import Group
 from magcli.rl.schedule import Schedule, StageOptions, StageSettings
-from magcli.rl.scheduler import MAX_REJECTED_BATCHES, RolloutScheduler
+from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.verify.reward import ungraded
 
@@ -233,8 +234,8 @@ def test_each_synchronous_batch_is_sampled_by_one_version(tmp_path):
 
 def test_a_run_that_rejects_every_group_stops(tmp_path):
     clock = Clock(lambda number: 0, lambda number: "all-wrong" if number > 3 else None)
-    rejected = 2 * MAX_REJECTED_BATCHES + 1
-    with pytest.raises(Stopped, match=rf"{rejected} consecutive groups had zero advantage \(all-wrong 101\)"):
+    message = rf"none of {MAX_WRONG} completions of {MAX_WRONG} groups is right"
+    with pytest.raises(Stopped, match=message):
         asyncio.run(updates(scheduled(tmp_path, clock)))
 
 

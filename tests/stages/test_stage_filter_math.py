@@ -198,3 +198,11 @@ def test_programs_are_decided_by_their_verdicts_alone():
     assert asyncio.run(judge.samples_wanted(verdicts("11?00"))) == 0
     summary, judgement = asyncio.run(judge.judge(verdicts("11?00")))
     assert (summary.majority, summary.num_samples, judgement) == ("", 4, "kept")
+
+
+def test_completions_are_reported_while_no_problem_is_finished(guesser, problems, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("magcli.run.units.REPORT_EVERY", 0)
+    options = {"samples": 32, "max_tokens": 24, "slots": 2, "system": Path("none"), "quiet": False}
+    call_stage("filter-math", problems, output=tmp_path / "kept.arrow", model=str(guesser), **options)
+    shown = [line for line in capsys.readouterr().err.splitlines() if "completions finished" in line]
+    assert any(line.startswith("filter-math: 0/") and " 0 completions finished" not in line for line in shown)

@@ -212,7 +212,7 @@ def test_a_custom_reward(tmp_path, capsys):
     assert [(each["reason"], each["extracted"]) for each in found] == [
         ("correct", "ab"), ("wrong", "ab"), ("reward-error", ""),
     ]  # fmt: skip
-    assert found[2]["detail"] == "RuntimeError: boom"
+    assert found[2]["detail"] == "RuntimeError: boom (own.py:4, brief)"
     assert "correct of 2 gradable; correct 1, wrong 1, reward-error 1" in capsys.readouterr().err
     digest = table.read(str(tmp_path / "out.arrow")).chain[-1].config["reward_sha256"]
     (tmp_path / "own.py").write_text(OWN + "\n")

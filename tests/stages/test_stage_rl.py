@@ -345,7 +345,7 @@ def test_groups_with_zero_advantage_are_replaced(by, reasons, guesser, tmp_path)
 def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
     hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
     options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16}
-    with pytest.raises(Stopped, match=r"51 consecutive groups had zero advantage \(all-wrong 51\); use other problems"):
+    with pytest.raises(Stopped, match=r"none of 600 completions of 150 groups is right"):
         call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
     assert not (tmp_path / "run" / "model").exists()
 
@@ -525,3 +525,56 @@ def test_invalid_options_are_refused_first(change, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         call_stage("rl", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run", **SMALL} | change)
     assert not os.listdir(tmp_path)
+
+
+BROKEN = """
+def broken(completion, row):
+    return row["ground_truth"]
+
+def breaks_later(completion, row):
+    if "unknown" in completion or "answer is" in completion:
+        return 0.0
+    raise ValueError("a text of the policy")
+"""
+
+
+@pytest.fixture
+def own_reward(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(BROKEN)
+    return path
+
+
+def test_a_failing_reward_function_ends_the_command_before_any_group(guesser, problems, own_reward, tmp_path):
+    with pytest.raises(UsageError, match=r"failed on row \S+: KeyError: 'ground_truth' \(own.py:3, broken\)"):
+        call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", reward=f"{own_reward}:broken", **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_shows_that_a_reward_function_fails(guesser, problems, own_reward, tmp_path):
+    options = {
+        "model": str(guesser),
+        "run": tmp_path / "run",
+        "reward": f"{own_reward}:broken",
+        "dry_run": True,
+        **SMALL,
+    }
+    with pytest.raises(UsageError, match="KeyError: 'ground_truth'"):
+        call_stage("rl", problems, **options)
+    call_stage("rl", tmp_path / "missing.jsonl", **options)
+
+
+def test_failing_rewards_stop_the_run_with_their_exception(guesser, problems, own_reward, tmp_path):
+    reward = f"{own_reward}:breaks_later"
+    with pytest.raises(Stopped, match=r"a whole batch: ValueError: a text of the policy \(own.py:8, breaks_later\)"):
+        call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", reward=reward, **SMALL)
+
+
+def test_counts_are_shown_while_all_groups_are_dropped(guesser, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("magcli.rl.loop.COUNTS_EVERY", 0.01)
+    hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
+    options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16, "quiet": False}
+    with pytest.raises(Stopped):
+        call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rl: update 1 of ")]
+    assert any("0 admitted" in line and "dropped: all-wrong" in line for line in shown)

@@ -69,7 +69,7 @@ def test_a_mapping_may_have_more_fields(source: Path) -> None:
     ("name", "message"),
     [
         ("broken", "KeyError: 'missing'"),
-        ("strange", "ValueError: could not convert"),
+        ("strange", "TypeError: the function returned a str"),
         ("unbounded", "ValueError: a reward of nan is not finite"),
         ("misnamed", "TypeError: a reward needs total and may have"),
     ],

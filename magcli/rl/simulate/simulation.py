@@ -20,7 +20,7 @@ from typing import Literal
 from magcli.errors import Stopped
 from magcli.generate import dispatch
 from magcli.rl.admission import Admission
-from magcli.rl.scheduler import MAX_REJECTED_BATCHES
+from magcli.rl.outcomes import MAX_REJECTED_BATCHES
 from magcli.rl.simulate.machine import GeneratorSpec, Machine
 from magcli.rl.simulate.workload import GroupSource
 from magcli.rl.utilization import SlotState, TrainerState, Utilization

@@ -223,11 +223,14 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Sample and grade tasks: one stream of problems for the model, split by task."""
-    from magcli.run.units import drain, in_order
+    from magcli.run import units
+    from magcli.run.units import drain, in_order, reporting
 
     runner = _Runner(tasks, config, job)
     samples = min(task.plan.samples for task in tasks)
-    results = drain(in_order(runner.units(), runner.finish, max(2, 2 * config.slots // samples + 2)), runner.close)
+    window = max(2, 2 * config.slots // samples + 2)
+    ordered = in_order(runner.units(), runner.finish, window)
+    results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
     with runner.bar:
         for number, parts in groupby(results, key=lambda each: each[0]):
             yield tasks[number], runner.rows(tasks[number], (result for _, result in parts))
@@ -240,15 +243,38 @@ class _Runner:
         self.tasks, self.job = tasks, job
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
-        self.generator: Generator = engines.open_engine(config, job, unfinished)
         self.graders: dict[str, Grader] = {
             function: engines.open_grader(config, function) for function in {task.function for task in tasks}
         }
+        self._try_functions()
+        self.generator: Generator = engines.open_engine(config, job, unfinished)
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
         if done := sum(len(journal.positions) for journal in unfinished):
             text = f"{job.stage}: resuming, {done} of {total} problems are finished"
             job.console.say(text, event="resumed", done=done)
+
+    def report(self) -> None:
+        """Show the progress, also while no problem is finished."""
+        self.bar.report(self._note())
+
+    def _note(self) -> str:
+        return f"{self.generator.num_finished:,} completions finished"
+
+    def _try_functions(self) -> None:
+        """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
+        from magcli.verify.trial import load_reward, try_reward
+
+        try:
+            for task in self.tasks:
+                first = next((batch for batch in task.problems if batch.num_rows), None)
+                if task.function and first is not None:
+                    load_reward(task.function)
+                    try_reward(self.graders[task.function], task.function, first.slice(0, 1).to_pylist()[0])
+        except BaseException:
+            for grader in self.graders.values():
+                grader.shutdown()
+            raise
 
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """All problems, each with the number of its task and a key."""
@@ -269,7 +295,7 @@ class _Runner:
         result = await self._graded(task, part)
         if journal is not None:
             journal.put(key, result)
-        self.bar.advance()
+        self.bar.advance(note=self._note())
         return int(number), result
 
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:

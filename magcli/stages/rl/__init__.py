@@ -4,9 +4,13 @@ The input is a table of problems; the output is a table of all rollouts with the
 that generated them, and whether they were trained on. The run's folder contains metrics, checkpoints, float32 weights
 for the landscape and the trained model. The same command resumes an interrupted run; with --schedule sync the resumed
 weights equal those of an uninterrupted run bit for bit.
+
+A line each minute counts the finished groups, also while all are dropped. A run that cannot learn stops with the next
+command: when 600 completions have no right one, or when the reward function fails for a whole batch. A function given
+by --reward is tried on the first problem before anything is generated.
 """
 
-from magcli.stages.rl.config import Config, check, reads, settings, side_outputs
+from magcli.stages.rl.config import Config, check, reads, settings, side_outputs, trial
 from magcli.stages.rl.train import run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
@@ -18,4 +22,4 @@ EXAMPLE = (
     "--trajectory-every 1"
 )
 
-__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs"]
+__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs", "trial"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -125,6 +126,11 @@ def check(config: Config) -> None:
     _check_functions(config)
     for tracker in config.track:
         require(tracker)
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first problem."""
+    return engines.reward_trial(config)
 
 
 def _check_engine(config: Config) -> None:

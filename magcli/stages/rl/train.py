@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing
+    from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
     from magcli.rl.schedule import Schedule, StageSettings
     from magcli.rl.trackers import LogLines
@@ -171,6 +172,12 @@ class Display:
         self._log_lines(self._lines)
         if self._console.as_json:
             self._console.say("", event="update", **line)
+
+    def groups(self, outcomes: GroupOutcomes, update: int) -> None:
+        """Show what became of the groups so far; ``update`` is the next one."""
+        updates = self._bar.total or update
+        text = f"rl: {outcomes.text(update, updates)}"
+        self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
 
     def mismatch(self, found: Mapping[str, Any]) -> None:
         """Show the mismatch of engine and trainer before the first update."""

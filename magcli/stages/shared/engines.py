@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,20 @@ def open_grader(config: GraderOptions, function: str = "") -> Grader:
     return Grader(
         config.workers, deadline=config.verify_deadline, sandbox=choice, accept_unsandboxed=unsafe, function=function
     )
+
+
+def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a user's own reward function on a row before any work; None without one."""
+    if not config.reward:
+        return None
+
+    def attempt(row: Mapping[str, Any]) -> None:
+        from magcli.verify.trial import try_reward
+
+        with open_grader(replace(config, workers=1), config.reward) as grader:
+            try_reward(grader, config.reward, row)
+
+    return attempt
 
 
 def open_sandbox(choice: SandboxOption) -> Sandbox:

@@ -316,9 +316,9 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     check_grader(stage, config)
     check_not_negative(stage, config, ["num_tests"])
     if config.reward:
-        from magcli.verify import custom
+        from magcli.verify.trial import load_reward
 
-        custom.load(config.reward)
+        load_reward(config.reward)
     check_length_penalty(stage, config)
 
 

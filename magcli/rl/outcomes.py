@@ -1,0 +1,182 @@
+"""What became of a run's groups so far: counts for people, and the rules that end a run that cannot learn.
+
+All counts begin with the process: a resumed run is not stopped because of groups that it did not see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import first_line
+
+if TYPE_CHECKING:
+    from magcli.rl.rollouts import Group
+
+LOWEST_PASS_RATE = 0.005
+"""A policy with a smaller pass rate finds too few right completions to learn from."""
+
+SIGNIFICANCE = 0.05
+"""The largest probability of seeing no right completion at ``LOWEST_PASS_RATE`` when a run is stopped."""
+
+MAX_WRONG = 100 * math.ceil(math.log(SIGNIFICANCE) / math.log(1 - LOWEST_PASS_RATE) / 100)
+"""This many completions without a right one exclude ``LOWEST_PASS_RATE``: 598, rounded up to hundreds."""
+
+PATIENCE = 10
+"""A run waits for a solved group at most this many times as long as it did on average before."""
+
+MAX_REJECTED_BATCHES = 50
+"""The run stops after this many batches of consecutive dropped groups that are not all wrong."""
+
+
+class GroupOutcomes:
+    """Counts finished groups; the streaks begin after the last group that could train.
+
+    The streak of wrong completions also begins again after a right one.
+    """
+
+    def __init__(self) -> None:
+        self.admitted = self.completions = self.right = 0
+        self.dropped: Counter[str] = Counter()
+        self.last_error = ""
+        """The newest failure of the reward function."""
+        self._solved = 0
+        """Groups with a right completion."""
+        self._rejected: Counter[str] = Counter()
+        """Why the groups since the last admitted one were dropped."""
+        self._wrong = WrongStreak()
+
+    @property
+    def finished(self) -> int:
+        """Groups finished in this process."""
+        return self.admitted + self.dropped.total()
+
+    def add(self, group: Group) -> None:
+        """Count a finished group."""
+        right = sum(reward.correct for reward in group.rewards)
+        self.completions += len(group.rewards)
+        self.right += right
+        self._solved += right > 0
+        errors = [reward.detail for reward in group.rewards if reward.reason == "reward-error"]
+        self.last_error = _one_line(errors[-1]) if errors else self.last_error
+        if group.dropped is None:
+            self.admitted += 1
+            self._rejected.clear()
+        else:
+            self.dropped[group.dropped] += 1
+            self._rejected[group.dropped] += 1
+        if group.dropped is None or right:
+            self._wrong = WrongStreak()
+        else:
+            self._wrong.add(group)
+
+    def counts(self) -> dict[str, Any]:
+        """The counts of this process, for events."""
+        return {
+            "groups_finished": self.finished,
+            "groups_admitted": self.admitted,
+            "groups_dropped": dict(self.dropped),
+            "completions": self.completions,
+            "right": self.right,
+        }
+
+    def text(self, update: int, updates: int) -> str:
+        """The counts as one line; ``update`` is the one that groups are collected for."""
+        dropped = f"{self.dropped.total():,} dropped"
+        if self.dropped:
+            dropped += f": {_in_words(self.dropped)}"
+        error = f"; the reward function failed: {self.last_error}" if self.last_error else ""
+        return (
+            f"update {update:,} of {updates:,}: {self.finished:,} groups finished ({self.admitted:,} admitted, "
+            f"{dropped}), {self.completions:,} completions, {self.right:,} right{error}"
+        )
+
+    def stop_reason(self, batch_groups: int) -> str | None:
+        """Why the run should stop after the last group, or None. ``batch_groups``: groups of an update."""
+        return (
+            self._reward_fault(batch_groups)
+            or self._never_right_fault(batch_groups)
+            or self._rejected_fault(batch_groups)
+        )
+
+    def _reward_fault(self, batch_groups: int) -> str | None:
+        """A run stops when the groups with failing rewards since the last admitted group fill one batch."""
+        failed = self._rejected["reward-error"]
+        if failed < batch_groups:
+            return None
+        return (
+            f"the reward function (--reward) failed in {failed:,} groups, a whole batch: {self.last_error}; correct "
+            "the function, which must return a reward for any completion, and repeat the command with --restart"
+        )
+
+    def _never_right_fault(self, batch_groups: int) -> str | None:
+        """A run stops when at least ``MAX_WRONG`` graded completions of at least one batch of groups have no right
+        one and no group trained meanwhile, unless earlier waits for a solved group were nearly as long (``PATIENCE``).
+        """
+        wrong = self._wrong
+        enough = wrong.completions >= MAX_WRONG and wrong.groups >= batch_groups
+        earlier_wait = (self.finished - wrong.groups) / self._solved if self._solved else 0.0
+        if not enough or wrong.groups < PATIENCE * earlier_wait:
+            return None
+        return (
+            f"none of {wrong.completions:,} completions of {wrong.groups:,} groups is right, which excludes a pass "
+            f"rate of {100 * LOWEST_PASS_RATE:g} % ({_in_words(wrong.reasons)}); {wrong.advice()}"
+        )
+
+    def _rejected_fault(self, batch_groups: int) -> str | None:
+        """A run stops when ``MAX_REJECTED_BATCHES`` batches of groups, not counting all-wrong ones, have been dropped
+        and none could train meanwhile.
+        """
+        rejected = self._rejected.total()
+        if rejected - self._rejected["all-wrong"] <= MAX_REJECTED_BATCHES * batch_groups:
+            return None
+        advice = "use other problems"
+        if 2 * self._rejected["all-right"] > rejected:
+            advice = "the problems are too easy: keep harder ones with `magcli filter-math --keep 0.01..0.9`"
+        return f"{rejected:,} consecutive groups had zero advantage ({_in_words(self._rejected)}); {advice}"
+
+
+class WrongStreak:
+    """Consecutive groups without a right completion, and how their completions are wrong."""
+
+    def __init__(self) -> None:
+        self.groups = self.completions = self.right_anywhere = self.truncated = 0
+        self.reasons: Counter[str] = Counter()
+        self.rewards_differ = False
+        """Whether the rewards inside some group differ."""
+
+    def add(self, group: Group) -> None:
+        """Count a dropped group without a right completion; completions that could not be graded do not count."""
+        graded = [reward for reward in group.rewards if reward.trainable]
+        self.groups += 1
+        self.completions += len(graded)
+        self.right_anywhere += sum(reward.correct_anywhere for reward in graded)
+        self.truncated += sum(rollout.finish == "length" for rollout in group.rollouts)
+        self.reasons.update(reward.reason for reward in graded)
+        self.rewards_differ |= len({reward.correctness for reward in graded}) > 1
+
+    def advice(self) -> str:
+        """The next command."""
+        if self.rewards_differ:
+            return "rewards differ within groups: try --diverse-by reward"
+        if self.right_anywhere:
+            return (
+                f"{self.right_anywhere:,} have the right answer in the wrong format: teach the format first, with "
+                "`magcli cold-start` and `magcli sft`"
+            )
+        if 2 * self.truncated > self.completions:
+            return f"{self.truncated:,} reach the token limit: increase --max-tokens"
+        measure = "measure the difficulty with `magcli filter-math PROBLEMS --model MODEL --anywhere`"
+        misformatted = self.completions - self.reasons["wrong"] - self.reasons["wrong-answer"]
+        if 2 * misformatted > self.completions:
+            return f"{measure}, and teach the format with `magcli cold-start` and `magcli sft`, or use easier problems"
+        return f"{measure}, and use easier problems"
+
+
+def _in_words(counts: Counter[str]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if count)
+
+
+def _one_line(text: str) -> str:
+    return first_line(ValueError(text))

@@ -1,0 +1,64 @@
+"""Try a user's reward function before any work: on a right and a wrong completion of a real row.
+
+The function runs in the grader's worker, under its deadline, exactly as it will run later.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import UsageError, first_line
+from magcli.verify.custom import Function, load
+from magcli.verify.reward import RewardRule, gold_answer
+
+if TYPE_CHECKING:
+    from magcli.verify.grader import Grader
+
+SIGNATURE = (
+    "magcli calls it as function(completion, row), with the text of one completion and the columns of its row; it "
+    "returns a number, True or False, or a mapping with total, for any completion (0 for one that it cannot read)"
+)
+
+BATCH_NAMES = ("prompts", "completions")
+"""Names of a first parameter that takes a batch, as reward functions of TRL do."""
+
+
+def load_reward(spec: str) -> Function:
+    """The reward function that an option names.
+
+    Raises:
+        UsageError: there is no such function, or it cannot be called with a completion and a row.
+    """
+    function = load(spec)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function  # one without a readable signature
+    try:
+        signature.bind("", {})
+    except TypeError as error:
+        raise UsageError(f"reward {spec!r} has the signature {signature} ({error}); {SIGNATURE}") from None
+    if next(iter(signature.parameters), "") in BATCH_NAMES:
+        raise UsageError(f"reward {spec!r} has the signature {signature}, which takes a batch as in TRL; {SIGNATURE}")
+    return function
+
+
+def try_reward(grader: Grader, spec: str, row: Mapping[str, Any]) -> None:
+    """Call a custom reward function on made-up completions of a row.
+
+    Raises:
+        UsageError: it raises an exception, or its result is not a reward.
+    """
+    jobs = [(text, len(text.split()), row, RewardRule()) for text in _completions(row)]
+    for reward in grader.rewards(jobs):
+        if reward.reason == "reward-error":
+            failure = first_line(ValueError(reward.detail))
+            raise UsageError(f"reward {spec!r} failed on row {row.get('id', '1')}: {failure}; {SIGNATURE}")
+
+
+def _completions(row: Mapping[str, Any]) -> list[str]:
+    """A right and a wrong completion of a math problem, in the format of the recipe."""
+    form = "<think>\nThe answer is {0}.\n</think>\n\nThe answer is \\boxed{{{0}}}."
+    return [form.format(answer) for answer in (gold_answer(row) or "42", "unknown")]

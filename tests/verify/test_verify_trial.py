@@ -1,0 +1,79 @@
+"""A user's reward function is tried before any work, and what is wrong with it is one line."""
+
+import pytest
+
+from magcli.errors import UsageError
+from magcli.verify.grader import Grader
+from magcli.verify.trial import load_reward, try_reward
+
+SOURCE = """
+def good(completion, row):
+    return float(row["answer"] in completion)
+
+def only_right(completion, row):
+    if row["answer"] in completion:
+        return 1.0
+
+def other_column(completion, row):
+    return row["ground_truth"] in completion
+
+def text(completion, row):
+    return "0.5"
+
+def nan(completion, row):
+    return float("nan")
+
+def several(texts, rows):
+    return [1.0]
+
+def trl(completions, **kwargs):
+    return [1.0 for _ in completions]
+
+def trl_prompts(prompts, completions):
+    return [1.0 for _ in completions]
+"""
+ROW = {"id": "p7", "prompt": "What is 6 x 7?", "answer": "42"}
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def tried(spec):
+    with Grader(1, function=spec) as grader:
+        try_reward(grader, spec, ROW)
+
+
+def test_a_function_that_returns_rewards_passes(source):
+    assert load_reward(f"{source}:good")("42", ROW) == 1.0
+    tried(f"{source}:good")
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"),
+    [
+        ("only_right", "TypeError: the function returned None, not a number, a truth value or a mapping (own.py:5"),
+        ("other_column", "KeyError: 'ground_truth' (own.py:10, other_column)"),
+        ("text", "TypeError: the function returned a str"),
+        ("nan", "ValueError: a reward of nan is not finite (own.py:15, nan)"),
+        ("several", "TypeError: the function returned a list"),
+    ],
+)
+def test_a_failing_function_is_named_with_its_exception(name, failure, source):
+    with pytest.raises(UsageError) as error:
+        tried(f"{source}:{name}")
+    message = str(error.value)
+    assert message.startswith(f"reward '{source}:{name}' failed on row p7: {failure}")
+    assert "function(completion, row)" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(("name", "failure"), [("trl", "(completions, **kwargs)"), ("trl_prompts", "as in TRL")])
+def test_the_signature_of_trl_is_refused(name, failure, source):
+    with pytest.raises(UsageError) as error:
+        load_reward(f"{source}:{name}")
+    assert failure in str(error.value)
+    assert "function(completion, row)" in str(error.value)
