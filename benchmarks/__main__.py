@@ -3,9 +3,10 @@
 Public files and graders are downloaded into ``.peers`` and ``.venv-peers``; a comparison is skipped with a message if
 they are unavailable. The last lines, one per comparison, are ``peer NAME ratio=X low=A high=B``: the median, smallest
 and largest ratio of the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is faster, except for
-``simulation-*`` (predicted over measured throughput), ``rl-slow-verifier`` and ``rl-auto-vs-best`` (throughput over
-that of other options of magcli), ``rl-vs-floor`` and ``rl-toy-vs-floor`` (lower bound over measured time) and
-``humaneval-checker`` (share of equal verdicts). The exit code is 1 if a ratio misses the bound of its comparison.
+``simulation-*`` (predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use),
+``rl-slow-verifier`` and ``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and
+``rl-toy-vs-floor`` (lower bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code
+is 1 if a ratio misses the bound of its comparison.
 Comparisons of accuracy print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
@@ -50,6 +51,7 @@ COMPARISONS = {
     "simulation-shared": "simulation:shared",
     "simulation-split": "simulation:split",
     "sft-vs-trl": "sft_trl:run",
+    "rl-occupancy": "rl.occupancy:run",
     "rl-heavy-vs-trl": "rl.throughput:heavy_tail",
     "rl-fixed-vs-trl": "rl.throughput:fixed_length",
     "rl-slow-verifier": "rl.slow_verifier:run",

@@ -6,7 +6,7 @@ next decode step, without waiting for the process that admits completions.
 
 from collections.abc import Sequence
 
-BACKLOG_SHARE = 8
+BACKLOG_SHARE = 16
 """An engine's backlog is one completion for this many slots: more than end in the decode steps of one round trip."""
 
 
