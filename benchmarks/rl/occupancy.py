@@ -162,12 +162,10 @@ def run() -> Result:
     shares = []
     for n_async, n_batch in SIZES:
         measured = measure(n_async, n_batch, STALENESS)
-        print(
-            f"  rl-occupancy: n_async {n_async:,}, n_batch {n_batch:,}, staleness {STALENESS}: {measured.engine:.3f} "
-            f"of slots in use (1 - generator_idle: {measured.metric:.3f}); staleness mean {measured.staleness_mean:.2f}, "
-            f"max {measured.staleness_max}",
-            flush=True,
-        )
+        sizes = f"n_async {n_async:,}, n_batch {n_batch:,}, staleness {STALENESS}"
+        in_use = f"{measured.engine:.3f} of slots in use (1 - generator_idle: {measured.metric:.3f})"
+        stale = f"staleness mean {measured.staleness_mean:.2f}, max {measured.staleness_max}"
+        print(f"  rl-occupancy: {sizes}: {in_use}; {stale}", flush=True)
         shares.append(measured.engine)
     return Result("rl-occupancy", tuple(shares), least=LEAST)
 
