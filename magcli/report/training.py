@@ -92,8 +92,29 @@ RL = (
     ),
     ChartSpec(
         "Idle time",
-        "Fraction of each update that a side spent waiting.",
+        "Fraction of each update without training, and of generation slots without a running sequence.",
         {"trainer_idle": "trainer", "generator_idle": "generators"},
+        "percent",
+    ),
+    ChartSpec(
+        "Idle slots by cause",
+        "Bound on staleness reached; waiting for weights or the trainer; waiting for verdicts.",
+        {
+            "generator_idle_admission": "admission",
+            "generator_idle_weights": "weights",
+            "generator_idle_verifier": "verifier",
+        },
+        "percent",
+    ),
+    ChartSpec(
+        "Idle trainer by cause",
+        "Waiting for completions; for verdicts; sending weights; writing files.",
+        {
+            "trainer_idle_generation": "generation",
+            "trainer_idle_verifier": "verifier",
+            "trainer_idle_weights": "weights",
+            "trainer_idle_saving": "saving",
+        },
         "percent",
     ),
     ChartSpec("Time", "Seconds per update, including waiting.", {"seconds": "seconds"}),

@@ -8,6 +8,9 @@ stale. Two rules ensure this. A group starts only while fewer than S + 1 batches
 all of these train before it, S updates are enough. And an update waits for a slow group that would otherwise be left
 with more batches before it than it has updates left.
 
+**A slow trainer gets no older data than necessary.** While it works and two finished batches wait for it already, no
+group starts: more would only make groups older, since the trainer sets the pace.
+
 A completion takes several updates at the recipe's sizes: with lengths up to 32k tokens, a mean of 9k and two batches
 in flight, the longest ones take seven. So S has to be about 8 for full slots; see docs/rl.md.
 
@@ -17,6 +20,10 @@ in flight, the longest ones take seven. So S has to be about 8 for full slots; s
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+QUEUED_BATCHES = 2
+"""Batches of finished groups beyond which no group starts while the trainer works: one for the next update, one more so
+that slots stay full if the trainer is only now and then the slower side."""
 
 WaitsFor = Literal["generation", "verifier"]
 """What the next update waits for: completions, or only verdicts on completions."""
@@ -70,6 +77,8 @@ class Admission:
     """Groups whose completions have all ended, but not all verdicts are there."""
     ready: set[int] = field(default_factory=set)
     """Groups that can train."""
+    training: set[int] = field(default_factory=set)
+    """The groups of the update that the trainer works on."""
     in_flight: int = 0
     """Completions that are running or wait for a slot."""
 
@@ -79,7 +88,14 @@ class Admission:
         Groups that could not train before the end of the run are not started.
         """
         batches = min(self.staleness + 1, self.updates - self.version)
-        return self.in_flight < capacity and len(self.started) < batches * self.batch
+        within_bound = len(self.started) < batches * self.batch
+        return self.in_flight < capacity and within_bound and not self._trainer_is_behind()
+
+    def _trainer_is_behind(self) -> bool:
+        """Whether enough batches wait for the trainer, and not the trainer for a slow group."""
+        if len(self.ready) < QUEUED_BATCHES * self.batch:
+            return False
+        return bool(self.training) or self.choose() is not None
 
     def start(self, number: int) -> None:
         """Start a group: all its completions wait for slots. A group of an interrupted process is started again."""
@@ -114,11 +130,13 @@ class Admission:
     def take(self, numbers: Collection[int]) -> None:
         """Remove the groups of an update from the ready ones; they are outstanding until it is done."""
         self.ready.difference_update(numbers)
+        self.training = set(numbers)
 
     def trained(self, numbers: Collection[int]) -> None:
         """The groups of an update are trained, and the engines have its weights."""
         for number in numbers:
             del self.started[number]
+        self.training = set()
         self.version += 1
 
     def waits_for(self) -> WaitsFor:
