@@ -8,8 +8,9 @@ stale. Two rules ensure this. A group starts only while fewer than S + 1 batches
 all of these train before it, S updates are enough. And an update waits for a slow group that would otherwise be left
 with more batches before it than it has updates left.
 
-**A slow trainer gets no older data than necessary.** While it works and two finished batches wait for it already, no
-group starts: more would only make groups older, since the trainer sets the pace.
+**Data get no older than necessary.** While two batches of generated groups wait for verdicts or for the trainer, no
+group starts: where verifiers or the trainer set the pace, more groups would only become older. Where generation and
+training take turns on one device, one batch is enough.
 
 A completion takes several updates at the recipe's sizes: with lengths up to 32k tokens, a mean of 9k and two batches
 in flight, the longest ones take seven. So S has to be about 8 for full slots; see docs/rl.md.
@@ -20,10 +21,6 @@ in flight, the longest ones take seven. So S has to be about 8 for full slots; s
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
-
-QUEUED_BATCHES = 2
-"""Batches of finished groups beyond which no group starts while the trainer works: one for the next update, one more so
-that slots stay full if the trainer is only now and then the slower side."""
 
 WaitsFor = Literal["generation", "verifier"]
 """What the next update waits for: completions, or only verdicts on completions."""
@@ -60,6 +57,8 @@ class Admission:
         group_size: completions of a group.
         staleness: S, in updates.
         updates: number of updates of the run.
+        max_queued: batches of generated groups that may wait while others start: one for the next update, and where
+            generation and training overlap one more, so that slots stay full if generation is at times the faster side.
         batch: groups per update; it may change between two updates.
         version: the version of the weights that generate the next token: the number of completed updates.
     """
@@ -67,6 +66,7 @@ class Admission:
     group_size: int
     staleness: int
     updates: int
+    max_queued: int = 2
     batch: int = 1
     version: int = 0
     started: dict[int, int] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class Admission:
         """
         batches = min(self.staleness + 1, self.updates - self.version)
         within_bound = len(self.started) < batches * self.batch
-        return self.in_flight < capacity and within_bound and not self._trainer_is_behind()
+        return self.in_flight < capacity and within_bound and not self._generation_is_ahead()
 
-    def _trainer_is_behind(self) -> bool:
-        """Whether enough batches wait for the trainer, and not the trainer for a slow group."""
-        if len(self.ready) < QUEUED_BATCHES * self.batch:
+    def _generation_is_ahead(self) -> bool:
+        """Whether enough generated groups wait for verdicts or the trainer, and no update for a slow group."""
+        if len(self.ready) + len(self.grading) < self.max_queued * self.batch:
             return False
-        return bool(self.training) or self.choose() is not None
+        return bool(self.training) or self._choose_from(self.ready | self.grading) is not None
 
     def start(self, number: int) -> None:
         """Start a group: all its completions wait for slots. A group of an interrupted process is started again."""
@@ -125,7 +125,10 @@ class Admission:
 
     def choose(self) -> list[int] | None:
         """The numbers of the groups that train next, ascending; None while the update has to wait."""
-        return choose(self.ready, self.started, self.version, batch=self.batch, staleness=self.staleness)
+        return self._choose_from(self.ready)
+
+    def _choose_from(self, groups: Collection[int]) -> list[int] | None:
+        return choose(groups, self.started, self.version, batch=self.batch, staleness=self.staleness)
 
     def take(self, numbers: Collection[int]) -> None:
         """Remove the groups of an update from the ready ones; they are outstanding until it is done."""
@@ -141,6 +144,4 @@ class Admission:
 
     def waits_for(self) -> WaitsFor:
         """What the next update waits for: verdicts, if it could begin once the groups being graded were ready."""
-        graded = self.ready | self.grading
-        numbers = choose(graded, self.started, self.version, batch=self.batch, staleness=self.staleness)
-        return "generation" if numbers is None else "verifier"
+        return "generation" if self._choose_from(self.ready | self.grading) is None else "verifier"

@@ -67,7 +67,8 @@ class RolloutScheduler:
         self.sampler, self.curriculum, self.ledger, self.store = sampler, curriculum, ledger, store
         self.schedule, self.synchronous = schedule, synchronous
         self.generates_during_updates, self.clock = generates_during_updates, clock
-        self.admission = Admission(sampler.group_size, staleness, updates, version=self.version)
+        max_queued = 2 if generates_during_updates else 1
+        self.admission = Admission(sampler.group_size, staleness, updates, max_queued, version=self.version)
         self.utilization = Utilization(clock())
         self.trainer_state: TrainerState = "generation"
         self.stage = 0

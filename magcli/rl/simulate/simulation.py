@@ -301,7 +301,13 @@ class Simulation:
         self.queue: deque[SimulatedCompletion] = deque()
         self.verifiers_free_at = [0.0] * machine.verifiers.workers
         self.now = 0.0
-        self.admission = Admission(settings.group, settings.staleness, settings.updates, batch=self.batch)
+        self.admission = Admission(
+            settings.group,
+            settings.staleness,
+            settings.updates,
+            max_queued=2 if settings.placement == "split" else 1,
+            batch=self.batch,
+        )
         self.utilization = Utilization(0.0)
         self.number = self.ungraded = self.rejected_streak = 0
         self.training: dict[int, SimulatedGroup] = {}

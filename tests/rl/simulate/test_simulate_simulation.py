@@ -71,13 +71,15 @@ def test_verifiers_can_be_the_bottleneck():
     assert end_of(run, machine, equal(10)) == pytest.approx(30 * 8 * 1.0 / 2, rel=0.05)
 
 
-def test_engines_share_the_groups():
+def test_engines_share_the_completions():
     run = replace(RUN, updates=20, placement="split", n_async=16, staleness=3)
-    one = Simulation(run, MACHINE, equal(100))
-    four = Simulation(run, replace(MACHINE, generators=replace(MACHINE.generators, devices=4)), equal(100))
+    draw = group_source(LengthSpec(median=100.0, sigma=0.7), group=4, max_tokens=1000, seed=0)
+    one = Simulation(run, MACHINE, draw)
+    four = Simulation(run, replace(MACHINE, generators=replace(MACHINE.generators, devices=4)), draw)
     one.run(), four.run()
-    assert [engine.work.generated for engine in four.engines] == pytest.approx([16_000 / 4 + 0] * 4, rel=0.15)
-    assert sum(engine.work.generated for engine in four.engines) == one.engines[0].work.generated == 20 * 800
+    generated = [engine.work.generated for engine in four.engines]
+    assert generated == pytest.approx([sum(generated) / 4] * 4, rel=0.15)
+    assert sum(generated) == one.engines[0].work.generated
 
 
 @given(
