@@ -219,7 +219,7 @@ def _target(
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
     if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
-        return marked
+        return _until(token_ids(tokenizer, style.end), marked)
     end = whole.find(style.end, stop)
     body = whole[len(prompt) : stop] + style.end if end < 0 else whole[len(prompt) : end + len(style.end)]
     return _all_targets(tokenizer, body)
@@ -288,6 +288,15 @@ def _marked(
         return None
     stop = marked[-1] + 1
     return TokensWithMask(tokens[len(start) : stop], mask[len(start) : stop])
+
+
+def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
+    """The target up to the last end of turn, where the engine stops; all of it if it has none."""
+    tokens, mask = target
+    for stop in range(len(tokens), len(end) - 1, -1):
+        if tokens[stop - len(end) : stop] == end:
+            return TokensWithMask(tokens[:stop], mask[:stop])
+    return target
 
 
 def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWithMask) -> None:

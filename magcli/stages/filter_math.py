@@ -73,7 +73,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system) | engines.grader_identity(config)
+    return engines.model_identity(config.model, config.system, config) | engines.grader_identity(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

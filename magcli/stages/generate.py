@@ -43,7 +43,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system)
+    return engines.model_identity(config.model, config.system, config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
