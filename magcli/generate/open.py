@@ -74,9 +74,7 @@ def open_generator(
     url, _, name = model.partition("#")
     key = os.environ.get("OPENAI_API_KEY", "")
     variables = template.args if template else {}
-    return ServerGenerator(
-        url, model=name, deadline=deadline, concurrency=slots, api_key=key, template_args=variables
-    )
+    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key, template_args=variables)
 
 
 def open_policy(

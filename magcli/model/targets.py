@@ -267,9 +267,7 @@ def _own_text(text: str, prompt: str, style: Style) -> str:
     return text
 
 
-def _marked(
-    tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str
-) -> TokensWithMask | None:
+def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str) -> TokensWithMask | None:
     """The last turn by the template's marks of what is generated; None if it has none there."""
     variables = template_variables(tokenizer)
     conversation = [dict(turn) for turn in turns]

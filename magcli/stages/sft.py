@@ -82,7 +82,10 @@ class Config(options.GraderOptions, options.TrainingOptions):
         100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
     )
     show_mask: int = opt(
-        0, "Show this many sequences with their loss mask instead of training; needs no weights.", preview_only=True, affects_rows=False
+        0,
+        "Show this many sequences with their loss mask instead of training; needs no weights.",
+        preview_only=True,
+        affects_rows=False,
     )
     seed: int = opt(0, "Seed of the data order, of random weights and of samples.", panel=TRAIN)
     eval_table: Path | None = opt(
@@ -262,8 +265,9 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             for tokens, mask in sequences:
                 yield Example(tuple(tokens), tuple(mask), weight)
     if split_rows:
-        text = f"{split_rows:,} conversations make {split_examples:,} examples, as the chat template rewrites earlier turns"
-        job.console.say(f"sft: {text}", event="split", conversations=split_rows, examples=split_examples)
+        text = f"{split_rows:,} conversations make {split_examples:,} examples"
+        why = "the chat template rewrites earlier turns"
+        job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
 
 
 def _show(examples: Sequence[Example], tokenizer: Any, job: Job, where: str) -> None:

@@ -22,7 +22,8 @@ MISTRAL = (
     "{% set rest = messages %}{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\n\n' %}"
     "{% set rest = messages[1:] %}{% endif %}{{ '<s>' }}{% for m in rest %}"
     "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
-    "{% if m.role == 'user' %}{{ '[INST] ' + (first if first is defined and loop.last else '') + m.content + '[/INST]' }}"
+    "{% if m.role == 'user' %}"
+    "{{ '[INST] ' + (first if first is defined and loop.last else '') + m.content + '[/INST]' }}"
     "{% else %}{{ ' ' + m.content + '</s>' }}{% endif %}{% endfor %}"
 )
 GEMMA = (
@@ -36,7 +37,8 @@ PHI = (
     + GENERATE + "{{ '<|assistant|>\n' }}{% else %}{{ '</s>' }}{% endif %}"
 )  # fmt: skip
 QWEN = (
-    "{% set ns = namespace(last=0) %}{% for m in messages if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endfor %}"
+    "{% set ns = namespace(last=0) %}"
+    "{% for m in messages if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endfor %}"
     "{% set ns.users = -1 %}{% for m in messages %}{% if m.role == 'assistant' %}{% set answer = m.content %}"
     "{% set thought = m.reasoning_content or '' %}{% if '</think>' in answer %}"
     "{% set thought = answer.split('</think>')[0].replace('<think>', '') %}"

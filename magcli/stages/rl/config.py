@@ -177,7 +177,9 @@ def _check_functions(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
-    identity = engines.model_identity(config.model, config.system, config) | engines.grader_identity(config, config.reward)
+    identity = engines.model_identity(config.model, config.system, config) | engines.grader_identity(
+        config, config.reward
+    )
     identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)

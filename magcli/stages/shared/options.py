@@ -34,6 +34,12 @@ Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
+RESERVED_VARIABLES = (
+    "messages", "add_generation_prompt", "tokenize", "tools", "documents", "chat_template", "continue_final_message",
+    "padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask",
+    "tokenizer_kwargs", "conversation", "strftime_now",
+)  # fmt: skip
+"""Names that are not variables of a chat template, or that the run itself sets."""
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -117,7 +123,8 @@ class TemplateOptions:
         None, "File with a chat template (Jinja) that replaces the model's; saved with a trained model.", panel=MODEL
     )
     template_args: tuple[str, ...] = opt(
-        (), "Variables of the chat template, key=value, such as enable_thinking=false; values are JSON or text.",
+        (),
+        "Variables of the chat template, key=value, such as enable_thinking=false; values are JSON or text.",
         panel=MODEL,
     )
 
@@ -246,8 +253,12 @@ def check_engine(stage: str, config: EngineOptions) -> None:
 
 def check_template(stage: str, config: TemplateOptions) -> None:
     """A chat template that can be compiled, and variables of the form key=value."""
-    for name in template_variables(config):
-        usage(name.isidentifier(), f"{stage}: --template-args must be key=value, such as enable_thinking=false")
+    pairs = not config.template_args or "=" in config.template_args[0]
+    names = template_variables(config)
+    text = f"{stage}: --template-args must be key=value, such as enable_thinking=false"
+    usage(pairs and all(name.isidentifier() for name in names), text)
+    for name in names:
+        usage(name not in RESERVED_VARIABLES, f"{stage}: --template-args cannot set {name}, which magcli sets")
     template_source(config)
 
 
