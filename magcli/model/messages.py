@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.model.thoughts import THINK
 
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of the thoughts beside a message's content, in the order of preference."""
@@ -30,12 +31,19 @@ def text_of(content: Any) -> Any:
 
 
 def thoughts_of(message: Mapping[str, Any]) -> str:
-    """The thoughts beside a message's content; empty without any."""
+    """The thoughts beside a message's content; empty without any, or if the content repeats them."""
+    content = message.get("content")
     for key in THOUGHTS:
         thoughts = text_of(message.get(key))
         if isinstance(thoughts, str) and thoughts.strip():
-            return thoughts
+            repeated = isinstance(content, str) and thoughts.strip() in content and THINK.closing_tag in content
+            return "" if repeated else thoughts
     return ""
+
+
+def thoughts_beside(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The thoughts in columns of their own beside a row's completion."""
+    return {key: row[key] for key in THOUGHTS if row.get(key)}
 
 
 def normalized(message: Any, number: int) -> dict[str, str]:

@@ -355,7 +355,7 @@ def test_a_template_that_rewrites_earlier_turns_trains_each_turn(magcli, tiny_mo
     shown = magcli(
         "sft", data, "--model", tiny_model_dir, "--system", "none", "--chat-template", template, "--show-mask", "2"
     )
-    assert b"1 conversations make 2 examples" in shown.stderr
+    assert "1 conversations make 2 examples" in shown.stderr
     assert shown.stdout.count(b"target | ones") == 2
     call_stage("sft", data, **options)
     saved = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
@@ -363,6 +363,15 @@ def test_a_template_that_rewrites_earlier_turns_trains_each_turn(magcli, tiny_mo
     template.write_text(template.read_text() + " ")
     with pytest.raises(UsageError, match="chat_template_sha256"):
         call_stage("sft", data, **options)
+
+
+@pytest.mark.parametrize("completion", ["3", "<think>\nones\n</think>\n\n3"])
+def test_thoughts_in_a_column_are_trained_on_once(completion, tiny_model_dir, tmp_path, capsys):
+    data = tmp_path / "t.jsonl"
+    data.write_text(json.dumps({"prompt": "1+2?", "completion": completion, "reasoning_content": "ones"}) + "\n")
+    call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1, system=Path("none"))
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("target")]
+    assert shown == [f"target | {line}" for line in ("<think>↵", "ones↵", "</think>↵", "↵", "3<|end|>")]
 
 
 def test_a_date_in_the_prompt_is_that_of_the_runs_start(tiny_model_dir, tmp_path, monkeypatch):
@@ -398,7 +407,7 @@ def test_a_system_prompt_that_the_template_does_not_take_is_said_once(magcli, ti
         "sft", traces(tmp_path / "t.jsonl"), "--model", tiny_model_dir, "--system", own, "--chat-template", template,
         "--show-mask", "1",
     )  # fmt: skip
-    assert shown.stderr.count(b"takes no system prompt") == 1
+    assert shown.stderr.count("takes no system prompt") == 1
     assert shown.stdout.decode().startswith("       | <|user|>Be kind.↵\n       | ↵\n       | ")
 
 

@@ -44,14 +44,14 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
         DataError: it has neither, or a turn lacks its role or its text, or has tool calls.
     """
     from magcli.model.chat import to_messages
-    from magcli.model.messages import normalized
+    from magcli.model.messages import normalized, thoughts_beside
 
     turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
         asked = row["prompt"] if isinstance(row["prompt"], list) else to_messages(row["prompt"], system)
         answer = row["completion"]
-        answered = answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}]
-        turns = [*asked, *answered]
+        said = {**thoughts_beside(row), "role": "assistant", "content": answer}
+        turns = [*asked, *(answer if isinstance(answer, list) else [said])]
     if not isinstance(turns, list) or not turns:
         raise DataError("there are no messages, and no prompt with a completion")
     return [normalized(turn, number) for number, turn in enumerate(turns)]
