@@ -35,7 +35,7 @@ INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 RESUMES = True
 ALIASES = tables.ALIASES
 EXAMPLE = (
-    "magcli filter-math examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 "
+    "magcli filter-math examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 "
     "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"
 )
 

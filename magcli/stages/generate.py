@@ -21,7 +21,8 @@ INPUTS = "Problems: columns prompt, optional id; - is stdin."
 RESUMES = True
 ALIASES = tables.ALIASES
 EXAMPLE = (
-    "magcli generate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 -o completions.arrow"
+    "magcli generate examples/problems.jsonl --model examples/model --system none "
+    "--samples 4 --max-tokens 48 -o completions.arrow"
 )
 
 

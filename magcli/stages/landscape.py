@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
 OUTPUT = "the points (also in the output folder)"
-EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
+EXAMPLE = (
+    "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4 "
+    "--system none"
+)
 ALIASES = tables.ALIASES
 GRID = "Plane and grid"
 

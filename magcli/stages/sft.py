@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "the metrics of each step (also in the run's folder)"
-EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
+EXAMPLE = (
+    "magcli sft examples/traces.jsonl --model examples/model --system none --run runs/sft --epochs 2 --step-tokens 512"
+)
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 PROBLEM_COLUMNS = ("prompt", "answer|tests")
 """The columns of --eval-table."""
