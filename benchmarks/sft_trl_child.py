@@ -15,8 +15,9 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from benchmarks.downloads import hide_vllm
-from magcli.model.chat import to_messages, tokenize_with_mask
+from magcli.model.chat import to_messages
 from magcli.model.load import load_tokenizer
+from magcli.model.targets import examples
 
 if TYPE_CHECKING:
     from trl import SFTConfig
@@ -50,7 +51,7 @@ def rows(path: str, model: str) -> list[dict[str, list[int]]]:
     for line in Path(path).read_text().splitlines():
         row = json.loads(line)
         turns = [*to_messages(row["prompt"], None), {"role": "assistant", "content": row["completion"]}]
-        tokens, mask = tokenize_with_mask(tokenizer, turns)
+        ((tokens, mask),) = examples(tokenizer, turns)
         labels = [token if on else IGNORED for token, on in zip(tokens, mask, strict=True)]
         encoded.append({"input_ids": tokens, "labels": labels})
     return encoded

@@ -199,9 +199,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if tables["shard"] is not None:
         _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
-    if preview_only and not dry_run:
-        flag = configuration.flag_name(configuration.with_role(config, "preview_only")[0])
-        raise UsageError(f"{stage.name}: {flag} requires --dry-run")
+    dry_run = dry_run or preview_only
     if dry_run and not preview_only:
         _try_functions(stage, config, tables["inputs"] or ())
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}

@@ -21,6 +21,10 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from magcli.errors import DataError
+from magcli.model.messages import text_of, thoughts_of
+from magcli.model.thoughts import THINK
+
 Row = Mapping[str, Any]
 PROMPTS = ("prompt", "question", "problem", "instruction", "query")
 COMPLETIONS = (
@@ -104,11 +108,28 @@ def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:
     messages = []
     for turn in turns if isinstance(turns, list) else ():
         if isinstance(turn, Mapping):
-            role, text = turn.get("role") or turn.get("from"), turn.get("content", turn.get("value"))
-            messages.append({"role": ROLES.get(str(role), role), "content": _with_tags(text)})
+            messages.append(_message(turn))
     if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
+
+
+def _message(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as role and text, with the thoughts beside an assistant's content in front of it.
+
+    Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
+    """
+    role, content = turn.get("role") or turn.get("from"), turn.get("content", turn.get("value"))
+    try:
+        text = _with_tags(text_of(content))
+    except DataError:
+        text = content
+    thoughts = thoughts_of(turn) if ROLES.get(str(role), role) == "assistant" else ""
+    if thoughts and isinstance(text, str):
+        text = THINK.join(thoughts, text)
+    message = {"role": ROLES.get(str(role), role), "content": text}
+    calls = turn.get("tool_calls")
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _with_tags(text: Any) -> Any:
@@ -121,7 +142,7 @@ def _with_tags(text: Any) -> Any:
 
 def _completion(thoughts: Any, answer: Any) -> Any:
     """The completion: reasoning in <think> tags followed by the answer, or only the answer."""
-    return f"<think>{thoughts}</think>{answer}" if thoughts and isinstance(answer, str) else _with_tags(answer)
+    return THINK.join(str(thoughts), answer) if thoughts and isinstance(answer, str) else _with_tags(answer)
 
 
 def _verdicts(given: Any, samples: int) -> list[Any]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from magcli.generate.engine import TorchPolicy
     from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
+    from magcli.model.chat import ChatTemplate
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
 PolicyName = Literal["auto", "torch", "vllm"]
@@ -27,6 +28,7 @@ def open_generator(
     deterministic: bool = False,
     device: str = "cpu",
     deadline: float = 600.0,
+    template: "ChatTemplate | None" = None,
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a folder or hub id.
 
@@ -38,6 +40,7 @@ def open_generator(
         deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
         device: torch device of a local engine, such as cuda:1.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
+        template: how prompts are rendered, by default by the model's own template; a server gets its variables.
 
     Raises:
         UsageError: the options contradict each other.
@@ -51,7 +54,7 @@ def open_generator(
     if not is_url:
         assert engine != "server"
         _check_deterministic(policy_engine(engine, device, deterministic=deterministic), dtype, deterministic)
-        if found := _open_vision(model, engine, dtype, device, deterministic):
+        if found := _open_vision(model, engine, dtype, device, deterministic, template):
             return found
         return open_policy(
             model,
@@ -62,6 +65,7 @@ def open_generator(
             device=device,
             deadline=deadline,
             exact_head=False,
+            template=template,
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
@@ -69,7 +73,8 @@ def open_generator(
 
     url, _, name = model.partition("#")
     key = os.environ.get("OPENAI_API_KEY", "")
-    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key)
+    variables = template.args if template else {}
+    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key, template_args=variables)
 
 
 def open_policy(
@@ -83,6 +88,7 @@ def open_policy(
     deadline: float = 600.0,
     exact_head: bool = True,
     transfer: TransferName = "file",
+    template: "ChatTemplate | None" = None,
 ) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; arguments and errors as in ``open_generator``.
 
@@ -102,7 +108,7 @@ def open_policy(
         from magcli.generate.engine import TorchPolicy
         from magcli.model.load import load_model
 
-        tokenizer = load_tokenizer(model)
+        tokenizer = load_tokenizer(model, template)
         decoder = open_decoder(model, dtype=torch_dtype, device=device) or load_model(
             model, dtype=torch_dtype, device=device
         )
@@ -115,7 +121,7 @@ def open_policy(
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
     from magcli.model.load import context_length, load_outline, local_folder
 
-    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, torch_dtype)
+    tokenizer, outline, sender = load_tokenizer(model, template), load_outline(model), sender_for(device, torch_dtype)
     process = start(
         local_folder(model),
         outline.config,
@@ -154,7 +160,12 @@ def require_vllm() -> None:
 
 
 def _open_vision(
-    model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
+    model: str,
+    engine: PolicyName,
+    dtype: DTypeName,
+    device: str,
+    deterministic: bool,
+    template: "ChatTemplate | None",
 ) -> "VisionGenerator | None":
     """A vision-language model, which also accepts prompts without images; None for other models."""
     from magcli.model.load import is_vision_model, load_vision_model
@@ -166,7 +177,12 @@ def _open_vision(
             f"engine vllm supports text models only; {model} is a vision-language model: use --engine torch"
         )
     from magcli.generate.vision import VisionGenerator
+    from magcli.model.chat import use_template
     from magcli.model.compute import dtype_of
 
     torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
-    return VisionGenerator(*load_vision_model(model, dtype=torch_dtype, device=device))
+    loaded, processor = load_vision_model(model, dtype=torch_dtype, device=device)
+    if template is not None:
+        use_template(processor.tokenizer, template)
+        processor.chat_template = template.source or processor.chat_template
+    return VisionGenerator(loaded, processor)

@@ -13,7 +13,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -55,13 +55,22 @@ class ServerGenerator:
         deadline: seconds that one sample may take, including retries but not waiting for a free connection.
         concurrency: maximum number of concurrent requests.
         api_key: sent as a bearer token unless empty.
+        template_args: variables of the server's chat template (``chat_template_kwargs``).
     """
 
     def __init__(
-        self, url: str, *, model: str = "", deadline: float = 600.0, concurrency: int = 64, api_key: str = ""
+        self,
+        url: str,
+        *,
+        model: str = "",
+        deadline: float = 600.0,
+        concurrency: int = 64,
+        api_key: str = "",
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._model = model
+        self._more = {"chat_template_kwargs": dict(template_args)} if template_args else {}
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()
@@ -98,7 +107,7 @@ class ServerGenerator:
 
     async def _one(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
         model = await self._model_name()
-        request = _request(model, messages, sampling, seed)
+        request = _request(model, messages, sampling, seed) | self._more
         async with self._connections:
             reply = await self._send("POST", "/chat/completions", request, waits_for="a completion")
         completion = _completion(reply, self._url)

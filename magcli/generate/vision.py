@@ -18,7 +18,7 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 
 from magcli.errors import DataError, MagError
 from magcli.generate.types import Completion, Message, Sampling, tokens_left
-from magcli.model.chat import completion_text, rendered
+from magcli.model.chat import completion_text, rendered, template_variables
 from magcli.model.load import end_tokens
 
 PLACEHOLDER = re.compile(r"<image (\d+)>")
@@ -72,8 +72,9 @@ class VisionGenerator:
     def _inputs(self, messages: Sequence[Message], images: Sequence[Image.Image]) -> Mapping[str, Any]:
         turns = [{"role": turn["role"], "content": [_text(turn["content"])]} for turn in messages]
         turns[-1]["content"] = list(_parts(messages[-1]["content"], images))
+        variables = template_variables(self._processor.tokenizer)
         try:
-            apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True)
+            apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True, **variables)
             rendered(self._processor.tokenizer.name_or_path, partial(apply, tokenize=False))  # template alone
             inputs = apply(tokenize=True, return_dict=True, return_tensors="pt")
         except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -1,27 +1,27 @@
-"""Chat messages to token ids with the tokenizer's chat template, and the loss mask for SFT.
+"""Chat messages to token ids with the tokenizer's chat template: the one place where prompts are rendered.
 
-SFT and RL must use the same prompt: the ids before an assistant turn in ``tokenize_with_mask`` are those of
-``prompt_tokens``. A template is untrusted code that runs in this process, so each rendering has a ``Deadline``.
+A template is untrusted code that runs in this process, so each rendering has a ``Deadline``.
 """
 
 import ctypes
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from jinja2 import TemplateError
 
 from magcli.errors import DataError, EnvironmentFault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from transformers import PreTrainedTokenizerBase
 
     Message = Mapping[str, str]
@@ -30,15 +30,56 @@ T = TypeVar("T")
 
 _PREFILL = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 """The start of the completion that chat templates of reasoning models put at the end of the prompt."""
+REJECTIONS = (TemplateError, TypeError, ValueError, LookupError, AttributeError)
+"""How templates reject a conversation: on purpose, or because they cannot handle it."""
 _PREFILL_TOKENS = 32
 """Tokens at a prompt's end that contain it, even if each character is a token."""
 
 
-class TokensWithMask(NamedTuple):
-    """A conversation's token ids, and for each token whether it is a target."""
+@dataclass(frozen=True)
+class ChatTemplate:
+    """How a run renders its prompts.
 
-    tokens: list[int]
-    mask: list[bool]
+    ``source`` replaces the tokenizer's template unless it is empty; ``args`` are variables of the template;
+    ``date`` (ISO) is what ``strftime_now`` formats, today if it is empty.
+    """
+
+    source: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    date: str = ""
+
+    def variables(self) -> dict[str, Any]:
+        """What the template gets besides the messages."""
+        if not self.date:
+            return dict(self.args)
+        return {**self.args, "strftime_now": datetime.fromisoformat(self.date).strftime}
+
+
+_TEMPLATES: "WeakKeyDictionary[PreTrainedTokenizerBase, ChatTemplate]" = WeakKeyDictionary()
+"""The template of each tokenizer, for those that have been given one."""
+_TAKES_SYSTEM: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
+"""For each tokenizer its template and whether that renders the system prompt."""
+
+PROBES = ("probe7391system", "probe5284question", "probe6173answer", "probe8462more", "probe9051thoughts")
+"""Texts that no template contains: a system prompt, a question, an answer, another question, thoughts."""
+
+
+def use_template(tokenizer: "PreTrainedTokenizerBase", template: ChatTemplate) -> None:
+    """Render all later prompts of a tokenizer with this template; it is saved with the tokenizer."""
+    if template.source:
+        tokenizer.chat_template = template.source
+    _TEMPLATES[tokenizer] = template
+
+
+def template_variables(tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:
+    """The variables that the tokenizer's template gets besides the messages."""
+    template = _TEMPLATES.get(tokenizer)
+    return template.variables() if template else {}
+
+
+def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object]:
+    """What determines renderings: it changes when the tokenizer gets another template."""
+    return repr(tokenizer.chat_template), _TEMPLATES.get(tokenizer)
 
 
 def system_prompt(path: Path | None) -> str:
@@ -58,7 +99,7 @@ def to_messages(prompt: str, system: str | None) -> list[dict[str, str]]:
 
 def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[int]:
     """Token ids of the messages and the generation prompt."""
-    return _render(tokenizer, messages, add_generation_prompt=True)
+    return token_ids(tokenizer, render_text(tokenizer, messages, add_generation_prompt=True))
 
 
 def completion_text(
@@ -73,53 +114,69 @@ def completion_text(
     return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
 
-def tokenize_with_mask(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> TokensWithMask:
-    """Token ids of a conversation, with the assistant's turns, including end-of-turn tokens, as targets.
-
-    Each assistant turn is found by rendering the messages before it, as ``prompt_tokens`` does, and those up to it:
-    both must be prefixes of the full conversation, in tokens. Raises DataError if they are not, if a turn has no
-    end-of-turn token, and if no token or every token would be a target.
-    """
-    tokens = _render(tokenizer, messages)
-    mask = [False] * len(tokens)
-    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    special |= set(tokenizer.all_special_ids)
-    for start, end in _assistant_spans(tokenizer, messages, tokens):
-        stop = _end_of_turn(tokens, start, end, special)
-        mask[start:stop] = [True] * (stop - start)
-    if not any(mask):
-        raise DataError("no token would be trained on: the conversation has no assistant turn")
-    if all(mask):
-        raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
-    return TokensWithMask(tokens, mask)
-
-
-def show_mask(tokenizer: "PreTrainedTokenizerBase", conversation: TokensWithMask) -> str:
-    """The conversation for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
-    runs = groupby(zip(conversation.tokens, conversation.mask, strict=True), key=lambda pair: pair[1])
-    return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
-
-
-def _gutter(text: str, target: bool) -> str:
-    label = "target" if target else "      "
-    lines = text.replace("\n", "↵\n").removesuffix("\n").split("\n")
-    return "\n".join(f"{label} | {line}" for line in lines)
-
-
-def _render(
+def render_text(
     tokenizer: "PreTrainedTokenizerBase", messages: "Iterable[Message]", *, add_generation_prompt: bool = False
-) -> list[int]:
+) -> str:
+    """The text of a conversation; a system prompt that the template does not take is in the first user turn.
+
+    Raises:
+        DataError: there is no message, or the template rejects the conversation.
+        EnvironmentFault: the tokenizer has no template, or it does not end.
+    """
     turns = [dict(message) for message in messages]
     if not turns:
         raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
-    text = rendered(
-        tokenizer.name_or_path,
-        lambda: str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=add_generation_prompt)),
-    )
+    if turns[0]["role"] == "system" and not takes_system(tokenizer):
+        turns = _with_system_in_question(turns)
+    return _apply(tokenizer, turns, add_generation_prompt)
+
+
+def token_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+    """The tokens of a rendered text."""
     # verbose: else it warns of prompts longer than the context, which are dropped with a reason later
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def takes_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether the template renders a system prompt: neither ignores nor rejects it."""
+    state = template_state(tokenizer)
+    known = _TAKES_SYSTEM.get(tokenizer)
+    if known is None or known[0] != state:
+        known = (state, _renders_system(tokenizer))
+        _TAKES_SYSTEM[tokenizer] = known
+    return known[1]
+
+
+def _renders_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    system = {"role": "system", "content": PROBES[0]}
+    question = {"role": "user", "content": PROBES[1]}
+    try:
+        return PROBES[0] in _apply(tokenizer, [system, question], True)
+    except DataError:
+        pass
+    try:
+        _apply(tokenizer, [question], True)
+    except DataError:
+        return True  # it rejects any conversation: that is not about the system prompt
+    return False
+
+
+def _with_system_in_question(turns: "Sequence[Message]") -> list[dict[str, Any]]:
+    """The turns without the system prompt, which comes before the text of the first user turn."""
+    system, *others = (dict(turn) for turn in turns)
+    question = next((turn for turn in others if turn["role"] == "user"), None)
+    if question is None:
+        raise DataError("the template takes no system prompt, and there is no user turn to put it into")
+    question["content"] = f"{system['content']}\n\n{question['content']}"
+    return others
+
+
+def _apply(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", add_generation_prompt: bool) -> str:
+    variables = template_variables(tokenizer)
+    apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=add_generation_prompt)
+    return rendered(tokenizer.name_or_path, lambda: str(apply([dict(turn) for turn in turns], **variables)))
 
 
 def rendered(model: str, render: Callable[[], T]) -> T:
@@ -131,40 +188,13 @@ def rendered(model: str, render: Callable[[], T]) -> T:
     """
     try:
         return RENDERING.run(render)
-    except TemplateError as error:
+    except REJECTIONS as error:
         raise DataError(f"the chat template rejects the conversation: {error}") from error
     except TimeoutError as error:
         raise EnvironmentFault(f"the chat template of {model} does not terminate ({error}); fix it") from error
     except (MemoryError, OverflowError, RecursionError) as error:
         what = "recurses endlessly" if isinstance(error, RecursionError) else "needs too much memory"
         raise EnvironmentFault(f"the chat template of {model} {what}; fix it") from error
-
-
-def _assistant_spans(
-    tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]", tokens: Sequence[int]
-) -> Iterator[tuple[int, int]]:
-    for turn, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        before = prompt_tokens(tokenizer, messages[:turn])
-        through = tokens if turn == len(messages) - 1 else _render(tokenizer, messages[: turn + 1])
-        for prefix in (before, through):
-            if list(tokens[: len(prefix)]) != prefix:
-                raise DataError(
-                    f"message {turn}: the assistant's turn changes the tokens before it (the template rewrites earlier "
-                    "turns, or the completion's start merges with the prompt), so targets cannot be determined"
-                )
-        yield len(before), len(through)
-
-
-def _end_of_turn(tokens: Sequence[int], start: int, end: int, special: set[int]) -> int:
-    """One past the last special token of a turn: templates often add a line break, which is never sampled."""
-    for index in range(end - 1, start - 1, -1):
-        if tokens[index] in special:
-            return index + 1
-    raise DataError(
-        "the chat template does not end the assistant's turn with a special token: the model could not stop"
-    )
 
 
 POLL_SECONDS = 0.25

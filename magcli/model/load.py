@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault, first_line
+from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 
 if TYPE_CHECKING:
@@ -39,12 +40,17 @@ UNLIMITED = -1
 """Interpreted as the largest number of bytes."""
 
 
-def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """Load a model's tokenizer; EnvironmentFault if it has no chat template or no end-of-sequence token."""
+def load_tokenizer(name: str, template: ChatTemplate | None = None) -> "PreTrainedTokenizerBase":
+    """Load a model's tokenizer, to render prompts with ``template``, by default its own.
+
+    Raises EnvironmentFault if it has no chat template or no end-of-sequence token.
+    """
     with quiet_transformers(), _explained(name):
         tokenizer = _tokenizer(name)
+    if template is not None:
+        use_template(tokenizer, template)
     if tokenizer.chat_template is None:
-        raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; use an instruct model or add one")
+        raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; give one by --chat-template")
     if tokenizer.eos_token_id is None:
         raise EnvironmentFault(f"model {name}: its tokenizer has no eos_token; set it in tokenizer_config.json")
     return tokenizer

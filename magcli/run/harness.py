@@ -20,7 +20,7 @@ from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
-from magcli.errors import DataError, usage
+from magcli.errors import DataError, MagError, usage
 from magcli.run import trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped, Journal
@@ -120,7 +120,11 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     schema = stage.schema(config, job.schema)
     if stage.RESUMES and tables.output not in (None, "-"):
         job.journal = stack.enter_context(_journal(schema, job, tables))
-    rows_out = _write(stage.run(config, rows, job), schema, tables, job)
+    try:
+        rows_out = _write(stage.run(config, rows, job), schema, tables, job)
+    except MagError:
+        _write_dropped_of_failure(job, tables.dropped)
+        raise
     if job.journal is not None:
         job.journal.remove()
     _report(job, rows_out, started, tables)
@@ -216,21 +220,30 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatc
     )
 
 
+def _write_dropped_of_failure(job: Job, output: str | None) -> None:
+    """The rows dropped by a command that fails, without a history: the command is not up to date."""
+    if output is not None and job.drops.rows:
+        _write_dropped_rows(job, output, ())
+
+
 def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:
-    if output is None:
-        return
+    if output is not None:
+        _write_dropped_rows(job, output, job.history(rows_out))
+
+
+def _write_dropped_rows(job: Job, output: str, history: manifest.Chain) -> None:
     columns = [list(column) for column in zip(*job.drops.rows, strict=True)] or [[], [], []]
     batch = pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=DROPPED)
     with table.write(output, DROPPED, seal.pack({"stage": job.stage})) as sink:
         for part in table.rechunk(iter([batch])):
             sink.write(part)
-        sink.finish(job.history(rows_out))
+        sink.finish(history)
 
 
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     """One line for people, and a side file of times and rates, which would make equal outputs differ."""
     seconds = time.monotonic() - started
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+    reasons = job.drops.summary()
     dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
     where = f" -> {tables.output}" if tables.output else ""
     text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{dropped} in {seconds:.1f} s{where}"

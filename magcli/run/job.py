@@ -28,10 +28,14 @@ UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragg
 
 @dataclass
 class Drops:
-    """Dropped rows, counted by reason and stored for ``--dropped``."""
+    """Dropped rows, counted by reason and stored for ``--dropped``.
+
+    ``first_errors`` has, by reason, what was wrong with the first row whose error says it.
+    """
 
     keep: bool
     counts: Counter[str] = field(default_factory=Counter)
+    first_errors: dict[str, str] = field(default_factory=dict)
     rows: list[Dropped] = field(default_factory=list)
 
     def add(self, dropped: Dropped) -> None:
@@ -41,8 +45,18 @@ class Drops:
             self.rows.append(dropped)
 
     def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
-        """Count a row given as values; long cells are stored shortened."""
+        """Count a row given as values, with what is wrong as ``error`` if any; long cells are stored shortened."""
+        if error := str(row.get("error") or ""):
+            self.first_errors.setdefault(reason, error)
         self.add(Dropped(id, reason, as_text(row) if self.keep else ""))
+
+    def summary(self) -> str:
+        """The number of rows of each reason, with the first error if there is one: for messages."""
+        parts = []
+        for reason, count in self.counts.most_common():
+            first = self.first_errors.get(reason)
+            parts.append(f"{reason} {count:,}" + (f": the first: {first}" if first else ""))
+        return ", ".join(parts)
 
     def batch(self, batch: pa.RecordBatch, reason: str, before: int) -> None:
         """Count all rows of a batch; ``before`` rows of the table came before it."""

@@ -80,7 +80,7 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     from magcli.curate.math.duplicates import short_names
 
-    identity = engines.model_identity(config.model, Path("none")) if config.model else {}
+    identity = engines.model_identity(config.model, Path("none"), config) if config.model else {}
     for path, called in short_names(map(Path, config.against)).items():
         identity |= tables.table_identity(f"against {called}", path)
     return identity

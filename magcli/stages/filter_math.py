@@ -35,7 +35,7 @@ INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 RESUMES = True
 ALIASES = tables.ALIASES
 EXAMPLE = (
-    "magcli filter-math examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 "
+    "magcli filter-math examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 "
     "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"
 )
 
@@ -73,7 +73,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system) | engines.grader_identity(config)
+    return engines.model_identity(config.model, config.system, config) | engines.grader_identity(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

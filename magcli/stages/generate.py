@@ -21,7 +21,8 @@ INPUTS = "Problems: columns prompt, optional id; - is stdin."
 RESUMES = True
 ALIASES = tables.ALIASES
 EXAMPLE = (
-    "magcli generate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 -o completions.arrow"
+    "magcli generate examples/problems.jsonl --model examples/model --system none "
+    "--samples 4 --max-tokens 48 -o completions.arrow"
 )
 
 
@@ -43,7 +44,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system)
+    return engines.model_identity(config.model, config.system, config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, EnvironmentFault, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
     from magcli.landscape.visits import Measure, Survey, Visit
+    from magcli.model.chat import ChatTemplate
     from magcli.run.job import Job
     from magcli.run.journal import Journal
     from magcli.verify.reward import Reward
@@ -38,13 +39,16 @@ if TYPE_CHECKING:
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
 OUTPUT = "the points (also in the output folder)"
-EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
+EXAMPLE = (
+    "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4 "
+    "--system none"
+)
 ALIASES = tables.ALIASES
 GRID = "Plane and grid"
 
 
 @dataclass(frozen=True)
-class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngineOptions):
+class Config(options.RewardOptions, options.SamplingOptions, options.TemplateOptions, options.LocalEngineOptions):
     """Options of `magcli landscape`."""
 
     run: Path = opt(Path("runs/rl"), "Folder of an RL run with a stored trajectory.", affects_rows=False)
@@ -104,6 +108,7 @@ def check(config: Config) -> None:
 
         parse_box(config.range)
     usage(config.engine != "server", "landscape: --engine server cannot load each point's weights; use torch or vllm")
+    options.check_template("landscape", config)
     options.check_local_engine("landscape", config)
     options.check_sampling("landscape", config)
     options.check_reward("landscape", config)
@@ -132,7 +137,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def _sampling_identity(config: Config) -> dict[str, Any]:
-    return engines.model_identity("", config.system) | engines.grader_identity(config, config.reward)
+    return engines.model_identity("", config.system, config) | engines.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -178,7 +183,9 @@ def _problems(config: Config, given: list[dict[str, Any]], plane: Plane, job: Jo
     """The problems that fit into the context and can be graded, the same at every point."""
     found = []
     with engines.open_grader(config, config.reward) as grader:
-        for row in engines.answerable(given, str(plane.folders[-1]), engines.system_text(config.system), grader, job):
+        model, system = str(plane.folders[-1]), engines.system_text(config.system)
+        template = _template(model, config, job)
+        for row in engines.answerable(given, model, system, grader, job, template):
             if grader.gradable(row):
                 found.append(row)
             else:
@@ -254,7 +261,8 @@ def survey_points(
 
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])
-    make, close = _open(config, dtype, problems, plane.folders[-1], out / "components")
+    template = _template(str(plane.folders[-1]), config, job)
+    make, close = _open(config, dtype, problems, plane.folders[-1], out / "components", template)
     total = None if config.more_samples else len(grid) + config.refine + 1
     with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
         visits = JournalledVisits(journal, make, lambda reused: bar.advance(reused=reused))
@@ -264,8 +272,18 @@ def survey_points(
             loop.run(close())
 
 
+def _template(model: str, config: Config, job: Job) -> ChatTemplate:
+    """How prompts are rendered, with the date of the run's own prompts."""
+    return templates.chat_template(model, config, job, [], date=training.recorded(config.run, "date"))
+
+
 def _open(
-    config: Config, dtype: options.DType, problems: Sequence[dict[str, Any]], last: Path, components: Path
+    config: Config,
+    dtype: options.DType,
+    problems: Sequence[dict[str, Any]],
+    last: Path,
+    components: Path,
+    template: ChatTemplate,
 ) -> tuple[Measure, Close]:
     """The function that visits a point, and the one that closes its engine and grader."""
     import asyncio
@@ -285,6 +303,7 @@ def _open(
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
+        template=template,
     )
     grader, rule, plan = (
         engines.open_grader(config, config.reward),

@@ -93,7 +93,7 @@ def check(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
     return engines.sandbox_identity(config.sandbox) | (
-        engines.model_identity(config.model, Path("none")) if config.model else {}
+        engines.model_identity(config.model, Path("none"), config) if config.model else {}
     )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, options, tables, training
+from magcli.stages.shared import engines, options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from magcli.curate.sampling import Sample, SamplingPlan
     from magcli.data.source import Rows
     from magcli.evaluation.metrics import Problem
+    from magcli.model.chat import ChatTemplate
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState, RankController, RankState
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "the metrics of each step (also in the run's folder)"
-EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
+EXAMPLE = (
+    "magcli sft examples/traces.jsonl --model examples/model --system none --run runs/sft --epochs 2 --step-tokens 512"
+)
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 PROBLEM_COLUMNS = ("prompt", "answer|tests")
 """The columns of --eval-table."""
@@ -81,7 +84,10 @@ class Config(options.GraderOptions, options.TrainingOptions):
         100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
     )
     show_mask: int = opt(
-        0, "With --dry-run: show this many traces with their loss mask.", preview_only=True, affects_rows=False
+        0,
+        "Show this many sequences with their loss mask instead of training; needs no weights.",
+        preview_only=True,
+        affects_rows=False,
     )
     seed: int = opt(0, "Seed of the data order, of random weights and of samples.", panel=TRAIN)
     eval_table: Path | None = opt(
@@ -105,6 +111,7 @@ POSITIVE = (
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_training("sft", config.model, config.device)
+    options.check_template("sft", config)
     options.check_positive("sft", config, POSITIVE)
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
@@ -125,7 +132,8 @@ def _check_lora(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
-    found = engines.model_identity(config.model, config.system, weights=not config.from_scratch)
+    weights = not config.from_scratch and not config.show_mask
+    found = engines.model_identity(config.model, config.system, config, weights=weights)
     found |= tables.table_identity("held_out", config.held_out)
     found |= tables.table_identity("eval_table", config.eval_table)
     return found | (engines.grader_identity(config) if config.eval_table else {})
@@ -152,32 +160,32 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
-    from magcli.model.chat import TokensWithMask, show_mask
     from magcli.model.load import load_tokenizer
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
 
-    tokenizer = load_tokenizer(config.model)
+    earlier = "" if job.restart else training.recorded(config.run, "date")
+    template = templates.chat_template(config.model, config, job, [], system=config.system, date=earlier)
+    tokenizer = load_tokenizer(config.model, template)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     found = _examples(config, rows, job.schema, tokenizer, job, where)
     if config.show_mask:
-        for example in list(found)[: config.show_mask]:
-            put(show_mask(tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
+        _show(list(found)[: config.show_mask], tokenizer, job, where)
         return
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
         examples = list(found)
-        if not examples:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
-            raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
+        _require_examples(examples, job, where)
         folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
         config = training.resolve_formats(config, folder, job)
+        if template.date:
+            folder.note("date", template.date)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, examples, _held_out(config, tokenizer, job), controller, job, folder)
+            _train(config, examples, _held_out(config, tokenizer, job), controller, job, folder, template)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
@@ -189,18 +197,21 @@ def _train(
     controller: RankController,
     job: Job,
     folder: RunDir,
+    template: ChatTemplate,
 ) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
 
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
+    from magcli.model.chat import use_template
     from magcli.train import sft
 
-    with _open_evaluator(config) as evaluator:
+    with _open_evaluator(config, template) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         trainer = _make_trainer(config, examples, held_out, controller)
+        use_template(controller.state.tokenizer, template)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
@@ -224,10 +235,13 @@ def _note(line: dict[str, Any]) -> str:
 
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
-    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
+    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason.
+
+    A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
+    """
     from magcli.data.schema import require
     from magcli.data.types import to_rows
-    from magcli.model.chat import tokenize_with_mask
+    from magcli.model import targets
     from magcli.model.load import load_config
     from magcli.train.sft import Example
 
@@ -235,18 +249,42 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = engines.system_text(config.system)
     longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
+    split_rows = split_examples = 0
     for batch in rows:
         for row in to_rows(batch):
             try:
-                tokens, mask = tokenize_with_mask(tokenizer, tables.conversation(row, system))
+                sequences = targets.examples(tokenizer, tables.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
             weight = _weight(row)
-            if len(tokens) > longest or weight is None:
+            if weight is None or max(len(sequence.tokens) for sequence in sequences) > longest:
                 job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
                 continue
-            yield Example(tuple(tokens), tuple(mask), weight)
+            if len(sequences) > 1:
+                split_rows += 1
+                split_examples += len(sequences)
+            for tokens, mask in sequences:
+                yield Example(tuple(tokens), tuple(mask), weight)
+    if split_rows:
+        text = f"{split_rows:,} conversations make {split_examples:,} examples"
+        why = "the chat template rewrites earlier turns"
+        job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
+
+
+def _show(examples: Sequence[Example], tokenizer: Any, job: Job, where: str) -> None:
+    """Print examples with their loss masks."""
+    from magcli.model.targets import TokensWithMask, show_mask
+
+    _require_examples(examples, job, where)
+    for example in examples:
+        put(show_mask(tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
+
+
+def _require_examples(examples: Sequence[Example], job: Job, where: str) -> None:
+    if not examples:
+        reasons = job.drops.summary()
+        raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
 
 
 def _weight(row: dict[str, Any]) -> float | None:
@@ -265,7 +303,7 @@ def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
 
 
 @contextmanager
-def _open_evaluator(config: Config) -> Iterator[Evaluator | None]:
+def _open_evaluator(config: Config, template: ChatTemplate) -> Iterator[Evaluator | None]:
     """The evaluator of --eval-table, with its verifier workers; None without that option."""
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
@@ -277,7 +315,7 @@ def _open_evaluator(config: Config) -> Iterator[Evaluator | None]:
     plan = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
     with engines.open_grader(config) as grader:
         problems = _read_problems(config.eval_table, grader)
-        yield Evaluator(problems, plan, grader, config.eval_slots, config.device)
+        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, template)
 
 
 def _make_trainer(
@@ -348,6 +386,7 @@ class Evaluator:
     grader: Grader
     slots: int
     device: str
+    template: ChatTemplate
 
     def __call__(self, folder: Path) -> dict[str, float]:
         """Accuracy of the model in a folder with its 95% interval, and the mean completion length in tokens."""
@@ -394,7 +433,12 @@ class Evaluator:
         from magcli.generate.open import open_generator
 
         generator = open_generator(
-            str(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
+            str(folder),
+            engine="torch",
+            slots=self.slots,
+            deterministic=True,
+            device=self.device,
+            template=self.template,
         )
         try:
             return await asyncio.gather(*(sample_problem(generator, row, self.plan) for row in self.problems))

@@ -100,7 +100,7 @@ def settings(config: Config) -> dict[str, Any]:
 
     identity: dict[str, Any] = {}
     if config.model:
-        identity = engines.model_identity(config.model, Path("none"))
+        identity = engines.model_identity(config.model, Path("none"), config)
         identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
     return identity | tables.table_identity("from", config.from_)
 

@@ -23,6 +23,7 @@ from magcli.curate.traces import (
     shares,
     traces_of,
 )
+from magcli.model.thoughts import THINK
 
 candidate_lists = st.lists(
     st.builds(
@@ -241,7 +242,27 @@ def test_thoughts_are_wrapped_in_the_tags_of_the_recipe() -> None:
     (marked,) = traces_of({"conversations": turns})
     assert marked["messages"][1]["content"] == "<think>one, two</think>2"
     (apart,) = traces_of({"question": "1+1?", "thinking_trajectories": ["one, two"], "attempt": "2"})
-    assert apart["completion"] == "<think>one, two</think>2"
+    assert apart["completion"] == THINK.join("one, two", "2")
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+def test_thoughts_beside_a_message_are_kept(key: str) -> None:
+    turns = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2", key: "one, two"}]
+    (trace,) = traces_of({"messages": turns})
+    assert trace["messages"][1] == {"role": "assistant", "content": THINK.join("one, two", "2")}
+
+
+def test_parts_of_a_content_are_joined_and_tool_calls_are_passed_on() -> None:
+    calls = [{"type": "function"}]
+    turns = [
+        {"role": "user", "content": [{"type": "text", "text": "1+"}, {"type": "text", "text": "1?"}]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+    ]
+    (trace,) = traces_of({"messages": turns})
+    assert trace["messages"] == [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+    ]
 
 
 def test_a_magcli_row_is_unchanged_and_no_other_column_replaces_its_completion() -> None:

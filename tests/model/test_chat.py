@@ -1,4 +1,4 @@
-"""Chat templates and their time limit, the loss mask, and that SFT and RL use the same prompt."""
+"""Chat templates, their variables, system prompts and time limit."""
 
 import contextlib
 import random
@@ -7,24 +7,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tokenizers import Tokenizer, models
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model import chat
 from magcli.model.chat import (
     Deadline,
-    TokensWithMask,
     completion_text,
     prompt_tokens,
-    show_mask,
     system_prompt,
     to_messages,
-    tokenize_with_mask,
 )
 
 QUESTION = to_messages("1+2", "Be kind.")
-ANSWER = {"role": "assistant", "content": "<think>easy</think>3"}
 LINES = "{% for m in messages %}{{ m.role + ':' + m.content + '<|end|>\n' }}{% endfor %}"
 ASSISTANT = "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
 
@@ -56,107 +51,16 @@ def test_a_completion_without_prefill_is_what_was_sampled(tokenizer):
     assert completion_text(tokenizer, prompt, tokens, set()) == "<think>easy</think>3"
 
 
-def test_targets_are_the_assistants_tokens_and_end_of_turn(tokenizer):
-    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-    targets = [token for token, target in zip(tokens, mask, strict=True) if target]
-    assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>"
-    assert targets[-1] == tokenizer.eos_token_id
-
-
-def test_sft_and_rl_use_the_same_prompt(tokenizer):
-    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-    prompt = prompt_tokens(tokenizer, QUESTION)
-    assert tokens[: len(prompt)] == prompt
-    assert mask.index(True) == len(prompt)
-
-
-def test_every_assistant_turn_is_a_target(tokenizer):
-    again = {"role": "user", "content": "and 2+2?"}
-    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER, again, {"role": "assistant", "content": "4"}])
-    targets = [token for token, target in zip(tokens, mask, strict=True) if target]
-    assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>4<|end|>"
-
-
-def test_text_after_the_end_of_turn_is_not_a_target(tokenizer):
-    tokenizer.chat_template = LINES + ASSISTANT
-    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-    assert tokenizer.decode(tokens[-1:]) == "\n"
-    assert mask[-2:] == [True, False]
-
-
-def test_a_mask_without_targets_is_rejected(tokenizer):
-    with pytest.raises(DataError, match="no token would be trained on"):
-        tokenize_with_mask(tokenizer, QUESTION)
-
-
-def test_a_mask_of_targets_only_is_rejected(tokenizer):
-    tokenizer.chat_template = "{% for m in messages if m.role == 'assistant' %}{{ m.content + '<|end|>' }}{% endfor %}"
-    with pytest.raises(DataError, match="every token would be trained on"):
-        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-
-
-def test_a_conversation_starts_with_a_prompt(tokenizer):
-    with pytest.raises(DataError, match="no message before"):
-        tokenize_with_mask(tokenizer, [ANSWER])
-
-
-def test_a_template_that_rewrites_earlier_turns_is_rejected(tokenizer):
-    tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
-    with pytest.raises(DataError, match="message 2: the assistant's turn changes the tokens before it"):
-        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-
-
-def test_a_completion_that_merges_with_the_prompts_last_token_is_rejected():
-    vocab = {"<|end|>": 0, "a": 1, ":": 2, "u": 3, ":a": 4}
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=[(":", "a")]))
-    backend.add_special_tokens(["<|end|>"])
-    template = "{% for m in messages %}{{ m.role[0] + ':' + m.content + '<|end|>' }}{% endfor %}"
-    prompt = "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=template + prompt)
-    question = {"role": "user", "content": "u"}
-    assert tokenize_with_mask(tokenizer, [question, {"role": "assistant", "content": "u"}]).mask[-2:] == [True, True]
-    with pytest.raises(DataError, match="merges with the prompt"):
-        tokenize_with_mask(tokenizer, [question, {"role": "assistant", "content": "a"}])
-
-
-def test_a_template_without_end_of_turn_token_is_rejected(tokenizer):
-    tokenizer.chat_template = "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}" + ASSISTANT
-    with pytest.raises(DataError, match="could not stop"):
-        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
-
-
 def test_a_conversation_that_the_template_forbids_is_a_data_error(tokenizer):
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(DataError, match="roles must alternate"):
-        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
+        prompt_tokens(tokenizer, QUESTION)
 
 
 def test_a_tokenizer_without_a_template_is_named(tokenizer):
     tokenizer.chat_template = None
     with pytest.raises(EnvironmentFault, match="has no chat template"):
         prompt_tokens(tokenizer, QUESTION)
-
-
-def test_a_mask_is_shown_for_people(tokenizer):
-    tokenizer.chat_template = LINES + ASSISTANT
-    shown = show_mask(
-        tokenizer,
-        tokenize_with_mask(tokenizer, [to_messages("1+2", None)[0], {"role": "assistant", "content": "3\n!"}]),
-    )
-    assert shown.split("\n") == [
-        "       | user:1+2<|end|>↵",
-        "       | assistant:",
-        "target | 3↵",
-        "target | !<|end|>",
-        "       | ↵",
-    ]
-
-
-def test_the_shown_mask_has_all_tokens(tokenizer):
-    every = list(range(len(tokenizer)))
-    shown = show_mask(tokenizer, TokensWithMask(every, [token % 3 == 0 for token in every]))
-    text = "".join(line.split(" | ", 1)[1] for line in shown.split("\n"))
-    assert text.replace("↵", "\n") == tokenizer.decode(every)
 
 
 def test_the_shipped_system_prompt_states_the_format():
@@ -174,6 +78,34 @@ def test_a_system_prompt_can_be_replaced_by_a_file(tmp_path):
 
 def test_no_system_prompt_means_no_system_turn():
     assert to_messages("1+2", None) == to_messages("1+2", "") == [{"role": "user", "content": "1+2"}]
+
+
+def test_a_system_prompt_that_the_template_ignores_is_in_the_question(tokenizer):
+    tokenizer.chat_template = "{% for m in messages if m.role != 'system' %}" + LINES.split("%}", 1)[1] + ASSISTANT
+    assert tokenizer.decode(prompt_tokens(tokenizer, QUESTION)) == "user:Be kind.\n\n1+2<|end|>\nassistant:"
+
+
+def test_a_system_prompt_that_the_template_rejects_is_in_the_question(tokenizer):
+    guard = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    tokenizer.chat_template = guard + LINES + ASSISTANT
+    assert tokenizer.decode(prompt_tokens(tokenizer, QUESTION)) == "user:Be kind.\n\n1+2<|end|>\nassistant:"
+    assert not chat.takes_system(tokenizer)
+    tokenizer.chat_template = LINES + ASSISTANT
+    assert chat.takes_system(tokenizer)
+
+
+def test_a_template_gets_its_variables_and_the_date_of_the_run(tokenizer):
+    source = "{{ strftime_now('%d.%m.%Y') }} {{ style }} {{ messages[0].content }}"
+    chat.use_template(tokenizer, chat.ChatTemplate(source, {"style": "brief"}, "2024-02-29"))
+    assert chat.render_text(tokenizer, [{"role": "user", "content": "1+2"}]) == "29.02.2024 brief 1+2"
+    assert tokenizer.chat_template == source, "it is saved with the model"
+
+
+@pytest.mark.parametrize("fault", ["{{ messages[9].content.strip() }}", "{{ 1 + 'a' }}", "{{ messages['x'] + 1 }}"])
+def test_a_template_that_cannot_handle_a_conversation_is_a_data_error(tokenizer, fault):
+    tokenizer.chat_template = fault
+    with pytest.raises(DataError, match="the chat template rejects the conversation"):
+        prompt_tokens(tokenizer, QUESTION)
 
 
 NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

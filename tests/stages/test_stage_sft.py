@@ -317,9 +317,111 @@ def test_up_to_date_metrics_do_not_replace_a_missing_model(tiny_model_dir, tmp_p
     assert weights(run) == before
 
 
-def test_showing_a_mask_needs_a_dry_run(tiny_model_dir, tmp_path):
-    with pytest.raises(UsageError, match="--show-mask requires --dry-run"):
-        call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
+def test_showing_a_mask_needs_no_weights(tiny_model_dir, tmp_path, capsys):
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny_model_dir, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    data = traces(tmp_path / "t.jsonl")
+    call_stage("sft", data, model=str(bare), run=tmp_path / "run", show_mask=1, system=Path("none"))
+    assert capsys.readouterr().out.startswith("       | <|user|>")
+    assert not (tmp_path / "run").exists()
+
+
+QUESTION = {"role": "user", "content": "1+2?"}
+
+
+def test_a_table_without_usable_traces_says_why_and_writes_the_dropped_rows(tiny_model_dir, tmp_path):
+    data, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
+    calls = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": "f"}}]}
+    rows = [{"id": str(number), "messages": [QUESTION, calls]} for number in range(3)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "dropped": dropped}
+    for _ in range(2):
+        reason = r"no usable trace in .*\(dropped unusable-trace 3: the first: message 1 has tool calls"
+        with pytest.raises(DataError, match=reason):
+            call_stage("sft", data, **options)
+        assert [json.loads(line)["id"] for line in dropped.read_text().splitlines()] == ["0", "1", "2"]
+
+
+def test_a_template_that_rewrites_earlier_turns_trains_each_turn(magcli, tiny_model_dir, tmp_path):
+    template = tmp_path / "own.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content.split('</think>')[-1] + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|><think>' }}{% endif %}"
+    )
+    answer = {"role": "assistant", "content": "3", "reasoning_content": "ones"}
+    data = tmp_path / "t.jsonl"
+    data.write_text(json.dumps({"messages": [QUESTION, answer, QUESTION, answer]}) + "\n")
+    options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "chat_template": template}
+    shown = magcli(
+        "sft", data, "--model", tiny_model_dir, "--system", "none", "--chat-template", template, "--show-mask", "2"
+    )
+    assert "1 conversations make 2 examples" in shown.stderr
+    assert shown.stdout.count(b"target | ones") == 2
+    call_stage("sft", data, **options)
+    saved = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    assert saved.chat_template == template.read_text()
+    template.write_text(template.read_text() + " ")
+    with pytest.raises(UsageError, match="chat_template_sha256"):
+        call_stage("sft", data, **options)
+
+
+@pytest.mark.parametrize("completion", ["3", "<think>\nones\n</think>\n\n3"])
+def test_thoughts_in_a_column_are_trained_on_once(completion, tiny_model_dir, tmp_path, capsys):
+    data = tmp_path / "t.jsonl"
+    data.write_text(json.dumps({"prompt": "1+2?", "completion": completion, "reasoning_content": "ones"}) + "\n")
+    call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1, system=Path("none"))
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("target")]
+    assert shown == [f"target | {line}" for line in ("<think>↵", "ones↵", "</think>↵", "↵", "3<|end|>")]
+
+
+def test_a_date_in_the_prompt_is_that_of_the_runs_start(tiny_model_dir, tmp_path, monkeypatch):
+    template = tmp_path / "own.jinja"
+    template.write_text(
+        "{{ strftime_now('%Y') }}{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    run = tmp_path / "run"
+    options = {**SHORT, "model": str(tiny_model_dir), "run": run, "chat_template": template}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), **options)
+    note = json.loads((run / "run.json").read_text())
+    assert note["chosen"]["date"].count("-") == 2
+    first = weights(run)
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "checkpoints")
+    note["chosen"]["date"] = "1999-12-31"
+    (run / "run.json").write_text(json.dumps(note))
+    call_stage("sft", tmp_path / "t.jsonl", **options)
+    assert json.loads((run / "run.json").read_text())["chosen"]["date"] == "1999-12-31"
+    assert weights(run) != first, "the prompts have the recorded date"
+
+
+def test_a_system_prompt_that_the_template_does_not_take_is_said_once(magcli, tiny_model_dir, tmp_path):
+    template = tmp_path / "own.jinja"
+    template.write_text(
+        "{% for m in messages if m.role != 'system' %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    own = tmp_path / "system.txt"
+    own.write_text("Be kind.")
+    shown = magcli(
+        "sft", traces(tmp_path / "t.jsonl"), "--model", tiny_model_dir, "--system", own, "--chat-template", template,
+        "--show-mask", "1",
+    )  # fmt: skip
+    assert shown.stderr.count("takes no system prompt") == 1
+    assert shown.stdout.decode().startswith("       | <|user|>Be kind.↵\n       | ↵\n       | ")
+
+
+@pytest.mark.parametrize(("args", "message"), [(("enable",), "must be key=value"), (("a-b=1",), "must be key=value")])
+def test_template_args_are_pairs(args, message, tiny_model_dir, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), template_args=args)
+
+
+def test_a_chat_template_that_is_not_jinja_is_refused(tiny_model_dir, tmp_path):
+    template = tmp_path / "own.jinja"
+    template.write_text("{% for m in messages %}")
+    with pytest.raises(UsageError, match=r"--chat-template .*own\.jinja, line 1: "):
+        call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), chat_template=template)
 
 
 @pytest.mark.parametrize(
@@ -376,5 +478,5 @@ def test_turns_may_have_other_keys(tiny_model_dir, tmp_path, capsys):
 def test_an_input_without_a_usable_trace_is_a_data_error_with_reasons(tiny_model_dir, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "1", "prompt": "a?", "completion": null}\n')
-    with pytest.raises(DataError, match=r"no usable trace in .*t\.jsonl \(dropped unusable-trace 1\)"):
+    with pytest.raises(DataError, match=r"no usable trace in .*t\.jsonl \(dropped unusable-trace 1: the first: there"):
         call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)

@@ -17,7 +17,7 @@ from magcli.stages.shared.tables import ALIASES
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
 OUTPUT = "the metrics (also printed)"
 EXAMPLE = (
-    "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4 "
+    "magcli evaluate examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 --ks 1,4 "
     "-o evaluation.arrow"
 )
 

@@ -48,12 +48,12 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt, of suites and of the other run."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity |= engines.model_identity(config.model, config.system) | engines.grader_identity(config)
+        identity |= engines.model_identity(config.model, config.system, config) | engines.grader_identity(config)
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, None)
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
-        identity["before"] = engines.model_identity(config.before, config.system)
+        identity["before"] = engines.model_identity(config.before, config.system, config)
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
         return identity | {"against_sha256": {path.name: digest(path) for path in paths}}

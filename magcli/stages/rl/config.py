@@ -115,6 +115,7 @@ def check(config: Config) -> None:
     from magcli.rl.trackers import require
 
     options.check_training("rl", config.model, config.device)
+    options.check_template("rl", config)
     _check_sizes("rl", config)
     options.check_positive("rl", config, ["lr", "max_norm", "micro_tokens", "checkpoint_every"])
     options.check_not_negative("rl", config, NOT_NEGATIVE)
@@ -182,7 +183,9 @@ def _check_functions(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
-    identity = engines.model_identity(config.model, config.system) | engines.grader_identity(config, config.reward)
+    identity = engines.model_identity(config.model, config.system, config) | engines.grader_identity(
+        config, config.reward
+    )
     identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)

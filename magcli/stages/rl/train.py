@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads, settings
-from magcli.stages.shared import engines, tables, training
+from magcli.stages.shared import engines, tables, templates, training
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def _train(
     Raises:
         Stopped: the run cannot learn any more; the message says why.
     """
+    from magcli.model.chat import use_template
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
@@ -99,8 +100,10 @@ def _train(
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         system = engines.system_text(config.system)
-        rows = [engines.answerable(part, config.model, system, grader, job) for part in problems]
+        template = templates.chat_template(config.model, config, job, [folder], system=config.system)
+        rows = [engines.answerable(part, config.model, system, grader, job, template) for part in problems]
         trainer, schedule = build_trainer(config, controller), build_schedule(config)
+        use_template(trainer.controller.state.tokenizer, template)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import usage
+from magcli.stages.shared import templates
 
 if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
+    from magcli.model.chat import ChatTemplate
     from magcli.run.job import Job, Notes
     from magcli.stages.shared.options import (
         DType,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         LocalEngineOptions,
         RewardOptions,
         SamplingOptions,
+        TemplateOptions,
     )
     from magcli.stages.shared.options import Sandbox as SandboxOption
     from magcli.verify.grader import Grader
@@ -40,6 +43,9 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,
+        template=templates.chat_template(
+            config.model, config, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)
+        ),
     )
 
 
@@ -76,12 +82,15 @@ def system_text(path: Path | None) -> str | None:
     return None if path is not None and str(path) == "none" else system_prompt(path)
 
 
-def model_identity(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
-    """Digests of a local model and of the system prompt, which determine the rows as any option does.
+def model_identity(
+    model: str, system: Path | None, template: TemplateOptions | None = None, *, weights: bool = True
+) -> dict[str, Any]:
+    """Digests of a local model, of the system prompt and the chat template, which determine the rows as options do.
 
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
-    digests = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+    digests: dict[str, Any] = templates.template_identity(template) if template else {}
+    digests |= {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
     if not model or not Path(model).is_dir():
         return digests
     from magcli.model.load import fingerprint
@@ -90,7 +99,12 @@ def model_identity(model: str, system: Path | None, *, weights: bool = True) -> 
 
 
 def answerable(
-    problems: Sequence[dict[str, Any]], model: str, system: str | None, grader: Grader, job: Job
+    problems: Sequence[dict[str, Any]],
+    model: str,
+    system: str | None,
+    grader: Grader,
+    job: Job,
+    template: ChatTemplate | None = None,
 ) -> list[dict[str, Any]]:
     """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
 
@@ -102,7 +116,7 @@ def answerable(
     from magcli.model.chat import prompt_tokens, to_messages
     from magcli.model.load import load_config, load_tokenizer
 
-    tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
+    tokenizer, context = load_tokenizer(model, template), load_config(model).max_position_embeddings
     found = []
     for row in problems:
         grader.check(row)

@@ -4,6 +4,7 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from magcli.config import opt, options_of
-from magcli.errors import usage
+from magcli.errors import UsageError, usage
 
 MODEL = "Model and engine"
 SAMPLING = "Sampling"
@@ -33,6 +34,12 @@ Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
+RESERVED_VARIABLES = (
+    "messages", "add_generation_prompt", "tokenize", "tools", "documents", "chat_template", "continue_final_message",
+    "padding", "truncation", "max_length", "return_tensors", "return_dict", "return_assistant_tokens_mask",
+    "tokenizer_kwargs", "conversation", "strftime_now",
+)  # fmt: skip
+"""Names that are not variables of a chat template, or that the run itself sets."""
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -109,7 +116,21 @@ class LocalEngineOptions:
 
 
 @dataclass(frozen=True)
-class EngineOptions(LocalEngineOptions):
+class TemplateOptions:
+    """How prompts are rendered."""
+
+    chat_template: Path | None = opt(
+        None, "File with a chat template (Jinja) that replaces the model's; saved with a trained model.", panel=MODEL
+    )
+    template_args: tuple[str, ...] = opt(
+        (),
+        "Variables of the chat template, key=value, such as enable_thinking=false; values are JSON or text.",
+        panel=MODEL,
+    )
+
+
+@dataclass(frozen=True)
+class EngineOptions(TemplateOptions, LocalEngineOptions):
     """A model, on this machine or behind a URL."""
 
     model: str = opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
@@ -182,7 +203,7 @@ class RewardOptions(GraderOptions, _RewardParts):
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class TrainingOptions(TemplateOptions):
     """A model that is trained, under torchrun on several ranks."""
 
     model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
@@ -225,7 +246,60 @@ def check_engine(stage: str, config: EngineOptions) -> None:
     local = config.engine in ("torch", "vllm")
     usage(not (local and url), f"{stage}: --engine {config.engine} needs a model folder or hub id, not a URL")
     usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
+    usage(not (config.chat_template and url), f"{stage}: a server has its own chat template; omit --chat-template")
+    check_template(stage, config)
     check_local_engine(stage, config)
+
+
+def check_template(stage: str, config: TemplateOptions) -> None:
+    """A chat template that can be compiled, and variables of the form key=value."""
+    pairs = not config.template_args or "=" in config.template_args[0]
+    names = template_variables(config)
+    text = f"{stage}: --template-args must be key=value, such as enable_thinking=false"
+    usage(pairs and all(name.isidentifier() for name in names), text)
+    for name in names:
+        usage(name not in RESERVED_VARIABLES, f"{stage}: --template-args cannot set {name}, which magcli sets")
+    template_source(config)
+
+
+def template_source(config: TemplateOptions) -> str:
+    """The text of --chat-template; empty without it.
+
+    Raises:
+        UsageError: the file cannot be read, or is not a Jinja template.
+    """
+    if config.chat_template is None:
+        return ""
+    from jinja2 import TemplateSyntaxError
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    try:
+        text = config.chat_template.read_text(encoding="utf-8")
+        _compile_jinja_template(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--chat-template {config.chat_template} cannot be read: {error}") from error
+    except TemplateSyntaxError as error:
+        place = f"{config.chat_template}, line {error.lineno}"
+        raise UsageError(f"--chat-template {place}: {error.message}") from error
+    return text
+
+
+def template_variables(config: TemplateOptions) -> dict[str, Any]:
+    """The variables of --template-args; a part without ``=`` continues the value before it, which has a comma."""
+    texts: list[str] = []
+    for part in config.template_args:
+        if "=" in part or not texts:
+            texts.append(part)
+        else:
+            texts[-1] += f",{part}"
+    return {name.strip(): _json_or_text(value) for name, _, value in (text.partition("=") for text in texts)}
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:

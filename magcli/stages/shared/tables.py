@@ -38,20 +38,23 @@ def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schem
 def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
     """A trace as chat turns: its messages, or its prompt (after the system prompt) and completion.
 
+    Content in parts becomes text; an assistant's turn may have its thoughts as ``reasoning_content``.
+
     Raises:
-        DataError: it has neither, or a turn lacks its role or its text.
+        DataError: it has neither, or a turn lacks its role or its text, or has tool calls.
     """
     from magcli.model.chat import to_messages
+    from magcli.model.messages import normalized, thoughts_beside
 
-    turns: list[dict[str, str]] = row.get("messages") or []
+    turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
-        turns = [*to_messages(row["prompt"], system), {"role": "assistant", "content": row["completion"]}]
-    if not turns:
+        asked = row["prompt"] if isinstance(row["prompt"], list) else to_messages(row["prompt"], system)
+        answer = row["completion"]
+        said = {**thoughts_beside(row), "role": "assistant", "content": answer}
+        turns = [*asked, *(answer if isinstance(answer, list) else [said])]
+    if not isinstance(turns, list) or not turns:
         raise DataError("there are no messages, and no prompt with a completion")
-    texts = [turn.get(key) if isinstance(turn, dict) else None for turn in turns for key in ("role", "content")]
-    if not all(isinstance(text, str) for text in texts):
-        raise DataError("a message lacks its role or its content")
-    return turns
+    return [normalized(turn, number) for number, turn in enumerate(turns)]
 
 
 def table_identity(name: str, path: Path | None) -> dict[str, Any]:

@@ -56,6 +56,15 @@ def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool 
     return replace(config, **job.choose(asked, decide, [folder]))
 
 
+def recorded(run: Path, name: str) -> str:
+    """What an unfinished run in a folder recorded under a name; empty if there is none."""
+    from magcli.model.plain import read_json
+    from magcli.run.stage import CHOSEN
+
+    chosen = (read_json(run / "run.json") or {}).get(CHOSEN)
+    return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
+
+
 def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
     """Run as a non-zero torchrun rank until the first rank ends; False where this process is the first rank.
 

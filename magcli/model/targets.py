@@ -1,0 +1,319 @@
+"""SFT examples of a conversation: a target is what the engine would have generated.
+
+The prompt of an assistant turn is that of ``prompt_tokens``. Its target is the assistant's text, thoughts included, as
+the template writes it in the last turn, up to the end of turn. If the template does not keep the text (it strips
+thoughts, or its generation prompt opens them), the target is the text itself, less what the prompt already opens. Turns
+share one sequence as long as the prompt of the next turn continues it; else each is an example of its own.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from magcli.errors import DataError
+from magcli.model.chat import (
+    PROBES,
+    prompt_tokens,
+    render_text,
+    rendered,
+    takes_system,
+    template_state,
+    template_variables,
+    token_ids,
+)
+from magcli.model.messages import REASONING
+from magcli.model.thoughts import THINK
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    Message = Mapping[str, str]
+
+MARKS = re.compile(r"{%-?\s*generation\s*-?%}")
+"""The start of what a template marks as generated."""
+LAST_TAG = re.compile(r"(<[\w -]+>|\[[A-Z_ -]+\])\s*\Z")
+"""An opening tag at the end of a prompt, such as ``<think>``."""
+
+
+class TokensWithMask(NamedTuple):
+    """A sequence's token ids, and for each token whether it is a target."""
+
+    tokens: list[int]
+    mask: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What a template writes around the text of an assistant's turn, found by rendering a probe conversation.
+
+    ``lead`` is the whitespace between the generation prompt and the text, ``end`` the end of turn. ``control`` are the
+    special tokens that structure a conversation: an engine never generates one inside of a turn.
+    ``renders_reasoning``: thoughts are rendered from the key ``reasoning_content``.
+    """
+
+    lead: str
+    end: str
+    control: frozenset[int]
+    renders_reasoning: bool
+    has_marks: bool
+
+
+_STYLES: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, Style]]" = WeakKeyDictionary()
+
+
+def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[TokensWithMask]:
+    """The SFT examples of a conversation of normalized messages (``messages.normalized``).
+
+    Turns after the last assistant turn are left out, and so is a greeting before the first question.
+
+    Raises:
+        DataError: the conversation cannot be trained on; the message says why.
+    """
+    style = style_of(tokenizer)
+    turns = [_as_rendered(message, style) for message in messages]
+    answered = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not answered:
+        raise DataError("no token would be trained on: the conversation has no assistant turn")
+    questioned = [index for index in answered if any(turn["role"] != "assistant" for turn in turns[:index])]
+    if not questioned:
+        raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
+    sequences: list[TokensWithMask] = []
+    for index in questioned:
+        try:
+            prompt, target = _turn(tokenizer, turns[: index + 1], style)
+        except DataError as error:
+            raise DataError(f"message {index}: {error}") from error
+        _append(sequences, prompt, target)
+    return sequences
+
+
+def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
+    """The style of the tokenizer's template."""
+    state = template_state(tokenizer)
+    known = _STYLES.get(tokenizer)
+    if known is None or known[0] != state:
+        known = (state, _probed(tokenizer))
+        _STYLES[tokenizer] = known
+    return known[1]
+
+
+def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
+    question = {"role": "user", "content": PROBES[1]}
+    answer = {"role": "assistant", "content": PROBES[2]}
+    more = {"role": "user", "content": PROBES[3]}
+    prompt = render_text(tokenizer, [question], add_generation_prompt=True)
+    whole = render_text(tokenizer, [question, answer])
+    if PROBES[2] not in whole:
+        raise DataError("the chat template does not render the assistant's text")
+    before, _, after = whole.rpartition(PROBES[2])
+    lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+    longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
+    _, _, between = longer.rpartition(PROBES[2])
+    end = _end_of_turn(tokenizer, after, between)
+    return Style(
+        lead if lead.isspace() else "",
+        end,
+        _control_tokens(tokenizer, longer + end),
+        _renders_reasoning(tokenizer, question),
+        bool(MARKS.search(str(tokenizer.chat_template))) and tokenizer.is_fast,
+    )
+
+
+def _longer(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
+    """A conversation that goes on; empty if the template only takes single turns."""
+    try:
+        return render_text(tokenizer, turns, add_generation_prompt=True)
+    except DataError:
+        return ""
+
+
+def _renders_reasoning(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> bool:
+    thoughtful = {"role": "assistant", "content": PROBES[2], REASONING: PROBES[4]}
+    try:
+        return PROBES[4] in render_text(tokenizer, [question, thoughtful])
+    except DataError:
+        return False
+
+
+def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str) -> str:
+    """The end of turn that the template writes: up to its first added token, else its text.
+
+    ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
+    template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
+    """
+    added = sorted({token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)})
+    ends = [after.index(token) + len(token) for token in added if token in after]
+    if ends:
+        return after[: min(ends)]
+    common = _common_prefix(after, between) or after
+    return common.rstrip() or str(tokenizer.eos_token)
+
+
+def _common_prefix(one: str, other: str) -> str:
+    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]
+
+
+def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str) -> frozenset[int]:
+    """The special tokens of a conversation, and the end-of-sequence token; not the tags of thoughts."""
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special |= set(tokenizer.all_special_ids)
+    used = special & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
+    tags = set(tokenizer.convert_tokens_to_ids([THINK.opening_tag, THINK.closing_tag]))
+    return frozenset(used - tags)
+
+
+def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
+    """A message as the template gets it: with its thoughts in the content, unless the template renders them."""
+    turn = dict(message)
+    if REASONING in turn and not style.renders_reasoning:
+        turn["content"] = THINK.join(turn.pop(REASONING), turn["content"])
+    return turn
+
+
+def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", style: Style) -> tuple[list[int], Any]:
+    """The prompt's tokens and the target of the last turn."""
+    *before, answer = turns
+    if before[-1]["role"] == "assistant":
+        raise DataError("two assistant turns in a row: the second has no prompt of its own")
+    text = THINK.join(answer[REASONING], answer["content"]) if REASONING in answer else answer["content"]
+    if not text.strip():
+        raise DataError("the answer is empty")
+    prompt = render_text(tokenizer, before, add_generation_prompt=True)
+    _check_rendered(prompt, before)
+    start = prompt_tokens(tokenizer, before)
+    if not start:
+        raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
+    target = _target(tokenizer, turns, text, prompt, style)
+    _check_control(tokenizer, target.tokens, style)
+    return start, target
+
+
+def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
+    """Refuse turns of tools that the template leaves out: the answer would follow from nothing."""
+    for turn in before:
+        usual = turn["role"] in ("system", "user", "assistant")
+        if not usual and turn["content"].strip() not in prompt:
+            raise DataError(f"the chat template does not render a turn of role {turn['role']}")
+
+
+def _check_control(tokenizer: "PreTrainedTokenizerBase", target: Sequence[int], style: Style) -> None:
+    """Refuse a text with a token that structures conversations: the engine would have stopped there."""
+    end = token_ids(tokenizer, style.end)
+    body = target[: -len(end)] if list(target[-len(end) :]) == end else target
+    for token in body:
+        if token in style.control:
+            name = tokenizer.convert_ids_to_tokens(token)
+            raise DataError(f"the answer contains {name}, a special token of the chat template")
+
+
+def _target(
+    tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", text: str, prompt: str, style: Style
+) -> TokensWithMask:
+    """The target of the last turn; with marks of the template, some of its tokens are not targets."""
+    whole = _longest(tokenizer, turns)
+    stop = _kept_until(whole, prompt, text)
+    if stop is None:
+        return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
+    if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
+        return _until(token_ids(tokenizer, style.end), marked)
+    end = whole.find(style.end, stop)
+    body = whole[len(prompt) : stop] + style.end if end < 0 else whole[len(prompt) : end + len(style.end)]
+    return _all_targets(tokenizer, body)
+
+
+def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
+    """The rendered conversation; empty if the template rejects it, though not its prompt."""
+    try:
+        return render_text(tokenizer, turns)
+    except DataError:
+        return ""
+
+
+def _all_targets(tokenizer: "PreTrainedTokenizerBase", text: str) -> TokensWithMask:
+    tokens = token_ids(tokenizer, text)
+    return TokensWithMask(tokens, [True] * len(tokens))
+
+
+def _kept_until(whole: str, prompt: str, text: str) -> int | None:
+    """Where the assistant's text ends in the rendered conversation; None if the template does not keep all of it."""
+    if not whole.startswith(prompt):
+        return None
+    thoughts, answer = THINK.split(text)
+    position = len(prompt)
+    for part in (thoughts, answer.strip()):
+        index = whole.find(part, position) if part else position
+        if index < 0:
+            return None
+        position = index + len(part)
+    return position
+
+
+def _own_text(text: str, prompt: str, style: Style) -> str:
+    """The text less what the prompt opens; a text without thoughts first closes those that the prompt opens."""
+    tag = LAST_TAG.search(prompt)
+    if tag is None:
+        return style.lead + text
+    begun = text.lstrip()
+    if begun.startswith(tag[1]):
+        opened = prompt[tag.start() :]
+        rest = begun.removeprefix(opened)
+        return rest if rest != begun else begun.removeprefix(tag[1]).lstrip("\n")
+    if tag[1] == THINK.opening_tag and THINK.closing_tag not in text:
+        return THINK.closing + text
+    return text
+
+
+def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str) -> TokensWithMask | None:
+    """The last turn by the template's marks of what is generated; None if it has none there."""
+    variables = template_variables(tokenizer)
+    conversation = [dict(turn) for turn in turns]
+    if conversation[0]["role"] == "system" and not takes_system(tokenizer):
+        return None
+    output = rendered(
+        tokenizer.name_or_path,
+        lambda: tokenizer.apply_chat_template(
+            conversation, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **variables
+        ),
+    )
+    tokens, mask = list(output["input_ids"]), [bool(value) for value in output["assistant_masks"]]
+    start = token_ids(tokenizer, prompt)
+    marked = [index for index, on in enumerate(mask) if on and index >= len(start)]
+    if tokens[: len(start)] != start or not marked:
+        return None
+    stop = marked[-1] + 1
+    return TokensWithMask(tokens[len(start) : stop], mask[len(start) : stop])
+
+
+def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
+    """The target up to the last end of turn, where the engine stops; all of it if it has none."""
+    tokens, mask = target
+    for stop in range(len(tokens), len(end) - 1, -1):
+        if tokens[stop - len(end) : stop] == end:
+            return TokensWithMask(tokens[:stop], mask[:stop])
+    return target
+
+
+def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWithMask) -> None:
+    """Add a turn to the last sequence if its prompt continues that one, else as a sequence of its own."""
+    last = sequences[-1] if sequences else None
+    if last is not None and prompt[: len(last.tokens)] == last.tokens:
+        mask = last.mask + [False] * (len(prompt) - len(last.tokens))
+        sequences[-1] = TokensWithMask(prompt + target.tokens, mask + target.mask)
+    else:
+        sequences.append(TokensWithMask(prompt + target.tokens, [False] * len(prompt) + target.mask))
+
+
+def show_mask(tokenizer: "PreTrainedTokenizerBase", sequence: TokensWithMask) -> str:
+    """The sequence for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
+    runs = groupby(zip(sequence.tokens, sequence.mask, strict=True), key=lambda pair: pair[1])
+    return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
+
+
+def _gutter(text: str, target: bool) -> str:
+    label = "target" if target else "      "
+    lines = text.replace("\n", "↵\n").removesuffix("\n").split("\n")
+    return "\n".join(f"{label} | {line}" for line in lines)
