@@ -128,6 +128,7 @@ def _open(spec: Spec) -> Policy:
         deterministic=spec.deterministic,
         device=spec.device,
         transfer=spec.transfer,
+        stop=spec.stop,
     )
 
 

@@ -1,6 +1,7 @@
 """Opens the engine for a model; an engine's packages are imported only when it is opened."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +28,7 @@ def open_generator(
     deterministic: bool = False,
     device: str = "cpu",
     deadline: float = 600.0,
+    stop: Sequence[str] = (),
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a folder or hub id.
 
@@ -38,6 +40,7 @@ def open_generator(
         deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
         device: torch device of a local engine, such as cuda:1.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
+        stop: more tokens that end a completion, by their texts or ids (``magcli.model.ends``); for a server texts.
 
     Raises:
         UsageError: the options contradict each other.
@@ -51,7 +54,7 @@ def open_generator(
     if not is_url:
         assert engine != "server"
         _check_deterministic(policy_engine(engine, device, deterministic=deterministic), dtype, deterministic)
-        if found := _open_vision(model, engine, dtype, device, deterministic):
+        if found := _open_vision(model, engine, dtype, device, deterministic, stop):
             return found
         return open_policy(
             model,
@@ -62,6 +65,7 @@ def open_generator(
             device=device,
             deadline=deadline,
             exact_head=False,
+            stop=stop,
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
@@ -69,7 +73,7 @@ def open_generator(
 
     url, _, name = model.partition("#")
     key = os.environ.get("OPENAI_API_KEY", "")
-    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key)
+    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key, stop=stop)
 
 
 def open_policy(
@@ -83,6 +87,7 @@ def open_policy(
     deadline: float = 600.0,
     exact_head: bool = True,
     transfer: TransferName = "file",
+    stop: Sequence[str] = (),
 ) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; arguments and errors as in ``open_generator``.
 
@@ -106,7 +111,7 @@ def open_policy(
         decoder = open_decoder(model, dtype=torch_dtype, device=device) or load_model(
             model, dtype=torch_dtype, device=device
         )
-        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
+        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic, stop=stop)
     require_vllm()
     import torch
 
@@ -127,7 +132,7 @@ def open_policy(
         device=device,
         deadline=deadline,
     )
-    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline)
+    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline, stop=stop)
 
 
 def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> None:
@@ -154,7 +159,7 @@ def require_vllm() -> None:
 
 
 def _open_vision(
-    model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
+    model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool, stop: Sequence[str]
 ) -> "VisionGenerator | None":
     """A vision-language model, which also accepts prompts without images; None for other models."""
     from magcli.model.load import is_vision_model, load_vision_model
@@ -169,4 +174,4 @@ def _open_vision(
     from magcli.model.compute import dtype_of
 
     torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
-    return VisionGenerator(*load_vision_model(model, dtype=torch_dtype, device=device))
+    return VisionGenerator(*load_vision_model(model, dtype=torch_dtype, device=device), stop=stop)

@@ -55,13 +55,22 @@ class ServerGenerator:
         deadline: seconds that one sample may take, including retries but not waiting for a free connection.
         concurrency: maximum number of concurrent requests.
         api_key: sent as a bearer token unless empty.
+        stop: texts that end a completion besides the model's own end tokens.
     """
 
     def __init__(
-        self, url: str, *, model: str = "", deadline: float = 600.0, concurrency: int = 64, api_key: str = ""
+        self,
+        url: str,
+        *,
+        model: str = "",
+        deadline: float = 600.0,
+        concurrency: int = 64,
+        api_key: str = "",
+        stop: Sequence[str] = (),
     ) -> None:
         self._url = url.rstrip("/")
         self._model = model
+        self._stop = list(stop)
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()
@@ -98,6 +107,8 @@ class ServerGenerator:
     async def _one(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
         model = await self._model_name()
         request = _request(model, messages, sampling, seed)
+        if self._stop:
+            request["stop"] = self._stop
         async with self._connections:
             reply = await self._send("POST", "/chat/completions", request, waits_for="a completion")
         return _completion(reply, self._url)

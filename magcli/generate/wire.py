@@ -33,6 +33,7 @@ class Spec:
     threads: int = 0
     transfer: TransferName = "file"
     source: str = "cpu"
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,16 @@ def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Mess
     return _render(tokenizer, messages, add_generation_prompt=True)
 
 
+def check_vocabulary(tokens: Sequence[int], size: int) -> None:
+    """Raise DataError if a token id is outside of a model's vocabulary of ``size`` ids."""
+    highest = max(tokens, default=0)
+    if highest >= size:
+        raise DataError(
+            f"token id {highest} is outside of the model's vocabulary of {size}: its tokenizer has tokens that its "
+            "embeddings lack; resize the embeddings, or use the model's own tokenizer and chat template"
+        )
+
+
 def completion_text(
     tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], tokens: Sequence[int], ends: Collection[int]
 ) -> str:

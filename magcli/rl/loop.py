@@ -22,7 +22,7 @@ from magcli.errors import DataError, Stopped
 from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.ledger import Ledger
-from magcli.rl.metrics import UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
+from magcli.rl.metrics import UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason, unused_end
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
@@ -126,6 +126,8 @@ def record(
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
     line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
+    rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
+    line |= unused_end(rollouts, trainer.unused_ends)
     line |= speeds(line, metrics.seconds, generating, seconds) | checkpointing.ledger.batch_fields[trainer.done]
     checkpointing.record(trainer.done, batch, metrics.advantages, line)
     return line
@@ -196,7 +198,7 @@ class Checkpointing:
         due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
         if due and not target.exists():
-            trainer.controller.save_model(target)
+            trainer.controller.save_model(target, exact=True)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint: weights, optimizer state and the number of the update."""

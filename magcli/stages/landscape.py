@@ -280,6 +280,7 @@ def _open(
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
+        stop=config.stop,
     )
     grader, rule, plan = (
         engines.open_grader(config, config.reward),

@@ -201,6 +201,7 @@ def _train(
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         trainer = _make_trainer(config, examples, held_out, controller)
+        trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
@@ -227,14 +228,15 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
     from magcli.data.schema import require
     from magcli.data.types import to_rows
-    from magcli.model.chat import tokenize_with_mask
+    from magcli.model.chat import check_vocabulary, tokenize_with_mask
     from magcli.model.load import load_config
     from magcli.train.sft import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = engines.system_text(config.system)
-    longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
+    text_config = load_config(config.model).get_text_config()
+    longest = min(config.max_length, text_config.max_position_embeddings)
     for batch in rows:
         for row in to_rows(batch):
             try:
@@ -242,6 +244,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
+            check_vocabulary(tokens, text_config.vocab_size)
             weight = _weight(row)
             if len(tokens) > longest or weight is None:
                 job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
@@ -320,16 +323,20 @@ def _open_state(config: Config) -> OpenState:
         device, scratch = str(ranks.device), config.from_scratch
         model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(model)
+        tokenizer = load_tokenizer(config.model)
+        original = None if ranks.rank else training.original(config, model, tokenizer)
         adapters = None
         if config.lora:
             adapters = lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
         model.train()
+        optim.seed_all(config.seed)
         return RankState(
             ranks,
             shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
             optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-            load_tokenizer(config.model),
+            tokenizer,
             adapters=adapters,
+            original=original,
         )
 
     return opened

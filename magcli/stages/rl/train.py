@@ -100,6 +100,7 @@ def _train(
         system = engines.system_text(config.system)
         rows = [engines.answerable(part, config.model, system, grader, job) for part in problems]
         trainer, schedule = build_trainer(config, controller), build_schedule(config)
+        controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
@@ -182,10 +183,13 @@ class Display:
 def build_trainer(config: Config, controller: RankController) -> Trainer:
     """The policy to train, on all ranks that torchrun started."""
     from magcli.model.compute import use_threads
+    from magcli.model.ends import end_tokens, unused_ends
     from magcli.rl.trainer import Trainer
 
     use_threads(config.model, config.n_async)
     controller.open(open_state(config), bf16=config.bf16 == "yes")
+    state = controller.state
+    ends = end_tokens(state.model, state.tokenizer, config.stop)
     return Trainer(
         controller,
         updates=config.updates,
@@ -193,6 +197,7 @@ def build_trainer(config: Config, controller: RankController) -> Trainer:
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
+        unused_ends=unused_ends(state.tokenizer, ends),
     )
 
 
@@ -213,12 +218,14 @@ def open_state(config: Config) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        tokenizer = load_tokenizer(config.model)
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
-            load_tokenizer(config.model),
+            tokenizer,
             reference=model(ranks).eval().requires_grad_(False) if config.kl else None,
+            original=None if ranks.rank else training.original(config, sharded.model, tokenizer),
         )
 
     return opened
@@ -317,6 +324,7 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
             slots=spec.slots,
             deterministic=spec.deterministic,
             device=spec.device,
+            stop=spec.stop,
         )
     try:
         yield opened
@@ -340,6 +348,7 @@ def _spec(config: Config) -> Spec:
         threads=_share_threads(config.generators),
         transfer=config.transfer,
         source=config.device,
+        stop=config.stop,
     )
 
 
@@ -360,7 +369,7 @@ def _share_threads(generators: int) -> int:
 
 def build_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trainer) -> GroupSampler:
     """The sampler of groups."""
-    from magcli.model.load import end_tokens
+    from magcli.model.ends import end_tokens
     from magcli.rl.rollouts import GroupSampler
 
     state = trainer.controller.state
@@ -368,7 +377,7 @@ def build_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trai
         engine,
         grader,
         state.tokenizer,
-        end_tokens(state.model, state.tokenizer),
+        end_tokens(state.model, state.tokenizer, config.stop),
         engines.system_text(config.system),
         config.group,
         config.diverse_by,

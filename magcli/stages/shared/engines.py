@@ -39,6 +39,7 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,
+        stop=config.stop,
     )
 
 

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from magcli.errors import usage
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from magcli.model import compute
+    from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState
@@ -54,6 +57,20 @@ def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool 
     if exact:
         asked = {option: FORMATS[option][1]["fp32"] if value == "auto" else value for option, value in asked.items()}
     return replace(config, **job.choose(asked, decide, [folder]))
+
+
+def original(config: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Original:
+    """What the saved model takes over from the one that training starts from, with all tokens that end a turn.
+
+    Raises:
+        UsageError: --stop does not name single tokens.
+    """
+    from magcli.model.ends import end_tokens
+    from magcli.model.save import open_original
+
+    ends = end_tokens(model, tokenizer, config.stop)
+    scratch = getattr(config, "from_scratch", False)
+    return open_original(config.model, dtype=config.save_dtype, ends=ends, from_scratch=scratch)
 
 
 def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
