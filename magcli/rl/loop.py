@@ -208,15 +208,18 @@ class Checkpointing:
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def finish(self, trainer: Trainer) -> None:
-        """Write the trained model, which marks the run as finished."""
+        """Write the last checkpoint, from which the run can be prolonged, and the model: it marks the run as finished."""
+        if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
+            self.save(trainer)
         self.ledger.sync()
         trainer.controller.save_model(self.folder.model)
-        remove_checkpoints(self.folder)
+        keep_last_checkpoint(self.folder)
 
 
-def remove_checkpoints(folder: RunDir) -> None:
-    """Remove the checkpoints of a finished run."""
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)
+def keep_last_checkpoint(folder: RunDir) -> None:
+    """Remove all but the last checkpoint of a finished run, and the model that it had before it was prolonged."""
+    checkpoint.prune(folder.checkpoints, keep=1)
+    shutil.rmtree(folder.shorter, ignore_errors=True)
 
 
 class Clock:

@@ -45,6 +45,8 @@ TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 PROBLEM_COLUMNS = ("prompt", "answer|tests")
 """The columns of --eval-table."""
 EVALUATION_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
+LENGTHS = ("epochs", "max_steps")
+"""Options of which a larger value prolongs a run."""
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EVALUATION_METRICS, "tokens", "target_tokens", "skipped")
 
 
@@ -172,7 +174,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if not examples:
             reasons = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
             raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
-        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
+        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job, LENGTHS))
         config = training.resolve_formats(config, folder, job)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")

@@ -256,7 +256,18 @@ class SFTRun:
             state = trainer.controller.load(last)
             trainer.done, trainer.best_step = state["step"], state["best_step"]
             trainer.best, trainer.best_loss = float(state["best"]), float(state.get("best_loss", "inf"))
+            self._restore_best(trainer)
         self.folder.rewind(trainer.done)
+
+    def _restore_best(self, trainer: SFTTrainer) -> None:
+        """Of a run that is prolonged, the result so far is the best model, if models were evaluated."""
+        best, adapter = self.folder.path / "best", self.folder.path / "adapter"
+        if not trainer.best_step or best.exists() or not self.folder.shorter.exists():
+            return
+        if adapter.exists():
+            shutil.rmtree(self.folder.path / "best-adapter", ignore_errors=True)
+            durable.rename(adapter, self.folder.path / "best-adapter")
+        durable.rename(self.folder.shorter, best)
 
     def save(self, trainer: SFTTrainer) -> None:
         """Write a checkpoint and remove old ones."""
@@ -292,7 +303,13 @@ class SFTRun:
         return metrics
 
     def finish(self, trainer: SFTTrainer) -> None:
-        """Write the result: the best model if models were evaluated, else the last; adapters go to ``adapter``."""
+        """Write the result: the best model if models were evaluated, else the last; adapters go to ``adapter``.
+
+        The last checkpoint stays, so that the run can be prolonged.
+        """
+        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
+        if checkpoint.latest(self.folder.checkpoints) != last:
+            self.save(trainer)
         best, best_adapter, adapter = (self.folder.path / name for name in ("best", "best-adapter", "adapter"))
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
@@ -303,6 +320,8 @@ class SFTRun:
             durable.rename(best, self.folder.model)
         else:
             trainer.save_model(self.folder.model)
+        checkpoint.prune(self.folder.checkpoints, keep=1)
+        shutil.rmtree(self.folder.shorter, ignore_errors=True)
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
         best = self.folder.path / "best"

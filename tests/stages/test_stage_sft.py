@@ -1,3 +1,4 @@
+import hashlib
 import json
 import random
 import shutil
@@ -427,3 +428,34 @@ def test_stop_adds_end_tokens_to_the_result(tiny_model_dir, tmp_path):
     assert saved["eos_token_id"] == [1, 3]
     with pytest.raises(UsageError, match="--stop 'abc' is 3 tokens"):
         call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "other", **SHORT, stop="abc")
+
+
+def test_a_finished_run_is_prolonged_by_more_epochs(tiny_model_dir, tmp_path):
+    data, run = traces(tmp_path / "t.jsonl"), tmp_path / "run"
+    options = {"model": str(tiny_model_dir), "run": run, "held_out": data, "evaluate_every": 4}
+    call_stage("sft", data, **options, **SHORT)
+    before = lines(run)
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == [f"step-{len(before):06d}"]
+    call_stage("sft", data, **options, **SHORT | {"epochs": 3})
+    assert lines(run)[: len(before)] == before, "nothing is trained again"
+    assert len(lines(run)) > len(before)
+    assert (run / "model" / "config.json").exists()
+    assert not (run / "shorter").exists()
+    with pytest.raises(UsageError, match=r"epochs 3 \(now 2\)"):
+        call_stage("sft", data, **options, **SHORT)
+
+
+def test_a_prolonged_run_that_gets_worse_keeps_its_best_model(tiny_model_dir, tmp_path):
+    data, run = traces(tmp_path / "t.jsonl"), tmp_path / "run"
+    options = {"model": str(tiny_model_dir), "run": run, "held_out": data, "evaluate_every": 4}
+    call_stage("sft", data, **options, **SHORT)
+    state = next((run / "checkpoints").glob("*/state.json"))
+    changed = json.loads(state.read_text()) | {"best": "100.0"}
+    state.write_text(json.dumps(changed))
+    manifest = json.loads((state.parent / "checkpoint.json").read_text())
+    content = state.read_bytes()
+    manifest["files"]["state.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (state.parent / "checkpoint.json").write_text(json.dumps(manifest))
+    best = weights(run)
+    call_stage("sft", data, **options, **SHORT | {"epochs": 3})
+    assert weights(run) == best

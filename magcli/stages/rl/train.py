@@ -49,7 +49,7 @@ def serve_rank(config: Config) -> bool:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
-    from magcli.rl.loop import remove_checkpoints
+    from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
@@ -58,11 +58,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
-        folder = stack.enter_context(training.run_folder("rl", config, settings(config), job))
+        folder = stack.enter_context(training.run_folder("rl", config, settings(config), job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, folder, job, exact=config.schedule == "sync")
             if folder.finished:
-                remove_checkpoints(folder)
+                keep_last_checkpoint(folder)
                 log_lines(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:

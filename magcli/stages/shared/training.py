@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -89,8 +89,12 @@ def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool
 
 
 @contextmanager
-def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -> Iterator[RunDir]:
+def run_folder(
+    stage: str, config: Any, identity: Mapping[str, Any], job: Job, lengths: Sequence[str]
+) -> Iterator[RunDir]:
     """The folder of a training run, which belongs to one configuration, ``identity`` and inputs.
+
+    With larger values of the options ``lengths``, an earlier run is prolonged.
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
@@ -100,7 +104,8 @@ def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -
 
     options = {key: value for key, value in row_options(config).items() if key not in FORMATS}
     inputs = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, stage, {**options, **identity, "inputs": inputs}, restart=job.restart) as folder:
+    wanted = {**options, **identity, "inputs": inputs}
+    with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.store_inputs(given, job.past())
         yield folder
