@@ -63,10 +63,10 @@ def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Mess
 
 def check_vocabulary(tokens: Sequence[int], size: int) -> None:
     """Raise DataError if a token id is outside of a model's vocabulary of ``size`` ids."""
-    highest = max(tokens, default=0)
-    if highest >= size:
+    outside = [token for token in tokens if token >= size]
+    if outside:
         raise DataError(
-            f"token id {highest} is outside of the model's vocabulary of {size}: its tokenizer has tokens that its "
+            f"token id {min(outside)} is outside of the model's vocabulary of {size}: its tokenizer has tokens that its "
             "embeddings lack; resize the embeddings, or use the model's own tokenizer and chat template"
         )
 

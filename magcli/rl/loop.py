@@ -208,7 +208,7 @@ class Checkpointing:
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def finish(self, trainer: Trainer) -> None:
-        """Write the last checkpoint, from which the run can be prolonged, and the model: it marks the run as finished."""
+        """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
         if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
             self.save(trainer)
         self.ledger.sync()
