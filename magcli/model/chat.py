@@ -66,8 +66,8 @@ def check_vocabulary(tokens: Sequence[int], size: int) -> None:
     outside = [token for token in tokens if token >= size]
     if outside:
         raise DataError(
-            f"token id {min(outside)} is outside of the model's vocabulary of {size}: its tokenizer has tokens that its "
-            "embeddings lack; resize the embeddings, or use the model's own tokenizer and chat template"
+            f"token id {min(outside)} is outside of the model's vocabulary of {size}: its tokenizer has tokens that "
+            "its embeddings lack; resize the embeddings, or use the model's own tokenizer and chat template"
         )
 
 
