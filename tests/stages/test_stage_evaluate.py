@@ -180,4 +180,4 @@ def test_greedy_samples_are_said_to_be_equal(tiny_model_dir, letters, tmp_path, 
     text = "greedy decoding (temperature 0) makes the 2 samples of a problem equal, so pass@k and maj@k equal avg@n"
     assert text in capsys.readouterr().err
     call_stage("evaluate", letters, samples=1, output=tmp_path / "one.jsonl", **options)
-    assert "greedy" not in capsys.readouterr().err
+    assert "greedy decoding" not in capsys.readouterr().err
