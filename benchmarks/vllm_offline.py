@@ -66,8 +66,6 @@ def save_random_model(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    from magcli.model.load import save_model
-
     vocabulary = {"<unk>": 0, "<end>": 1} | {f"w{index}": index for index in range(2, VOCABULARY)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -75,7 +73,8 @@ def save_random_model(folder: Path) -> None:
     names = {"unk_token": "<unk>", "eos_token": "<end>", "chat_template": template}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **names)
     model = random_llama(**SMOLLM2_135M, max_position_embeddings=CONTEXT, pad_token_id=0)
-    save_model(model, tokenizer, folder, dtype=torch.bfloat16)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def prompts() -> list[list[int]]:

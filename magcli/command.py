@@ -25,6 +25,7 @@ from magcli.stages.shared.options import in_panels
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
+OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 
 
@@ -145,6 +146,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("output", str | None, text, "--output", "-o", metavar="TABLE")
         option("dropped", str | None, "Table for dropped rows with their reasons.", "--dropped", metavar="TABLE")
         option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
+        option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
     option("dry_run", bool, "Print the resolved configuration as JSON without running anything.", "--dry-run")
     option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
@@ -186,7 +188,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
+    tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard", "overwrite")}
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
@@ -243,5 +245,5 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
     inputs = (tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
     part = shard.parse(tables["shard"]) if tables["shard"] is not None else None
-    named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part)
+    named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part, bool(tables["overwrite"]))
     harness.execute(stage, config, named, console)

@@ -153,6 +153,11 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def lock_path(path: Path) -> Path:
+    """The lock file of an output; a process that is killed leaves it behind."""
+    return path.with_name(f".{path.name}.lock")
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock an output for this process; the kernel releases the lock if the process dies.
@@ -162,7 +167,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(f".{path.name}.lock")
+        lock = lock_path(path)
         handle = _acquire(lock, path)
     try:
         os.ftruncate(handle, 0)

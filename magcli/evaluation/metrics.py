@@ -174,7 +174,13 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
 def _correct(row: Mapping[str, Any]) -> bool:
     if row.get("correct") is None:
         raise DataError(f"a completion of id {row['id']!r} has no verdict in column correct; grade it first")
-    return bool(_number(row, "correct"))
+    verdict = _number(row, "correct")
+    if verdict not in (0, 1):
+        raise DataError(
+            f"correct of id {row['id']!r} is {verdict:g}, expected true or false; a partial reward belongs in another "
+            "column"
+        )
+    return bool(verdict)
 
 
 def _number(row: Mapping[str, Any], column: str) -> float:

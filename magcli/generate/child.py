@@ -128,6 +128,8 @@ def _open(spec: Spec) -> Policy:
         deterministic=spec.deterministic,
         device=spec.device,
         transfer=spec.transfer,
+        template=spec.template,
+        stop=spec.stop,
     )
 
 

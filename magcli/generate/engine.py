@@ -25,7 +25,8 @@ from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights, tokens_left
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
-from magcli.model.load import context_length, end_tokens
+from magcli.model.ends import end_tokens
+from magcli.model.load import context_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -102,7 +103,7 @@ class Engine:
         self._context = context_length(model)
         self._ends = frozenset(ends)
         self._is_end = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.device)
-        self._is_end[list(self._ends)] = True
+        self._is_end[[end for end in self._ends if end < model.config.vocab_size]] = True
         self._requests = count()
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
@@ -141,7 +142,7 @@ class Engine:
         A sequence that reaches the end of the context before ``max_tokens`` ends there, with finish ``length``.
         Errors as in ``tokens_left``.
         """
-        limit = tokens_left(prompt, sampling, self._context)
+        limit = tokens_left(prompt, sampling, self._context, len(self._is_end))
         request = Request(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
         if request.seeds:
             self._queue.append(request)
@@ -306,9 +307,10 @@ class TorchPolicy:
         *,
         slots: int,
         deterministic: bool = False,
+        stop: Sequence[str] = (),
     ) -> None:
         self._tokenizer = tokenizer
-        self._ends = end_tokens(model, tokenizer)
+        self._ends = end_tokens(model, tokenizer, stop)
         self._engine = Engine(model, slots=slots, ends=self._ends, deterministic=deterministic)
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None

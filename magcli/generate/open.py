@@ -1,6 +1,7 @@
 """Opens the engine for a model; an engine's packages are imported only when it is opened."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,7 @@ def open_generator(
     device: str = "cpu",
     deadline: float = 600.0,
     template: "ChatTemplate | None" = None,
+    stop: Sequence[str] = (),
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a folder or hub id.
 
@@ -41,6 +43,7 @@ def open_generator(
         device: torch device of a local engine, such as cuda:1.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
         template: how prompts are rendered, by default by the model's own template; a server gets its variables.
+        stop: more tokens that end a completion, by their texts or ids (``magcli.model.ends``); for a server texts.
 
     Raises:
         UsageError: the options contradict each other.
@@ -54,7 +57,7 @@ def open_generator(
     if not is_url:
         assert engine != "server"
         _check_deterministic(policy_engine(engine, device, deterministic=deterministic), dtype, deterministic)
-        if found := _open_vision(model, engine, dtype, device, deterministic, template):
+        if found := _open_vision(model, engine, dtype, device, deterministic, template, stop):
             return found
         return open_policy(
             model,
@@ -66,6 +69,7 @@ def open_generator(
             deadline=deadline,
             exact_head=False,
             template=template,
+            stop=stop,
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
@@ -74,7 +78,15 @@ def open_generator(
     url, _, name = model.partition("#")
     key = os.environ.get("OPENAI_API_KEY", "")
     variables = template.args if template else {}
-    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key, template_args=variables)
+    return ServerGenerator(
+        url,
+        model=name,
+        deadline=deadline,
+        concurrency=slots,
+        api_key=key,
+        template_args=variables,
+        stop=stop,
+    )
 
 
 def open_policy(
@@ -89,6 +101,7 @@ def open_policy(
     exact_head: bool = True,
     transfer: TransferName = "file",
     template: "ChatTemplate | None" = None,
+    stop: Sequence[str] = (),
 ) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; arguments and errors as in ``open_generator``.
 
@@ -112,7 +125,7 @@ def open_policy(
         decoder = open_decoder(model, dtype=torch_dtype, device=device) or load_model(
             model, dtype=torch_dtype, device=device
         )
-        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
+        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic, stop=stop)
     require_vllm()
     import torch
 
@@ -133,7 +146,7 @@ def open_policy(
         device=device,
         deadline=deadline,
     )
-    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline)
+    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline, stop=stop)
 
 
 def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> None:
@@ -166,6 +179,7 @@ def _open_vision(
     device: str,
     deterministic: bool,
     template: "ChatTemplate | None",
+    stop: Sequence[str],
 ) -> "VisionGenerator | None":
     """A vision-language model, which also accepts prompts without images; None for other models."""
     from magcli.model.load import is_vision_model, load_vision_model
@@ -185,4 +199,4 @@ def _open_vision(
     if template is not None:
         use_template(processor.tokenizer, template)
         processor.chat_template = template.source or processor.chat_template
-    return VisionGenerator(loaded, processor)
+    return VisionGenerator(loaded, processor, stop=stop)

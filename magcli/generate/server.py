@@ -56,6 +56,7 @@ class ServerGenerator:
         concurrency: maximum number of concurrent requests.
         api_key: sent as a bearer token unless empty.
         template_args: variables of the server's chat template (``chat_template_kwargs``).
+        stop: texts that end a completion besides the model's own end tokens.
     """
 
     def __init__(
@@ -67,10 +68,13 @@ class ServerGenerator:
         concurrency: int = 64,
         api_key: str = "",
         template_args: Mapping[str, Any] | None = None,
+        stop: Sequence[str] = (),
     ) -> None:
         self._url = url.rstrip("/")
         self._model = model
-        self._more = {"chat_template_kwargs": dict(template_args)} if template_args else {}
+        self._more: dict[str, Any] = {"chat_template_kwargs": dict(template_args)} if template_args else {}
+        if stop:
+            self._more["stop"] = list(stop)
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()

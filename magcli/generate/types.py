@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from magcli.errors import DataError, PromptTooLong, UsageError
+from magcli.model.chat import check_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -130,16 +131,20 @@ class Policy(Generator, Sampler, Protocol):
     """An engine in this process that implements both."""
 
 
-def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int) -> int:
+def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int, vocabulary: int | None = None) -> int:
     """The maximum number of new tokens: ``max_tokens``, or fewer if the context ends before.
 
-    Raises DataError for an empty prompt, PromptTooLong for one that fills the context, and UsageError for a sampling
-    parameter that is out of range.
+    ``vocabulary`` is the number of the model's token ids, None if they were checked.
+
+    Raises DataError for an empty prompt or an id outside of the vocabulary, PromptTooLong for one that fills the
+    context, and UsageError for a sampling parameter that is out of range.
     """
     if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
         raise UsageError(f"invalid {sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
     if not prompt:
         raise DataError("the prompt has no tokens")
+    if vocabulary is not None:
+        check_vocabulary(prompt, vocabulary)
     if len(prompt) >= context:
         raise PromptTooLong(f"a prompt of {len(prompt)} tokens does not fit the model's context of {context}")
     return min(sampling.max_tokens, context - len(prompt))

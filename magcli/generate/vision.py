@@ -19,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 from magcli.errors import DataError, MagError
 from magcli.generate.types import Completion, Message, Sampling, tokens_left
 from magcli.model.chat import completion_text, rendered, template_variables
-from magcli.model.load import end_tokens
+from magcli.model.ends import end_tokens
 
 PLACEHOLDER = re.compile(r"<image (\d+)>")
 """The place of an image in a prompt, counted from 1."""
@@ -28,9 +28,9 @@ PLACEHOLDER = re.compile(r"<image (\d+)>")
 class VisionGenerator:
     """A model and its processor, which the generator owns."""
 
-    def __init__(self, model: PreTrainedModel, processor: ProcessorMixin) -> None:
+    def __init__(self, model: PreTrainedModel, processor: ProcessorMixin, *, stop: Sequence[str] = ()) -> None:
         self._model, self._processor = model, processor
-        self._ends = end_tokens(model, processor.tokenizer)
+        self._ends = end_tokens(model, processor.tokenizer, stop)
         self._context = int(model.config.get_text_config().max_position_embeddings)
         self._padding = processor.tokenizer.pad_token_id
         # Otherwise generate() would use the model's own sampling defaults, such as top-k.

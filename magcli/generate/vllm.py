@@ -28,7 +28,8 @@ from magcli.generate.vllm_start import VllmProcess
 from magcli.generate.vllm_transfer import Sender, run_step
 from magcli.generate.wire import TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
-from magcli.model.load import context_length, end_tokens
+from magcli.model.ends import end_tokens
+from magcli.model.load import context_length
 
 T = TypeVar("T")
 
@@ -178,10 +179,11 @@ class VllmPolicy:
         *,
         slots: int,
         deadline: float = 600.0,
+        stop: Sequence[str] = (),
     ) -> None:
         self._link = Link(engine, deadline=deadline, tell=self._fail)
         self._tokenizer, self._outline, self._sender = tokenizer, outline, sender
-        self._ends = end_tokens(outline, tokenizer)
+        self._ends = end_tokens(outline, tokenizer, stop)
         self._context = context_length(outline)
         self._slots = slots
         self._version, self._salt = 0, uuid4().hex
@@ -242,7 +244,7 @@ class VllmPolicy:
     ) -> AsyncGenerator[tuple[int, Outputs], None]:
         """The index and the outputs of each sequence that ends."""
         self._link.check()
-        limit = tokens_left(prompt, sampling, self._context)
+        limit = tokens_left(prompt, sampling, self._context, self._outline.config.vocab_size)
         if sampling.temperature and not MIN_TEMPERATURE <= sampling.temperature <= MAX_TEMPERATURE:
             accepted = f"vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
             raise UsageError(f"temperature {sampling.temperature:g}: {accepted}")

@@ -15,7 +15,7 @@ from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_start import start
 from magcli.generate.vllm_transfer import sender_for
-from magcli.model.load import save_model
+from magcli.model.load import quiet_transformers
 
 PROMPT = list(range(2, 42))
 TOLERANCE = 1e-3
@@ -31,7 +31,9 @@ def probe(device: str, deadline: float) -> str:
     models = [_toy(seed) for seed in (0, 1)]
     sender = sender_for(device, torch.float32)
     with tempfile.TemporaryDirectory() as folder:
-        save_model(models[0], _tokenizer(), Path(folder) / "toy", dtype=torch.float32)
+        with quiet_transformers():
+            models[0].save_pretrained(Path(folder) / "toy")
+            _tokenizer().save_pretrained(Path(folder) / "toy")
         engine = start(
             Path(folder) / "toy",
             models[0].config,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from magcli.generate.types import Rollout, Sampling
+from magcli.model.chat import ChatTemplate
 
 HEADER = struct.Struct("<Q")
 
@@ -33,6 +34,8 @@ class Spec:
     threads: int = 0
     transfer: TransferName = "file"
     source: str = "cpu"
+    template: ChatTemplate | None = None
+    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

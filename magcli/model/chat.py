@@ -102,6 +102,16 @@ def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Mess
     return token_ids(tokenizer, render_text(tokenizer, messages, add_generation_prompt=True))
 
 
+def check_vocabulary(tokens: Sequence[int], size: int) -> None:
+    """Raise DataError if a token id is outside of a model's vocabulary of ``size`` ids."""
+    outside = [token for token in tokens if token >= size]
+    if outside:
+        raise DataError(
+            f"token id {min(outside)} is outside of the model's vocabulary of {size}: its tokenizer has tokens that "
+            "its embeddings lack; resize the embeddings, or use the model's own tokenizer and chat template"
+        )
+
+
 def completion_text(
     tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], tokens: Sequence[int], ends: Collection[int]
 ) -> str:

@@ -1,4 +1,4 @@
-"""Models and tokenizers in Hugging Face layout: load, save, identify.
+"""Models and tokenizers in Hugging Face layout: load and identify.
 
 A model is named by a local folder or a hub id. Whatever is missing, damaged or too large for this machine raises an
 ``EnvironmentFault`` of one line that says what to do; transformers' progress bars and notices are suppressed. Each
@@ -9,8 +9,7 @@ import ctypes
 import hashlib
 import platform
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +21,14 @@ from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault, first_line
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
+from magcli.model.settings import PATTERNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
-SETTINGS = (".json", ".jinja", ".txt", ".model")
-"""Suffixes of the files of a model folder other than weights."""
-MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
+MODEL_FILES = [*PATTERNS, "*.safetensors"]
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
@@ -145,21 +143,14 @@ def load_outline(name: str) -> "PreTrainedModel":
         return model
 
 
-def local_folder(name: str) -> Path:
-    """The folder of a model; for a hub id, that of the hub client's cache."""
+def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
+    """The folder of a model; for a hub id, that of the hub client's cache, with the files that match ``patterns``."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
 
     with quiet_transformers(), _explained(name):
-        return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=MODEL_FILES))
-
-
-def copy_settings(source: Path, target: Path) -> None:
-    """Copy a model folder's files other than weights: configurations, tokenizer, processor, licence; no model card."""
-    for file in sorted(source.iterdir()):
-        if file.is_file() and (file.suffix in SETTINGS or file.name.upper().startswith(("LICENSE", "NOTICE"))):
-            shutil.copyfile(file, target / file.name)
+        return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=list(patterns)))
 
 
 def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
@@ -173,43 +164,9 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
     return model
 
 
-def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Token ids that end a sequence: the tokenizer's and those of the model's generation config."""
-    configured = model.generation_config.eos_token_id if model.generation_config else None
-    listed = configured if isinstance(configured, list) else [configured]
-    return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
-
-
 def context_length(model: Any) -> int:
     """The model's maximum sequence length, prompt and completion together."""
     return int(model.config.max_position_embeddings)
-
-
-def save_model(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    folder: Path,
-    *,
-    dtype: torch.dtype,
-    weights: Mapping[str, torch.Tensor] | None = None,
-) -> None:
-    """Write config, safetensors weights cast to ``dtype`` and tokenizer, for ``AutoModelForCausalLM``.
-
-    The folder appears complete or not at all; an existing one is replaced. Tied weights are stored once.
-    ``weights``, by parameter name, are written instead of the model's, which may be sharded.
-    """
-    untied = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    given = model.state_dict() if weights is None else weights
-    kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in untied}
-    config_dtype = model.config.dtype
-    try:
-        with atomic_model_folder(folder) as temp, quiet_transformers():
-            model.save_pretrained(temp, state_dict=kept)
-            model.config.dtype = dtype
-            model.config.save_pretrained(temp)
-            tokenizer.save_pretrained(temp)
-    finally:
-        model.config.dtype = config_dtype
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.settings import with_dtype, with_values
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -223,7 +224,8 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     """Copy a model's weights into another folder: byte by byte, or with all floats converted to ``kind``.
 
-    ``target`` has the other files already; its config.json and index are updated for ``kind`` (``BF16``, ``F32``).
+    ``target`` has the other files already; its config.json is updated for ``kind`` (``BF16``, ``F32``), and so is the
+    index.
     """
     for file in weight_files(source):
         if kind is None:
@@ -231,10 +233,24 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
         else:
             _rewrite(file, target / file.name, kind)
     if kind is not None:
-        _change(target / "config.json", ("dtype",), str(FLOATS[kind]).removeprefix("torch."))
-        if (target / INDEX).is_file():
-            size = sum(stored.end - stored.begin for stored in stored_tensors(target).values())
-            _change(target / INDEX, ("metadata", "total_size"), size)
+        config = target / "config.json"
+        config.write_bytes(with_dtype(config.read_bytes(), str(FLOATS[kind]).removeprefix("torch.")))
+    copy_index(source, target)
+    if kind is not None and (source / INDEX).is_file():
+        index = (source / INDEX).read_bytes()
+        size = sum(stored.end - stored.begin for stored in tensors_in(_copied(source, target)).values())
+        metadata = json.loads(index).get("metadata") or {}
+        (target / INDEX).write_bytes(with_values(index, {"metadata": metadata | {"total_size": size}}))
+
+
+def copy_index(source: Path, target: Path) -> None:
+    """Copy the index of a model's shards, if it has one."""
+    if (source / INDEX).is_file():
+        shutil.copyfile(source / INDEX, target / INDEX)
+
+
+def _copied(source: Path, target: Path) -> list[Path]:
+    return [target / file.name for file in weight_files(source)]
 
 
 def _rewrite(file: Path, target: Path, kind: str) -> None:
@@ -264,13 +280,3 @@ def finite_cast(values: torch.Tensor, stored: Stored, kind: str) -> torch.Tensor
     if not torch.isfinite(cast).all():
         raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {kind}")
     return cast
-
-
-def _change(file: Path, keys: tuple[str, ...], value: Any) -> None:
-    """Set one value in a JSON file."""
-    content = json.loads(file.read_text(encoding="utf-8"))
-    parent = content
-    for key in keys[:-1]:
-        parent = parent.setdefault(key, {})
-    parent[keys[-1]] = value
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ from magcli.errors import DataError, Stopped
 from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.ledger import Ledger
-from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason
+from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason, unused_end
 from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
@@ -139,6 +139,8 @@ def record(
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
     line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
+    rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
+    line |= unused_end(rollouts, trainer.unused_ends)
     line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
     checkpointing.record(trainer.done, batch, metrics.advantages, line)
     return line
@@ -209,7 +211,7 @@ class Checkpointing:
         due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
         if due and not target.exists():
-            trainer.controller.save_model(target)
+            trainer.controller.save_model(target, exact=True)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint: weights, optimizer state and the number of the update."""
@@ -219,15 +221,18 @@ class Checkpointing:
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def finish(self, trainer: Trainer) -> None:
-        """Write the trained model, which marks the run as finished."""
+        """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
+        if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
+            self.save(trainer)
         self.ledger.sync()
         trainer.controller.save_model(self.folder.model)
-        remove_checkpoints(self.folder)
+        keep_last_checkpoint(self.folder)
 
 
-def remove_checkpoints(folder: RunDir) -> None:
-    """Remove the checkpoints of a finished run."""
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)
+def keep_last_checkpoint(folder: RunDir) -> None:
+    """Remove all but the last checkpoint of a finished run, and the model that it had before it was prolonged."""
+    checkpoint.prune(folder.checkpoints, keep=1)
+    shutil.rmtree(folder.shorter, ignore_errors=True)
 
 
 class Clock:

@@ -224,6 +224,9 @@ class Limits:
         mismatch_updates: number of consecutive updates that must exceed these.
         cut_share: share of completions that reach the token limit, which hardly ever get a reward. Runs at 0.97 to
             0.99 do not improve.
+        unstopped_share: share of completions that reach the token limit, while an unused end token stands inside some
+            of them: the model ends its turns, but the engine does not know the token.
+        unstopped_updates: number of consecutive updates that must exceed it.
         non_diverse_share: share of graded groups with zero advantage. At this limit fifty groups are generated
             for each one that trains.
         updates: number of consecutive updates that must exceed these shares.
@@ -234,6 +237,8 @@ class Limits:
     mismatch_tokens: int = 500
     mismatch_updates: int = 3
     cut_share: float = 0.97
+    unstopped_share: float = 0.9
+    unstopped_updates: int = 2
     non_diverse_share: float = 0.98
     updates: int = 10
 
@@ -245,6 +250,7 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
     """Why a run should stop after the last of these lines, oldest first, or None."""
     rules = (
         (mismatch_fault, limits.mismatch_updates),
+        (unstopped_fault, limits.unstopped_updates),
         (cut_fault, limits.updates),
         (non_diverse_fault, limits.updates),
     )
@@ -289,6 +295,30 @@ def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     if share is None or share < limits.cut_share:
         return None
     return f"{100 * share:.1f} % of completions reach the token limit; increase --max-tokens, or run SFT first"
+
+
+def unstopped_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+    """Why an update shows that completions run on beyond an end token that does not stop them, or None."""
+    share, token = line["cut_share"], line.get("unused_end")
+    if share is None or share < limits.unstopped_share or not token:
+        return None
+    return (
+        f"{100 * share:.1f} % of completions reach the token limit, and {token} stands inside "
+        f"{100 * line['unused_end_share']:.0f} % of these; if it ends a turn, give --stop '{token}' (with --restart)"
+    )
+
+
+def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[str, Any]:
+    """The token of ``unused`` that stands inside most truncated completions, and its share of these.
+
+    ``unused`` has the texts, by id, of tokens that look like an end but do not stop a completion.
+    """
+    truncated = [set(rollout.tokens[:-1]) for rollout in rollouts if rollout.finish == "length"]
+    counts = Counter(token for tokens in truncated for token in tokens & unused.keys())
+    if not counts:
+        return {}
+    token, count = counts.most_common(1)[0]
+    return {"unused_end": unused[token], "unused_end_share": count / len(truncated)}
 
 
 def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:

@@ -6,7 +6,7 @@ rank. So the number of ranks changes a gradient by rounding only.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,10 @@ GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
 
 @dataclass
 class Trainer:
-    """The policy and its training state; ``done`` counts completed updates and is the version of the weights."""
+    """The policy and its training state; ``done`` counts completed updates and is the version of the weights.
+
+    ``unused_ends`` has the texts, by id, of tokens that look like an end but do not stop completions.
+    """
 
     controller: RankController
     updates: int
@@ -54,6 +57,7 @@ class Trainer:
     seed: int
     done: int = 0
     bad_updates: int = 0
+    unused_ends: Mapping[int, str] = field(default_factory=dict)
 
     def mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""

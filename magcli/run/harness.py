@@ -30,13 +30,22 @@ from magcli.run.stage import CHOSEN, Stage, differences, fingerprint
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows."""
+    """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows.
+
+    ``overwrite`` allows replacing files that magcli did not make.
+    """
 
     inputs: Sequence[str] = ()
     output: str | None = None
     dropped: str | None = None
     restart: bool = False
     shard: Shard | None = None
+    overwrite: bool = False
+
+    @property
+    def targets(self) -> list[str]:
+        """The tables to write."""
+        return [target for target in (self.output, self.dropped) if target is not None]
 
 
 def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
@@ -48,13 +57,14 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     drops = Drops(keep=tables.dropped is not None)
     settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
-    targets = [target for target in (tables.output, tables.dropped) if target is not None]
+    targets = tables.targets
     side_outputs = [str(path) for path in stage.side_outputs(config)]
     named = [str(path) for path in configuration.paths(config)]
     _check_distinct([*targets, *side_outputs], _read_paths(tables.inputs, side_outputs, named))
     if owned := stage.owned_dir(config):
         _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
     with contextlib.ExitStack() as stack:
+        interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
             table.check_target(target)
             if target != "-":
@@ -66,6 +76,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             durable.remove_stale(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
+        _check_overwrite(tables, job, interrupted)
         if not tables.restart and (existing := _replaced(tables, job)):
             console.say(
                 f"{stage.name}: {existing}; it will be replaced at the end", event="replaces", output=tables.output
@@ -154,6 +165,35 @@ def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
             journal.close()
 
 
+def _check_overwrite(tables: Tables, job: Job, interrupted: Sequence[str]) -> None:
+    """Refuse to replace a file that magcli did not make, or that was edited since, without ``--overwrite``.
+
+    A process that is killed between writing a table and its manifest leaves a table without history: those of
+    ``interrupted`` writes are magcli's own.
+    """
+    for target in tables.targets:
+        if tables.overwrite or target == "-" or target in interrupted or not _holds_something(Path(target)):
+            continue
+        usage(
+            bool(_chain_of(target)),
+            f"{job.stage}: {target} exists, and magcli did not make it or it was edited since; name another output, or "
+            "give --overwrite to replace it",
+        )
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether there is a file that is not empty, or a folder with files."""
+    return any(path.iterdir()) if path.is_dir() else path.exists() and path.stat().st_size > 0
+
+
+def _chain_of(target: str) -> manifest.Chain:
+    """The history of an existing table; empty for one that magcli did not make."""
+    try:
+        return table.read(target).chain
+    except DataError:
+        return ()
+
+
 def up_to_date(tables: Tables, job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
     targets = [target for target in (tables.output, tables.dropped) if target is not None]
@@ -171,10 +211,7 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     """How the existing output, which this command replaces, was made."""
     if tables.output in (None, "-") or not Path(str(tables.output)).exists():
         return None
-    try:
-        chain = table.read(str(tables.output)).chain
-    except DataError:
-        chain = ()
+    chain = _chain_of(str(tables.output))
     if not chain:
         return f"{tables.output} exists, and magcli did not make it"
     made, now = chain[-1], json.loads(seal.pack(fingerprint(job.settings)))

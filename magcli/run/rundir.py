@@ -6,6 +6,7 @@ RUN/metrics.jsonl   one line a step
 RUN/checkpoints/    step-000123, complete or absent
 RUN/trajectory/     float32 weights for the landscape
 RUN/model/          the result, in Hugging Face layout
+RUN/shorter/        the result before the run was prolonged, until the new one is written
 
 and, of `magcli rl`,
 
@@ -49,6 +50,7 @@ class RunDir:
         self.checkpoints = path / "checkpoints"
         self.trajectory = path / "trajectory"
         self.model = path / "model"
+        self.shorter = path / "shorter"
         self.ledger = path / "ledger.jsonl"
         self.groups = path / "groups"
         self.rollouts = path / "rollouts"
@@ -63,8 +65,12 @@ class RunDir:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: Path, stage: str, settings: Mapping[str, Any], *, restart: bool) -> Iterator["RunDir"]:
+    def open(
+        cls, path: Path, stage: str, settings: Mapping[str, Any], *, restart: bool, lengths: Sequence[str] = ()
+    ) -> Iterator["RunDir"]:
         """Start a run, or resume one with the same configuration.
+
+        ``lengths`` are the options that say how long a run is: with larger values it is prolonged.
 
         Raises:
             UsageError: the folder holds something else, or a run with other settings (the message says which), or
@@ -75,7 +81,7 @@ class RunDir:
             if restart and folder.note_path.exists():
                 shutil.rmtree(path)
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
-            _claim(folder, identity)
+            _claim(folder, identity, lengths)
             yield folder
 
     def note(self, name: str, value: str) -> None:
@@ -134,7 +140,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
+def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) -> None:
     path, note = folder.path, folder.note_path
     if not note.exists():
         durable.remove_stale(note)
@@ -151,12 +157,44 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
     changes = differences(found, identity)
     if changes and not _has_work(folder):
         _write_note(note, identity)
+    elif changes and _is_longer(found, identity, lengths):
+        _prolong(folder)
+        folder.notes |= notes
+        _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
     elif changes:
         raise UsageError(
             f"{path} holds a run with other settings: {changes}; choose another folder, or --restart, which deletes it"
         )
     else:
         folder.notes |= notes
+
+
+def _is_longer(found: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
+    """Whether settings differ only by larger values of the options that say how long a run is."""
+    changed = {key for key in {**found, **identity} if found.get(key) != identity.get(key)}
+    return changed <= set(lengths) and all(_length(identity[key]) > _length(found[key]) for key in changed)
+
+
+def _length(value: int) -> float:
+    """A number of steps or epochs; 0 is no limit."""
+    return value or math.inf
+
+
+def _prolong(folder: RunDir) -> None:
+    """Make a finished run unfinished; its model is kept as ``shorter`` until the new one is written.
+
+    Raises:
+        UsageError: its last checkpoint was deleted.
+    """
+    if not folder.finished:
+        return
+    if not any(folder.checkpoints.glob("step-*/checkpoint.json")):
+        raise UsageError(
+            f"{folder.path} is finished, and its last checkpoint was deleted, so it cannot be prolonged; start another "
+            "run from its model"
+        )
+    shutil.rmtree(folder.shorter, ignore_errors=True)
+    durable.rename(folder.model, folder.shorter)
 
 
 def _write_note(note: Path, identity: Mapping[str, Any]) -> None:

@@ -42,7 +42,9 @@ class Config:
     license: str = opt("", "Licence in the card in the hub's spelling, such as apache-2.0 (default: none).")
     base: str = opt("", "Hub id of the model that training started from (default: that of the first run, if any).")
     evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests identify their models.")
-    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Dtype of the weights; same copies them bit for bit.")
+    save_dtype: Literal["source", "bf16", "fp32"] = opt(
+        "source", "Dtype of the saved weights; source copies them bit for bit."
+    )
     push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
     public: bool = opt(False, "With --push: create a public repository instead of a private one.")
 
@@ -71,7 +73,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if _is_there(config.out, note):
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
-            _write(config.run / "model", config.out, config.dtype, note, card)
+            _write(config.run / "model", config.out, config.save_dtype, note, card)
             job.console.say(f"export: model and card in {config.out}", event="exported", path=str(config.out))
     if config.push:
         from magcli.model.hub import push
@@ -111,7 +113,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         figures,
         origins,
     )
-    note = json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str))
+    note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
     return note, card
 
 
@@ -205,11 +207,12 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
 
 def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
     from magcli.model.hub import render
-    from magcli.model.load import atomic_model_folder, copy_settings
+    from magcli.model.load import atomic_model_folder
+    from magcli.model.settings import copy_settings
     from magcli.model.tensors import copy_weights
 
     with atomic_model_folder(out) as folder:
         copy_settings(model, folder)
-        copy_weights(model, folder, {"same": None, "bf16": "BF16", "fp32": "F32"}[dtype])
+        copy_weights(model, folder, {"source": None, "bf16": "BF16", "fp32": "F32"}[dtype])
         (folder / "README.md").write_text(render(card), encoding="utf-8")
         (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

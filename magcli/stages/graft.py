@@ -96,11 +96,13 @@ def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]
     """Write all files; returns how many values were rounded."""
     from magcli import __version__
     from magcli.model import graft
-    from magcli.model.load import atomic_model_folder, copy_settings
-    from magcli.model.tensors import weight_files
+    from magcli.model.load import atomic_model_folder
+    from magcli.model.settings import copy_settings
+    from magcli.model.tensors import copy_index, weight_files
 
     with atomic_model_folder(out) as folder:
         copy_settings(vlm, folder)
+        copy_index(vlm, folder)
         rounded = graft.total([graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)])
         counts = {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)}
         made = {"command": "graft", "version": __version__, **note, "rounded": counts}

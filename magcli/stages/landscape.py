@@ -304,6 +304,7 @@ def _open(
         deterministic=config.deterministic,
         device=config.device,
         template=template,
+        stop=config.stop,
     )
     grader, rule, plan = (
         engines.open_grader(config, config.reward),

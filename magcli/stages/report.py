@@ -194,9 +194,17 @@ def _runs(folders: Sequence[Path]) -> Any:
 
 
 def _best(lines: list[dict[str, Any]]) -> str:
-    """The best value of the metric by which a run selected its model, and its first step."""
+    """The best value of the metric by which a run selected its model, and the step that it selected.
+
+    As in `magcli sft`: of equal values the one with the lowest held-out loss, and of those the last.
+    """
     for name, sign in SELECTION_METRICS:
         if found := [line for line in lines if line.get(name) is not None]:
-            best = max(found, key=lambda line: sign * line[name])
+            best = max(found, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
     return "-"
+
+
+def _held_out_loss(line: dict[str, Any]) -> float:
+    loss = line.get("held_out_loss")
+    return float("inf") if loss is None else float(loss)

@@ -48,6 +48,8 @@ TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 PROBLEM_COLUMNS = ("prompt", "answer|tests")
 """The columns of --eval-table."""
 EVALUATION_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
+LENGTHS = ("epochs", "max_steps")
+"""Options of which a larger value prolongs a run."""
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EVALUATION_METRICS, "tokens", "target_tokens", "skipped")
 
 
@@ -178,7 +180,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         stack.callback(controller.stop)
         examples = list(found)
         _require_examples(examples, job, where)
-        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
+        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job, LENGTHS))
         config = training.resolve_formats(config, folder, job)
         if template.date:
             folder.note("date", template.date)
@@ -212,6 +214,7 @@ def _train(
         run = sft.SFTRun(folder, *every, evaluator)
         trainer = _make_trainer(config, examples, held_out, controller)
         use_template(controller.state.tokenizer, template)
+        trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
@@ -242,13 +245,15 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     from magcli.data.schema import require
     from magcli.data.types import to_rows
     from magcli.model import targets
+    from magcli.model.chat import check_vocabulary
     from magcli.model.load import load_config
     from magcli.train.sft import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = engines.system_text(config.system)
-    longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
+    text_config = load_config(config.model).get_text_config()
+    longest = min(config.max_length, text_config.max_position_embeddings)
     split_rows = split_examples = 0
     for batch in rows:
         for row in to_rows(batch):
@@ -257,6 +262,8 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
+            for sequence in sequences:
+                check_vocabulary(sequence.tokens, text_config.vocab_size)
             weight = _weight(row)
             if weight is None or max(len(sequence.tokens) for sequence in sequences) > longest:
                 job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
@@ -358,16 +365,20 @@ def _open_state(config: Config) -> OpenState:
         device, scratch = str(ranks.device), config.from_scratch
         model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(model)
+        tokenizer = load_tokenizer(config.model, templates.without_date(config))
+        original = None if ranks.rank else training.original(config, model, tokenizer)
         adapters = None
         if config.lora:
             adapters = lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
         model.train()
+        optim.seed_all(config.seed)
         return RankState(
             ranks,
             shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
             optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-            load_tokenizer(config.model),
+            tokenizer,
             adapters=adapters,
+            original=original,
         )
 
     return opened

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model
+from safetensors.torch import load_model, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
@@ -74,8 +74,7 @@ def save(
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_model_folder(folder) as temp:
-        with quiet_transformers():
-            model.save_pretrained(temp, max_shard_size="1TB")
+        _write_model(temp, model)
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)
         _finish(temp, state, tokenizer, {})
 
@@ -164,6 +163,18 @@ def prune(root: Path, *, keep: int, protect: Collection[Path] = ()) -> None:
 
 def _step(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
+
+
+def _write_model(temp: Path, model: "PreTrainedModel") -> None:
+    """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain."""
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    weights = {name: tensor for name, tensor in model.state_dict().items() if name in first_names}
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temp / WEIGHTS, {"format": "pt"})
+    with quiet_transformers():
+        model.config.save_pretrained(temp)
+    if model.generation_config is not None:
+        settings = model.generation_config.to_json_string()
+        (temp / "generation_config.json").write_text(settings, encoding="utf-8")
 
 
 def _require_float32(model: "PreTrainedModel") -> None:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import EnvironmentFault, MagError, first_line
-from magcli.model.load import save_model
+from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
 from magcli.train.shard import ShardedModel, full_weights
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class RankState:
     """The training state on one rank: its shards of the model, its optimizer, and the full reference model, if any.
 
-    ``adapters`` is peft's view of the model when only LoRA adapters are trained.
+    ``adapters`` is peft's view of the model when only LoRA adapters are trained. ``original`` is the model that
+    training started from, on rank 0; None: the folder that the model was loaded from.
     """
 
     ranks: Ranks
@@ -35,6 +36,7 @@ class RankState:
     tokenizer: PreTrainedTokenizerBase
     reference: PreTrainedModel | None = None
     adapters: "PeftModel | None" = None
+    original: Original | None = None
 
     @property
     def model(self) -> PreTrainedModel:
@@ -42,6 +44,8 @@ class RankState:
         return self.sharded.model
 
 
+ADAM_STATES = 2
+"""Float32 values of AdamW's state per trained parameter."""
 OpenState = Callable[[Ranks, bool], RankState]
 """Loads the training state of a rank; the flag asks for bf16 matrix products."""
 
@@ -184,9 +188,27 @@ class RankController:
         state: dict[str, Any] = self.run([Load(folder)] * self.ranks.size)
         return state
 
-    def save_model(self, folder: Path) -> None:
-        """Write only the model, in Hugging Face layout and float32."""
-        save_model(self.state.model, self.state.tokenizer, folder, dtype=torch.float32, weights=self.weights())
+    def save_model(self, folder: Path, *, exact: bool = False) -> None:
+        """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
+        dtype: SaveDtype | None = "fp32" if exact else None
+        save_model(self.state.model, self._original(), folder, weights=self.weights(), dtype=dtype)
+
+    def try_saving(self, folder: Path) -> None:
+        """Try what ``save_model`` and a checkpoint will need, without writing weights.
+
+        Raises:
+            EnvironmentFault: the folder cannot be written, the disk has too little space, or the weights do not fit
+                the files of the original.
+        """
+        parameters = list(self.state.model.parameters())
+        weights = sum(parameter.numel() for parameter in parameters)
+        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        checkpoint_bytes = (weights + ADAM_STATES * trained) * torch.float32.itemsize
+        try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+
+    def _original(self) -> Original:
+        """What a saved model takes over."""
+        return self.state.original or open_original(self.state.model.name_or_path)
 
     def stop(self) -> None:
         """Let the other ranks exit; ranks that failed, or wait for one that did, exit by themselves."""

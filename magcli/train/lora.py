@@ -5,6 +5,7 @@ The adapters are injected into the model itself, so training and checkpoints wor
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -64,6 +65,12 @@ def save_adapter(adapters: PeftModel, folder: Path) -> None:
     """Write the adapter for ``PeftModel.from_pretrained``; the folder appears complete or not at all."""
     with atomic_folder(folder) as temp:
         adapters.save_pretrained(str(temp))
+
+
+def try_saving(adapters: PeftModel, beside: Path) -> None:
+    """Write the adapter, which is small, to a temporary folder beside a path and remove it."""
+    with tempfile.TemporaryDirectory(prefix=".adapter.", suffix=".trial.tmp", dir=beside.parent) as trial:
+        adapters.save_pretrained(trial)
 
 
 def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:

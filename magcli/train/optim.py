@@ -4,13 +4,22 @@ Parameters are float32 master weights; with ``autocast`` the matrix products of 
 """
 
 import math
+import random
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW, Optimizer
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators of Python, NumPy and PyTorch on all devices: dropout is the same in every run."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 def adamw(model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:

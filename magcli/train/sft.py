@@ -162,7 +162,7 @@ class SFTTrainer:
 
     ``steps`` has the indices of the examples of every step, ``done`` of which are completed; ``warmup`` is in steps,
     ``floor`` a fraction of ``lr``, the peak of the cosine schedule. ``best`` is the accuracy of the best model so far
-    or, without an evaluator, its negative held-out loss.
+    or, without an evaluator, its negative held-out loss; ``best_loss`` is its held-out loss, if there is one.
     """
 
     controller: RankController
@@ -177,6 +177,7 @@ class SFTTrainer:
     bf16: bool
     done: int = 0
     best: float = float("-inf")
+    best_loss: float = float("inf")
     best_step: int = 0
     bad_steps: int = 0
 
@@ -220,6 +221,14 @@ class SFTTrainer:
         with lora.merged(state.model) if state.adapters else nullcontext():
             self.controller.save_model(folder)
 
+    def try_saving(self, folder: Path) -> None:
+        """Try what ``save_model``, a checkpoint and the adapters will need, without writing weights."""
+        state = self.controller.state
+        with lora.merged(state.model) if state.adapters else nullcontext():
+            self.controller.try_saving(folder)
+        if state.adapters:
+            lora.try_saving(state.adapters, folder)
+
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
         size, hidden = self.controller.ranks.size, hidden_size(self.controller.state.model)
         return split_examples(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
@@ -246,21 +255,37 @@ class SFTRun:
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.best_step = state["step"], state["best_step"]
-            trainer.best = float(state["best"])
+            trainer.best, trainer.best_loss = float(state["best"]), float(state.get("best_loss", "inf"))
+            self._restore_best(trainer)
         self.folder.rewind(trainer.done)
+
+    def _restore_best(self, trainer: SFTTrainer) -> None:
+        """Of a run that is prolonged, the result so far is the best model, if models were evaluated."""
+        best, adapter = self.folder.path / "best", self.folder.path / "adapter"
+        if not trainer.best_step or best.exists() or not self.folder.shorter.exists():
+            return
+        if adapter.exists():
+            shutil.rmtree(self.folder.path / "best-adapter", ignore_errors=True)
+            durable.rename(adapter, self.folder.path / "best-adapter")
+        durable.rename(self.folder.shorter, best)
 
     def save(self, trainer: SFTTrainer) -> None:
         """Write a checkpoint and remove old ones."""
         trainer.controller.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
-            {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
+            {
+                "step": trainer.done,
+                "best": str(trainer.best),
+                "best_loss": str(trainer.best_loss),
+                "best_step": trainer.best_step,
+            },
         )
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def evaluate(self, trainer: SFTTrainer) -> dict[str, float]:
         """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
 
-        A model that ties with an earlier one does not replace it.
+        Of models of equal accuracy, the one with the lowest held-out loss is the best, and of those the last.
         """
         metrics: dict[str, float] = {}
         if trainer.held_out:
@@ -270,14 +295,21 @@ class SFTRun:
             trainer.save_model(candidate)
             metrics |= self.evaluator(candidate)
         quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
-        if quality > trainer.best:
-            trainer.best, trainer.best_step = quality, trainer.done
+        loss = metrics.get("held_out_loss", float("inf"))
+        if quality > trainer.best or (quality == trainer.best and loss <= trainer.best_loss):
+            trainer.best, trainer.best_loss, trainer.best_step = quality, loss, trainer.done
             self._keep_best(trainer, candidate)
         shutil.rmtree(candidate, ignore_errors=True)
         return metrics
 
     def finish(self, trainer: SFTTrainer) -> None:
-        """Write the result: the best model if models were evaluated, else the last; adapters go to ``adapter``."""
+        """Write the result: the best model if models were evaluated, else the last; adapters go to ``adapter``.
+
+        The last checkpoint stays, so that the run can be prolonged.
+        """
+        last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
+        if checkpoint.latest(self.folder.checkpoints) != last:
+            self.save(trainer)
         best, best_adapter, adapter = (self.folder.path / name for name in ("best", "best-adapter", "adapter"))
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
@@ -288,6 +320,8 @@ class SFTRun:
             durable.rename(best, self.folder.model)
         else:
             trainer.save_model(self.folder.model)
+        checkpoint.prune(self.folder.checkpoints, keep=1)
+        shutil.rmtree(self.folder.shorter, ignore_errors=True)
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
         best = self.folder.path / "best"

@@ -224,3 +224,10 @@ def test_text_is_not_a_verdict_or_a_length(row):
 def test_an_ungraded_completion_is_not_wrong():
     with pytest.raises(DataError, match="id 'a' has no verdict in column correct"):
         gather([{"id": "a", "correct": True}, {"id": "a", "correct": None}])
+
+
+def test_a_partial_verdict_is_refused():
+    for verdict in (0.5, 2):
+        with pytest.raises(DataError, match=f"correct of id 'a' is {verdict:g}, expected true or false"):
+            gather([{"id": "a", "correct": verdict}])
+    assert gather([{"id": "a", "correct": 1.0}])[0].correct == (True,)

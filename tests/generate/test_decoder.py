@@ -22,7 +22,8 @@ from magcli.generate.decoder import Decoder, open_decoder
 from magcli.generate.engine import Engine
 from magcli.generate.open import open_policy
 from magcli.generate.types import Sampling
-from magcli.model.load import end_tokens, load_model
+from magcli.model.ends import end_tokens
+from magcli.model.load import load_model
 from magcli.model.plain import read_json
 
 SIZES = {

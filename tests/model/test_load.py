@@ -9,7 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.model.load import context_length, end_tokens, fingerprint, load_model, load_tokenizer, save_model
+from magcli.model.ends import end_tokens
+from magcli.model.load import context_length, fingerprint, load_model, load_tokenizer
+from magcli.model.save import open_original, save_model
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def fault(call) -> str:
 
 def test_loading_and_saving_print_nothing(tiny_model_dir, tmp_path, capfd):
     model = load_model(str(tiny_model_dir), dtype=torch.bfloat16)
-    save_model(model, load_tokenizer(str(tiny_model_dir)), tmp_path / "saved", dtype=torch.float32)
+    save_model(model, open_original(str(tiny_model_dir)), tmp_path / "saved")
     assert capfd.readouterr() == ("", "")
     assert model.dtype == torch.bfloat16
     assert not model.training
@@ -44,8 +46,10 @@ def test_saved_models_load_with_transformers(tiny_model_dir, tmp_path, tied):
     torch.manual_seed(1)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=104, tie_word_embeddings=tied, **sizes))
+    shutil.copytree(tiny_model_dir, tmp_path / "source")
+    model.save_pretrained(tmp_path / "source")
     before = model.config.dtype
-    save_model(model, load_tokenizer(str(tiny_model_dir)), tmp_path / "m", dtype=torch.float32)
+    save_model(model, open_original(str(tmp_path / "source")), tmp_path / "m")
     ids = torch.tensor([[5, 6, 7]])
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
     assert torch.equal(again(ids).logits, model(ids).logits)
@@ -68,11 +72,11 @@ def test_rotary_frequencies_stay_in_float32(tiny_model_dir, from_scratch):
 
 
 def test_saving_casts_and_replaces_the_folder_atomically(tiny_model_dir, tmp_path):
-    tokenizer, folder = load_tokenizer(str(tiny_model_dir)), tmp_path / "runs" / "m"
+    original, folder = open_original(str(tiny_model_dir)), tmp_path / "runs" / "m"
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
-    save_model(model, tokenizer, folder, dtype=torch.float32)
+    save_model(model, original, folder)
     (folder / "stale").touch()
-    save_model(model, tokenizer, folder, dtype=torch.bfloat16)
+    save_model(model, original, folder, dtype="bf16")
     assert not (folder / "stale").exists()
     assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
     assert AutoModelForCausalLM.from_pretrained(folder).dtype == torch.bfloat16

@@ -211,13 +211,14 @@ def test_a_damaged_checkpoint_is_refused(path: Path, opened: Open, new_trainer) 
         opened().resume(new_trainer())
 
 
-def test_a_finished_run_has_its_model_and_no_checkpoints(path: Path, opened: Open, new_trainer) -> None:
+def test_a_finished_run_has_its_model_and_its_last_checkpoint(path: Path, opened: Open, new_trainer) -> None:
     records, trainer = opened(), new_trainer()
     update(records, trainer)
     records.save(trainer)
     assert not records.folder.finished
+    update(records, trainer)
     records.finish(trainer)
     assert records.folder.finished
-    assert not (path / "checkpoints").exists()
+    assert [folder.name for folder in (path / "checkpoints").iterdir()] == ["step-000002"]
     stored = load_model(str(path / "model"), dtype=torch.float32).state_dict()
     assert all(torch.equal(stored[name], value) for name, value in weights(trainer).items())

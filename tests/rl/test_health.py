@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from magcli.rl.metrics import LIMITS, mismatch_fault, stop_reason
+from magcli.generate.types import Rollout
+from magcli.rl.metrics import LIMITS, mismatch_fault, stop_reason, unused_end
 
 
 def line(**values):
@@ -81,3 +82,20 @@ def test_failed_grading_and_missing_groups_are_not_a_fault():
     assert stop_reason([line(groups_dropped={"bad-gold": 5_000})] * 50) is None
     assert stop_reason([line(groups_trained=0, groups_dropped={})] * 50) is None
     assert stop_reason([line(cut_share=None)] * 50) is None
+
+
+def test_an_unused_end_token_in_truncated_completions_stops_the_run_early():
+    rollouts = [
+        Rollout(0, (5,), (7, 9, 7), (), (), "length", 0),
+        Rollout(1, (5,), (9, 9, 8), (), (), "length", 0),
+        Rollout(2, (5,), (7, 7, 8), (), (), "length", 0),
+        Rollout(3, (5,), (9, 1), (), (), "stop", 0),
+    ]
+    found = unused_end(rollouts, {9: "<|im_end|>", 8: "<eos>"})
+    assert found == {"unused_end": "<|im_end|>", "unused_end_share": 2 / 3}
+    assert unused_end(rollouts, {8: "<eos>"}) == {}, "the last token is not in mid-text"
+    lines = [line(cut_share=0.92, **found)] * 2
+    assert "<|im_end|> stands inside 67 % of these; if it ends a turn, give --stop '<|im_end|>'" in stop_reason(lines)
+    assert stop_reason(lines[:1]) is None
+    assert stop_reason([line(cut_share=0.89, **found)] * 2) is None
+    assert stop_reason([line(cut_share=0.92)] * 2) is None

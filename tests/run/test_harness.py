@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
 from calling import call_stage
+
+from magcli.errors import UsageError
 
 
 def test_after_a_kill_in_the_last_instant_repeating_the_command_cleans_up(tmp_path):
@@ -31,6 +34,45 @@ def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
     source.write_text('{"id": "b", "x": 1}\n')
     assert f"{out} was made with other inputs or another version" in messages()
     out.write_text('{"my": "own"}\n')
-    assert f"{out} exists, and magcli did not make it" in messages()
+    assert f"{out} exists, and magcli did not make it" in messages(overwrite=True)
     out.write_text("no table")
-    assert f"{out} exists, and magcli did not make it" in messages()
+    assert f"{out} exists, and magcli did not make it" in messages(overwrite=True)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "arrow"])
+def test_only_overwrite_replaces_what_magcli_did_not_make(tmp_path, suffix):
+    source, out = tmp_path / "rows.jsonl", tmp_path / f"out.{suffix}"
+    source.write_text('{"id": "a", "x": 1}\n')
+    for content in (b'{"my": "own"}\n', b"no table"):
+        out.write_bytes(content)
+        for options in ({}, {"restart": True}):
+            with pytest.raises(UsageError, match="magcli did not make it or it was edited since"):
+                call_stage("convert", source, output=out, **options)
+        assert out.read_bytes() == content
+    call_stage("convert", source, output=out, overwrite=True)
+    made = out.read_bytes()
+    source.write_text('{"id": "b", "x": 1}\n')
+    call_stage("convert", source, output=out)
+    assert out.read_bytes() != made
+
+
+def test_edited_and_dropped_tables_are_protected_and_empty_files_are_not(tmp_path):
+    source, out, dropped = (tmp_path / f"{name}.jsonl" for name in ("rows", "out", "dropped"))
+    source.write_text('{"id": "a"}\n')
+    out.touch()
+    call_stage("convert", source, output=out)
+    out.write_text(out.read_text() + '{"id": "mine"}\n')
+    with pytest.raises(UsageError, match="edited since"):
+        call_stage("convert", source, output=out)
+    dropped.write_text("mine")
+    with pytest.raises(UsageError, match=f"{dropped} exists"):
+        call_stage("convert", source, output=tmp_path / "new.jsonl", dropped=dropped)
+
+
+def test_a_table_without_history_that_a_kill_left_is_replaced(tmp_path):
+    source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a"}\n')
+    out.write_text('{"id": "a"}\n')
+    (tmp_path / ".out.jsonl.lock").write_text("process 999999999 on here since then")
+    call_stage("convert", source, output=out)
+    assert (tmp_path / "out.jsonl.manifest.json").exists()

@@ -166,3 +166,18 @@ def test_nothing_to_evaluate_is_an_error(tmp_path):
     data = written(tmp_path / "a.jsonl", [{"id": "p", "correct": False, "reason": "bad-gold"}])
     with pytest.raises(DataError, match="no graded completion"):
         call_stage("evaluate", data)
+
+
+def test_greedy_samples_are_said_to_be_equal(tiny_model_dir, letters, tmp_path, capsys):
+    options = {
+        "model": str(tiny_model_dir),
+        "max_tokens": 2,
+        "temperature": 0.0,
+        "quiet": False,
+        "system": Path("none"),
+    }
+    call_stage("evaluate", letters, samples=2, output=tmp_path / "two.jsonl", **options)
+    text = "greedy decoding (temperature 0) makes the 2 samples of a problem equal, so pass@k and maj@k equal avg@n"
+    assert text in capsys.readouterr().err
+    call_stage("evaluate", letters, samples=1, output=tmp_path / "one.jsonl", **options)
+    assert "greedy decoding" not in capsys.readouterr().err

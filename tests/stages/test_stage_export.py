@@ -76,7 +76,7 @@ def test_a_comparison_in_the_card_has_the_names_of_its_models(runs, tmp_path):
 def test_another_number_format_is_rounded_once_and_reloads(runs, tmp_path):
     model = runs / "second" / "model"
     for dtype, kept in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        call_stage("export", run=str(runs / "second"), out=tmp_path / dtype, dtype=dtype)
+        call_stage("export", run=str(runs / "second"), out=tmp_path / dtype, save_dtype=dtype)
         made = AutoModelForCausalLM.from_pretrained(tmp_path / dtype, dtype="auto")
         assert {p.dtype for p in made.parameters()} == {kept}
         before, after = load_file(model / "model.safetensors"), load_file(tmp_path / dtype / "model.safetensors")

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import time
 from collections import Counter, defaultdict
@@ -244,9 +245,9 @@ def test_trajectory_weights_are_saved_in_float32(finished, guesser):
     assert not all(kept[1][name].equal(tensor) for name, tensor in kept[2].items())
 
 
-def test_a_finished_run_has_no_checkpoints_and_is_recognised(finished, guesser, problems, tmp_path):
+def test_a_finished_run_has_its_last_checkpoint_and_is_recognised(finished, guesser, problems, tmp_path):
     run, rows = finished["sync"]
-    assert not (run / "checkpoints").exists()
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == ["step-000006"]
     before = (run / "model" / "model.safetensors").read_bytes()
     again, options = tmp_path / "again.jsonl", TRAINED
     written = written_at(run)
@@ -589,3 +590,21 @@ def test_counts_are_shown_while_all_groups_are_dropped(guesser, tmp_path, monkey
         call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
     shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rl: update 1 of ")]
     assert any("0 admitted" in line and "dropped: all-wrong" in line for line in shown)
+
+
+def test_a_finished_run_can_be_prolonged(finished, guesser, problems, tmp_path):
+    whole, _ = finished["sync"]
+    run = tmp_path / "run"
+    options = TRAINED | {"schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=run, **options | {"updates": 4})
+    first = (run / "model" / "model.safetensors").read_bytes()
+    call_stage("rl", problems, model=str(guesser), run=run, **options)
+    assert (run / "model" / "model.safetensors").read_bytes() != first
+    assert (run / "model" / "model.safetensors").read_bytes() == (whole / "model" / "model.safetensors").read_bytes()
+    assert not (run / "shorter").exists()
+    with pytest.raises(UsageError, match=r"updates 6 \(now 5\)"):
+        call_stage("rl", problems, model=str(guesser), run=run, **options | {"updates": 5})
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(UsageError, match="last checkpoint was deleted, so it cannot be prolonged"):
+        call_stage("rl", problems, model=str(guesser), run=run, **options | {"updates": 8})
+    assert (run / "model" / "model.safetensors").exists()

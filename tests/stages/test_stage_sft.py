@@ -1,3 +1,4 @@
+import hashlib
 import json
 import random
 import shutil
@@ -189,9 +190,13 @@ def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_di
     best = max(accuracy.values())
     assert best > accuracy[4], "the longer it learns, the more it gets right"
     assert all(line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] for line in found.values())
-    chosen = min(step for step in accuracy if accuracy[step] == best)
+    chosen = min(
+        (step for step in accuracy if accuracy[step] == best), key=lambda step: (found[step]["held_out_loss"], -step)
+    )
     kept = measured(run / "model", "a?", "<think></think>\\boxed{7}")
-    assert kept == pytest.approx(found[chosen]["held_out_loss"], rel=0.2), "of equal ones the first stays"
+    assert kept == pytest.approx(found[chosen]["held_out_loss"], rel=0.2), (
+        "of equal ones the one with the lowest held-out loss"
+    )
     assert not (run / "candidate").exists()
     monkeypatch.setenv("COLUMNS", "200")
     call_stage("report", positional=[str(run)])
@@ -480,3 +485,79 @@ def test_an_input_without_a_usable_trace_is_a_data_error_with_reasons(tiny_model
     path.write_text('{"id": "1", "prompt": "a?", "completion": null}\n')
     with pytest.raises(DataError, match=r"no usable trace in .*t\.jsonl \(dropped unusable-trace 1: the first: there"):
         call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
+
+
+def test_of_models_of_equal_accuracy_the_last_is_the_result(tiny_model_dir, tmp_path, capsys):
+    """All are wrong; without held-out traces nothing else tells them apart."""
+    data, run, table_of = right_traces(tmp_path / "t.jsonl"), tmp_path / "run", sums(tmp_path / "sums.jsonl")
+    options = {**SHORT, **EXAM, "epochs": 1, "evaluate_every": 1, "eval_samples": 1, "eval_max_tokens": 1}
+    call_stage("sft", data, model=str(tiny_model_dir), run=run, eval_table=table_of, quiet=False, **options)
+    assert {line["accuracy"] for line in lines(run)} == {0.0}
+    assert len(lines(run)) > 1
+    assert f"best accuracy 0.0% at step {lines(run)[-1]['step']}" in capsys.readouterr().err
+
+
+def test_runs_with_dropout_repeat(tiny_model_dir, tmp_path):
+    model = Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"attention_dropout": 0.3}))
+    data, losses = right_traces(tmp_path / "t.jsonl"), []
+    for name in ("one", "two"):
+        call_stage("sft", data, model=str(model), run=tmp_path / name, **SHORT | {"epochs": 1})
+        losses.append([line["loss"] for line in lines(tmp_path / name)])
+    call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "plain", **SHORT | {"epochs": 1})
+    assert losses[0] == losses[1]
+    assert losses[0] != [line["loss"] for line in lines(tmp_path / "plain")], "dropout was on"
+
+
+def test_token_ids_outside_of_the_vocabulary_are_one_line(tiny_model_dir, tmp_path):
+    model = Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|new|>"]})
+    tokenizer.save_pretrained(model)
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "1", "prompt": "<|new|>", "completion": "a"}) + "\n")
+    message = "token id 104 is outside of the model's vocabulary of 104"
+    with pytest.raises(DataError, match=message):
+        call_stage("sft", tmp_path / "t.jsonl", model=str(model), run=tmp_path / "run", **SHORT)
+    with pytest.raises(DataError, match=message):
+        call_stage("generate", tmp_path / "t.jsonl", model=str(model), output=tmp_path / "o.jsonl", system=Path("none"))
+
+
+def test_stop_adds_end_tokens_to_the_result(tiny_model_dir, tmp_path):
+    data = right_traces(tmp_path / "t.jsonl")
+    call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT | {"epochs": 1}, stop="<|user|>")
+    saved = json.loads((tmp_path / "run" / "model" / "generation_config.json").read_text())
+    assert saved["eos_token_id"] == [1, 3]
+    with pytest.raises(UsageError, match="--stop 'abc' is 3 tokens"):
+        call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "other", **SHORT, stop="abc")
+
+
+def test_a_finished_run_is_prolonged_by_more_epochs(tiny_model_dir, tmp_path):
+    data, run = traces(tmp_path / "t.jsonl"), tmp_path / "run"
+    options = {"model": str(tiny_model_dir), "run": run, "held_out": data, "evaluate_every": 4}
+    call_stage("sft", data, **options, **SHORT)
+    before = lines(run)
+    assert [folder.name for folder in (run / "checkpoints").iterdir()] == [f"step-{len(before):06d}"]
+    call_stage("sft", data, **options, **SHORT | {"epochs": 3})
+    assert lines(run)[: len(before)] == before, "nothing is trained again"
+    assert len(lines(run)) > len(before)
+    assert (run / "model" / "config.json").exists()
+    assert not (run / "shorter").exists()
+    with pytest.raises(UsageError, match=r"epochs 3 \(now 2\)"):
+        call_stage("sft", data, **options, **SHORT)
+
+
+def test_a_prolonged_run_that_gets_worse_keeps_its_best_model(tiny_model_dir, tmp_path):
+    data, run = traces(tmp_path / "t.jsonl"), tmp_path / "run"
+    options = {"model": str(tiny_model_dir), "run": run, "held_out": data, "evaluate_every": 4}
+    call_stage("sft", data, **options, **SHORT)
+    state = next((run / "checkpoints").glob("*/state.json"))
+    changed = json.loads(state.read_text()) | {"best": "100.0"}
+    state.write_text(json.dumps(changed))
+    manifest = json.loads((state.parent / "checkpoint.json").read_text())
+    content = state.read_bytes()
+    manifest["files"]["state.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (state.parent / "checkpoint.json").write_text(json.dumps(manifest))
+    best = weights(run)
+    call_stage("sft", data, **options, **SHORT | {"epochs": 3})
+    assert weights(run) == best

@@ -16,7 +16,8 @@ from calling import call_stage
 
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.model.load import load_model, load_tokenizer, save_model
+from magcli.model.load import load_model
+from magcli.model.save import open_original, save_model
 
 OPTIONS = ["--engine", "vllm", "--dtype", "fp32", "--system", "none", "--slots", "8", "--samples", "2"]
 
@@ -63,14 +64,14 @@ def test_landscape_on_vllm_loads_the_weights_of_each_point(wide_model_dir, probl
 
 def _trajectory(model_dir: Path, folder: Path) -> None:
     """Four checkpoints on a crooked path in a plane, from a model's weights on."""
-    model, tokenizer = load_model(str(model_dir), dtype=torch.float32), load_tokenizer(str(model_dir))
+    model, original = load_model(str(model_dir), dtype=torch.float32), open_original(str(model_dir))
     torch.manual_seed(1)
     begin = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     along, across = ({name: 0.02 * torch.randn_like(tensor) for name, tensor in begin.items()} for _ in range(2))
     for step, turn in enumerate([0.0, 1.0, 0.4, 1.5]):
         for name, parameter in model.named_parameters():
             parameter.data = begin[name] + step * along[name] + turn * across[name]
-        save_model(model, tokenizer, folder / f"step-{step:06d}", dtype=torch.float32)
+        save_model(model, original, folder / f"step-{step:06d}", dtype="fp32")
 
 
 @pytest.mark.faults

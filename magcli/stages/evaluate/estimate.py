@@ -92,6 +92,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         tasks, ours = _evaluated(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
     report_skipped_ks(ours, config.ks, job)
+    for task in (task for task in tasks if task.plan.sampling.temperature == 0 and task.plan.samples > 1):
+        _report_equal_samples(task.name, task.plan.samples, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not found:
         reasons = f"; dropped: {dropped}" if dropped else ""
@@ -107,6 +109,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
     yield pa.RecordBatch.from_pylist([_row(suite, each) for suite, each in estimates], schema(config, pa.schema([])))
     suite_tasks.clear_journals([*tasks, *earlier])
+
+
+def _report_equal_samples(suite: str, samples: int, job: Job) -> None:
+    where = f"{suite}: " if suite else ""
+    job.console.say(
+        f"evaluate: {where}greedy decoding (temperature 0) makes the {samples} samples of a problem equal, so "
+        "pass@k and maj@k equal avg@n; use --samples 1, or a temperature above 0",
+        event="equal-samples",
+        suite=suite,
+    )
 
 
 def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:

@@ -120,6 +120,7 @@ def _task(
         **{part: getattr(config, part) for part in ("engine", "dtype", "deterministic", "verify_deadline", "sandbox")},
         **{part: getattr(sampling, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
+        "stop": list(config.stop),
         **engines.model_identity(config.model, sampling.system, config),
         **engines.grader_identity(config, function),
     }

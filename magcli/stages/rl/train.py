@@ -50,7 +50,7 @@ def serve_rank(config: Config) -> bool:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
-    from magcli.rl.loop import remove_checkpoints
+    from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
@@ -59,11 +59,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
-        folder = stack.enter_context(training.run_folder("rl", config, settings(config), job))
+        folder = stack.enter_context(training.run_folder("rl", config, settings(config), job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, folder, job, exact=config.schedule == "sync")
             if folder.finished:
-                remove_checkpoints(folder)
+                keep_last_checkpoint(folder)
                 log_lines(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
@@ -104,6 +104,7 @@ def _train(
         rows = [engines.answerable(part, config.model, system, grader, job, template) for part in problems]
         trainer, schedule = build_trainer(config, controller), build_schedule(config)
         use_template(trainer.controller.state.tokenizer, template)
+        controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
@@ -192,10 +193,13 @@ class Display:
 def build_trainer(config: Config, controller: RankController) -> Trainer:
     """The policy to train, on all ranks that torchrun started."""
     from magcli.model.compute import use_threads
+    from magcli.model.ends import end_tokens, unused_ends
     from magcli.rl.trainer import Trainer
 
     use_threads(config.model, config.n_async)
     controller.open(open_state(config), bf16=config.bf16 == "yes")
+    state = controller.state
+    ends = end_tokens(state.model, state.tokenizer, config.stop)
     return Trainer(
         controller,
         updates=config.updates,
@@ -203,6 +207,7 @@ def build_trainer(config: Config, controller: RankController) -> Trainer:
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
+        unused_ends=unused_ends(state.tokenizer, ends),
     )
 
 
@@ -223,12 +228,14 @@ def open_state(config: Config) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        tokenizer = load_tokenizer(config.model, templates.without_date(config))
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
-            load_tokenizer(config.model),
+            tokenizer,
             reference=model(ranks).eval().requires_grad_(False) if config.kl else None,
+            original=None if ranks.rank else training.original(config, sharded.model, tokenizer),
         )
 
     return opened
@@ -328,6 +335,8 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[RolloutEngine]
             slots=spec.slots,
             deterministic=spec.deterministic,
             device=spec.device,
+            template=spec.template,
+            stop=spec.stop,
         )
         assert isinstance(policy, TorchPolicy), "vLLM runs in generators only"
         opened = policy
@@ -353,6 +362,8 @@ def _spec(config: Config) -> Spec:
         threads=_share_threads(config.generators),
         transfer=config.transfer,
         source=config.device,
+        template=templates.without_date(config),
+        stop=config.stop,
     )
 
 
@@ -373,7 +384,7 @@ def _share_threads(generators: int) -> int:
 
 def build_sampler(config: Config, engine: RolloutEngine, grader: Grader, trainer: Trainer) -> GroupSampler:
     """The sampler of groups."""
-    from magcli.model.load import end_tokens
+    from magcli.model.ends import end_tokens
     from magcli.rl.rollouts import GroupSampler
 
     state = trainer.controller.state
@@ -381,7 +392,7 @@ def build_sampler(config: Config, engine: RolloutEngine, grader: Grader, trainer
         engine,
         grader,
         state.tokenizer,
-        end_tokens(state.model, state.tokenizer),
+        end_tokens(state.model, state.tokenizer, config.stop),
         engines.system_text(config.system),
         config.group,
         config.diverse_by,

@@ -46,6 +46,7 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         template=templates.chat_template(
             config.model, config, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)
         ),
+        stop=config.stop,
     )
 
 

@@ -30,6 +30,7 @@ PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATI
 
 Engine = Literal["auto", "torch", "vllm", "server"]
 DType = Literal["auto", "bf16", "fp32"]
+SaveDtype = Literal["source", "bf16", "fp32"]
 Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
@@ -98,6 +99,21 @@ def sandbox() -> Any:
     )
 
 
+def stop() -> Any:
+    """More end tokens."""
+    return opt(
+        (),
+        "More tokens that end a completion, by text or id, each a single token; the model's own and the chat "
+        "template's end of turn always end it.",
+        panel=SAMPLING,
+    )
+
+
+def save_dtype() -> Any:
+    """The dtype of saved weights."""
+    return opt("source", "Dtype of the saved weights; source: as in the model at the start.", panel=CHECKPOINTS)
+
+
 @dataclass(frozen=True)
 class LocalEngineOptions:
     """An engine that samples from weights on this machine."""
@@ -113,6 +129,7 @@ class LocalEngineOptions:
         panel=MODEL,
     )
     device: str = device()
+    stop: tuple[str, ...] = stop()
 
 
 @dataclass(frozen=True)
@@ -220,6 +237,8 @@ class TrainingOptions(TemplateOptions):
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
     )
+    save_dtype: SaveDtype = save_dtype()
+    stop: tuple[str, ...] = stop()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
 
 
@@ -248,6 +267,8 @@ def check_engine(stage: str, config: EngineOptions) -> None:
     usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
     usage(not (config.chat_template and url), f"{stage}: a server has its own chat template; omit --chat-template")
     check_template(stage, config)
+    ids = [item for item in config.stop if item.isdecimal()]
+    usage(not (url and ids), f"{stage}: --stop {','.join(ids)}: a server takes texts, not ids")
     check_local_engine(stage, config)
 
 

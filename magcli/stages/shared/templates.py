@@ -29,6 +29,13 @@ def template_identity(config: TemplateOptions) -> dict[str, Any]:
     return {"chat_template_sha256": hashlib.sha256(text.encode()).hexdigest()} if text else {}
 
 
+def without_date(config: TemplateOptions) -> ChatTemplate:
+    """The chat template of the options alone, which is enough to find its end of turn."""
+    from magcli.model.chat import ChatTemplate
+
+    return ChatTemplate(template_source(config), template_variables(config))
+
+
 def chat_template(
     model: str,
     config: TemplateOptions,
@@ -43,10 +50,10 @@ def chat_template(
     A template that prints today's date gets that of the run's start: ``date``, or what ``unfinished`` work recorded (as
     in ``Job.choose``). Says once where the system prompt goes if the template does not take it.
     """
-    from magcli.model.chat import ChatTemplate, use_template
+    from magcli.model.chat import use_template
     from magcli.model.load import load_tokenizer
 
-    template = ChatTemplate(template_source(config), template_variables(config))
+    template = without_date(config)
     if model.startswith(("http://", "https://")):
         return template
     try:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
+from magcli.stages.shared.options import template_source
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from magcli.model import compute
+    from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState
@@ -65,6 +69,26 @@ def recorded(run: Path, name: str) -> str:
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
+def original(config: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Original:
+    """What the saved model takes over from the one that training starts from, with all tokens that end a turn.
+
+    Raises:
+        UsageError: --stop does not name single tokens.
+    """
+    from magcli.model.ends import end_tokens
+    from magcli.model.save import open_original
+
+    ends = end_tokens(model, tokenizer, config.stop)
+    scratch = getattr(config, "from_scratch", False)
+    return open_original(
+        config.model,
+        dtype=config.save_dtype,
+        ends=ends,
+        chat_template=template_source(config),
+        from_scratch=scratch,
+    )
+
+
 def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
     """Run as a non-zero torchrun rank until the first rank ends; False where this process is the first rank.
 
@@ -81,8 +105,12 @@ def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool
 
 
 @contextmanager
-def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -> Iterator[RunDir]:
+def run_folder(
+    stage: str, config: Any, identity: Mapping[str, Any], job: Job, lengths: Sequence[str]
+) -> Iterator[RunDir]:
     """The folder of a training run, which belongs to one configuration, ``identity`` and inputs.
+
+    With larger values of the options ``lengths``, an earlier run is prolonged.
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
@@ -92,7 +120,8 @@ def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -
 
     options = {key: value for key, value in row_options(config).items() if key not in FORMATS}
     inputs = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, stage, {**options, **identity, "inputs": inputs}, restart=job.restart) as folder:
+    wanted = {**options, **identity, "inputs": inputs}
+    with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.store_inputs(given, job.past())
         yield folder

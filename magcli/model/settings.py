@@ -1,0 +1,132 @@
+"""The small files of a model folder: configurations, tokenizer, chat templates, processor, licence.
+
+They are copied byte by byte. A value that has to change is the only one that changes in its JSON file: the other keys
+keep their order, also those that only other readers use.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from magcli.errors import EnvironmentFault
+
+SUFFIXES = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".bpe", ".vocab")
+LEGAL = ("LICENSE", "LICENCE", "NOTICE")
+TEMPLATES = "additional_chat_templates"
+"""The folder of chat templates other than the default one."""
+NOT_SETTINGS = ("checkpoint.json", "state.json", "trainer_state.json")
+"""Records of training, which a checkpoint has next to its settings."""
+PATTERNS = ["*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.bpe", "*.vocab", "LICEN*", "NOTICE*"]
+"""What to fetch from the hub to have all settings; ``*`` also matches files in folders."""
+
+CONFIG = "config.json"
+GENERATION = "generation_config.json"
+TOKENIZER = "tokenizer_config.json"
+TEMPLATE = "chat_template.jinja"
+SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+DTYPE_KEYS = ("dtype", "torch_dtype")
+
+Settings = Mapping[str, bytes]
+"""The content of each file by its path in the folder."""
+
+
+def read_settings(folder: Path) -> dict[str, bytes]:
+    """All files of a model folder other than weights and the model card."""
+    files = [file for file in sorted(folder.iterdir()) if _is_setting(file)]
+    files += sorted((folder / TEMPLATES).glob("*.jinja"))
+    found = {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+    if any(b'"auto_map"' in content for content in found.values()):
+        found |= {file.name: file.read_bytes() for file in sorted(folder.glob("*.py"))}
+    return found
+
+
+def write_settings(files: Settings, folder: Path) -> None:
+    """Write the files into an existing folder."""
+    for name, content in files.items():
+        target = folder / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content)
+
+
+def copy_settings(source: Path, target: Path) -> None:
+    """Copy a model folder's files other than weights; no model card."""
+    write_settings(read_settings(source), target)
+
+
+def with_values(content: bytes, values: Mapping[str, Any]) -> bytes:
+    """A JSON object with other values of some keys; new keys come last. Indentation is kept."""
+    text = content.decode("utf-8")
+    changed = json.loads(text) | dict(values)
+    indentation = re.search(r'\n([ \t]+)"', text)
+    written = json.dumps(changed, indent=indentation[1] if indentation else None, ensure_ascii=text.isascii())
+    ending = text[len(text.rstrip()) :]
+    return (written + ending).encode("utf-8")
+
+
+def with_dtype(config: bytes, dtype: str) -> bytes:
+    """A config.json that names this dtype of the weights, in the keys that it has.
+
+    A config without such a key gets ``torch_dtype``, which all versions of transformers read.
+    """
+    content = json.loads(config)
+    changes: dict[str, Any] = {key: dtype for key in DTYPE_KEYS if isinstance(content.get(key), str)}
+    if not changes:
+        changes["torch_dtype"] = dtype
+    text = content.get("text_config")
+    if isinstance(text, dict):
+        changes["text_config"] = text | {key: dtype for key in DTYPE_KEYS if isinstance(text.get(key), str)}
+    if all(content.get(key) == value for key, value in changes.items()):
+        return config
+    return with_values(config, changes)
+
+
+def declared_dtype(config: bytes) -> str | None:
+    """The dtype of the weights according to a config.json."""
+    content = json.loads(config)
+    return next((str(content[key]) for key in DTYPE_KEYS if content.get(key)), None)
+
+
+def with_ends(files: Settings, ends: Collection[int]) -> Settings:
+    """The files with a generation config that has all of these end tokens; unchanged if it has them already."""
+    config = json.loads(files[CONFIG])
+    content = json.loads(files[GENERATION]) if GENERATION in files else config
+    listed = content.get("eos_token_id")
+    present = [] if listed is None else listed if isinstance(listed, list) else [listed]
+    missing = sorted(set(ends) - set(present))
+    if not missing:
+        return files
+    new_ends = [*present, *missing]
+    values = {"eos_token_id": new_ends if len(new_ends) > 1 else new_ends[0]}
+    if GENERATION in files:
+        return {**files, GENERATION: with_values(files[GENERATION], values)}
+    kept = {key: config[key] for key in SPECIAL_IDS if config.get(key) is not None}
+    return {**files, GENERATION: (json.dumps(kept | values, indent=2) + "\n").encode()}
+
+
+def with_template(files: Settings, template: str) -> Settings:
+    """The files with this chat template, also where older readers look for it."""
+    changed = {**files, TEMPLATE: template.encode()}
+    if TOKENIZER in files and "chat_template" in json.loads(files[TOKENIZER]):
+        changed[TOKENIZER] = with_values(files[TOKENIZER], {"chat_template": template})
+    return changed
+
+
+def require_config(files: Settings, name: str) -> None:
+    """Raise EnvironmentFault unless config.json and generation_config.json are JSON objects."""
+    if CONFIG not in files:
+        raise EnvironmentFault(f"model {name}: the folder has no {CONFIG}; give a model folder in Hugging Face layout")
+    for file in (CONFIG, GENERATION):
+        try:
+            valid = file not in files or isinstance(json.loads(files[file]), dict)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise EnvironmentFault(f"model {name}: {file} is not a JSON object; copy the model again")
+
+
+def _is_setting(file: Path) -> bool:
+    if not file.is_file() or file.name in NOT_SETTINGS or file.name.endswith(".index.json"):
+        return False
+    return file.suffix in SUFFIXES or file.name.upper().startswith(LEGAL)
