@@ -132,8 +132,8 @@ class Engine:
         """The maximum number of sequences that run at once, at most the number of slots."""
         return self._limit
 
-    @limit.setter
-    def limit(self, sequences: int) -> None:
+    def set_limit(self, sequences: int) -> None:
+        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
         self._limit = min(sequences, self._slots)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
@@ -344,7 +344,7 @@ class TorchPolicy:
 
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
-        self._engine.limit = sequences
+        self._engine.set_limit(sequences)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]

@@ -258,9 +258,11 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatc
 
 
 def _write_dropped_of_failure(job: Job, output: str | None) -> None:
-    """The rows dropped by a command that fails, without a history: the command is not up to date."""
+    """The rows dropped by a command that fails. Its history shows that magcli wrote them; without an output the command
+    is not up to date.
+    """
     if output is not None and job.drops.rows:
-        _write_dropped_rows(job, output, ())
+        _write_dropped_rows(job, output, job.history(0))
 
 
 def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:

@@ -56,7 +56,10 @@ class Work:
 
         stage = Stage("work", Options, units, lambda config, schema: schema, lambda config: (), RESUMES=True)
         tables = harness.Tables(
-            [str(self.place / "in.jsonl")], str(self.place / self.output), str(self.place / "dropped.jsonl")
+            [str(self.place / "in.jsonl")],
+            str(self.place / self.output),
+            str(self.place / "dropped.jsonl"),
+            overwrite=True,  # else a table whose history is lost is refused before it can be checked
         )
         harness.execute(stage, Options(), tables, Console(quiet=True))
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault, PromptTooLong
-from magcli.generate.fleet import Fleet, GeneratorDied, RemoteSampler
+from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
+from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Sampling
 from magcli.generate.weights import sweep
 from magcli.generate.wire import Spec
@@ -192,7 +193,7 @@ def test_a_missing_model_is_named(tmp_path):
 @pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
-    monkeypatch.setattr("magcli.generate.fleet.SILENT_SECONDS", 2.5)
+    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.5)
 
     async def scenario():
         policy = await RemoteSampler.start(spec)
@@ -209,7 +210,7 @@ def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
 @pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypatch):
-    monkeypatch.setattr("magcli.generate.fleet.SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.0)
 
     async def scenario():
         policy = await RemoteSampler.start(spec)

@@ -12,7 +12,8 @@ import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
-from magcli.generate.fleet import Fleet, GeneratorDied
+from magcli.generate.fleet import Fleet
+from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm_transfer import Broadcast, Client, Source
 from magcli.generate.weights import names_in

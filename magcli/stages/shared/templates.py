@@ -51,11 +51,12 @@ def chat_template(
     in ``Job.choose``). Says once where the system prompt goes if the template does not take it.
     """
     from magcli.model.chat import use_template
-    from magcli.model.load import load_tokenizer
 
     template = without_date(config)
     if model.startswith(("http://", "https://")):
         return template
+    from magcli.model.load import load_tokenizer  # imports torch, which a server's client does not need
+
     try:
         tokenizer = load_tokenizer(model, template)
     except EnvironmentFault:
