@@ -73,18 +73,22 @@ def open_generator(
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
+    return _open_server(model, deadline, slots, template, stop)
+
+
+def _open_server(
+    model: str, deadline: float, slots: int, template: "ChatTemplate | None", stop: Sequence[str]
+) -> Generator:
     from magcli.generate.server import ServerGenerator
 
     url, _, name = model.partition("#")
-    key = os.environ.get("OPENAI_API_KEY", "")
-    variables = template.args if template else {}
     return ServerGenerator(
         url,
         model=name,
         deadline=deadline,
         concurrency=slots,
-        api_key=key,
-        template_args=variables,
+        api_key=os.environ.get("OPENAI_API_KEY", ""),
+        template_args=template.args if template else {},
         stop=stop,
     )
 
