@@ -120,15 +120,7 @@ def _open(spec: Spec) -> Policy:
 
     if spec.threads:
         torch.set_num_threads(spec.threads)
-    return open_policy(
-        spec.model,
-        engine=spec.engine,
-        dtype=spec.dtype,
-        slots=spec.slots,
-        deterministic=spec.deterministic,
-        device=spec.device,
-        transfer=spec.transfer,
-    )
+    return open_policy(spec)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from magcli.generate.wire import (
     frame,
     receive,
 )
-from magcli.model.compute import dtype_of
 from magcli.run import orphan
 
 if TYPE_CHECKING:
@@ -269,11 +268,8 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":
     from magcli.generate.vllm_transfer import Broadcast
-    from magcli.model.compute import dtype_of
-    from magcli.model.load import load_outline
 
-    dtype = dtype_of(spec.dtype, spec.model, spec.device)
-    return Broadcast(run_step, load_outline(spec.model), spec.source, dtype)
+    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype)
 
 
 class Fleet:
@@ -372,7 +368,7 @@ class Fleet:
         """Give all members new weights; running sequences go on with their KV cache."""
         held = ExitStack()
         if self._spec.transfer == "broadcast":
-            kept: Weights = copied(weights, dtype=dtype_of(self._spec.dtype, self._spec.model, self._spec.device))
+            kept: Weights = copied(weights, dtype=self._spec.torch_dtype)
         else:
             kept = await asyncio.to_thread(held.enter_context, shared(weights))
         async with self._replacing:

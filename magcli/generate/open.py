@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.types import Generator
-from magcli.generate.wire import TransferName
+from magcli.generate.wire import Spec
+from magcli.model.model import Model
 
 if TYPE_CHECKING:
     from magcli.generate.engine import TorchPolicy
@@ -19,7 +20,7 @@ DTypeName = Literal["auto", "bf16", "fp32"]
 
 
 def open_generator(
-    model: str,
+    model: Model | str,
     *,
     engine: EngineName = "auto",
     dtype: DTypeName = "auto",
@@ -28,41 +29,27 @@ def open_generator(
     device: str = "cpu",
     deadline: float = 600.0,
 ) -> Generator:
-    """Open a text generator: a server for a URL, a local engine for a folder or hub id.
+    """Open a text generator: a server for a URL, a local engine for a model.
 
     Args:
-        model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL selects a model.
+        model: a model, or the URL of an OpenAI-compatible server; ``#name`` after the URL selects a model.
         engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
-        dtype: dtype of the weights; ``auto`` is decided by ``magcli.model.compute``.
         slots: concurrent sequences: the engine's slots, or requests to the server.
-        deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
-        device: torch device of a local engine, such as cuda:1.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
+        dtype, deterministic, device: as in ``Spec``.
 
     Raises:
         UsageError: the options contradict each other.
         EnvironmentFault: the model, the device or vLLM is missing.
     """
-    is_url = model.startswith(("http://", "https://"))
-    if engine == "server" and not is_url:
-        raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model}")
-    if engine in ("torch", "vllm") and is_url:
+    if isinstance(model, Model):
+        if engine == "server":
+            raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model.name}")
+        spec = Spec(model, engine, dtype, slots, deterministic, device, deadline, exact_head=False)
+        _check_deterministic(spec)
+        return _open_vision(spec) if model.is_vision else open_policy(spec)
+    if engine in ("torch", "vllm"):
         raise UsageError(f"engine {engine} needs a model folder or hub id, not the URL {model}")
-    if not is_url:
-        assert engine != "server"
-        _check_deterministic(policy_engine(engine, device, deterministic=deterministic), dtype, deterministic)
-        if found := _open_vision(model, engine, dtype, device, deterministic):
-            return found
-        return open_policy(
-            model,
-            engine=engine,
-            dtype=dtype,
-            slots=slots,
-            deterministic=deterministic,
-            device=device,
-            deadline=deadline,
-            exact_head=False,
-        )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
     from magcli.generate.server import ServerGenerator
@@ -72,68 +59,43 @@ def open_generator(
     return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key)
 
 
-def open_policy(
-    model: str,
-    *,
-    engine: PolicyName = "auto",
-    dtype: DTypeName = "auto",
-    slots: int = 64,
-    deterministic: bool = False,
-    device: str = "cpu",
-    deadline: float = 600.0,
-    exact_head: bool = True,
-    transfer: TransferName = "file",
-) -> "TorchPolicy | VllmPolicy":
-    """Open a local engine, for RL or for text; arguments and errors as in ``open_generator``.
-
-    ``exact_head``: compute vLLM's output head in float32, as in training and always in the embedded engine; slower, and
-    not needed for text. ``transfer``: with broadcast, vLLM gets new weights only through ``VllmPolicy.transfer``.
-    """
-    name = policy_engine(engine, device, deterministic=deterministic)
-    _check_deterministic(name, dtype, deterministic)
-    if transfer == "broadcast" and name == "torch":
+def open_policy(spec: Spec) -> "TorchPolicy | VllmPolicy":
+    """Open a local engine, for RL or for text; errors as in ``open_generator``."""
+    name = policy_engine(spec.engine, spec.device, deterministic=spec.deterministic)
+    _check_deterministic(spec)
+    if spec.transfer == "broadcast" and name == "torch":
         raise UsageError("--transfer broadcast needs engine vllm, not torch; use --transfer file")
-    from magcli.model.compute import dtype_of
-    from magcli.model.load import load_tokenizer
+    return _open_torch(spec) if name == "torch" else _open_vllm(spec)
 
-    torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
-    if name == "torch":
-        from magcli.generate.decoder import open_decoder
-        from magcli.generate.engine import TorchPolicy
-        from magcli.model.load import load_model
 
-        tokenizer = load_tokenizer(model)
-        decoder = open_decoder(model, dtype=torch_dtype, device=device) or load_model(
-            model, dtype=torch_dtype, device=device
-        )
-        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
+def _open_torch(spec: Spec) -> "TorchPolicy":
+    from magcli.generate.decoder import open_decoder
+    from magcli.generate.engine import TorchPolicy
+
+    model, dtype = spec.model, spec.torch_dtype
+    _ = model.tokenizer  # before the weights: it is read sooner, and so are its errors
+    decoder = open_decoder(model, dtype=dtype, device=spec.device) or model.load(dtype=dtype, device=spec.device)
+    return TorchPolicy(spec, decoder)
+
+
+def _open_vllm(spec: Spec) -> "VllmPolicy":
+    dtype = spec.torch_dtype
     require_vllm()
-    import torch
-
     from magcli.generate.vllm import VllmPolicy
     from magcli.generate.vllm_start import start
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
-    from magcli.model.load import context_length, load_outline, local_folder
 
-    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, torch_dtype)
-    process = start(
-        local_folder(model),
-        outline.config,
-        backend=broadcast_backend(device) if transfer == "broadcast" else sender.backend,
-        dtype=torch_dtype,
-        head=torch.float32 if exact_head else torch_dtype,
-        slots=slots,
-        context=context_length(outline),
-        device=device,
-        deadline=deadline,
-    )
-    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline)
+    _ = spec.model.tokenizer, spec.model.outline  # before the engine, which takes half a minute
+    sender = sender_for(spec.device, dtype)
+    backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
+    return VllmPolicy(spec, start(spec, backend=backend), sender)
 
 
-def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> None:
-    if deterministic and engine == "vllm":
+def _check_deterministic(spec: Spec) -> None:
+    engine = policy_engine(spec.engine, spec.device, deterministic=spec.deterministic)
+    if spec.deterministic and engine == "vllm":
         raise UsageError("deterministic generation needs engine torch, not vllm")
-    if deterministic and dtype == "bf16":
+    if spec.deterministic and spec.dtype == "bf16":
         raise UsageError("deterministic generation needs dtype fp32, not bf16")
 
 
@@ -153,20 +115,12 @@ def require_vllm() -> None:
         )
 
 
-def _open_vision(
-    model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
-) -> "VisionGenerator | None":
-    """A vision-language model, which also accepts prompts without images; None for other models."""
-    from magcli.model.load import is_vision_model, load_vision_model
-
-    if not is_vision_model(model):
-        return None
-    if engine == "vllm":
+def _open_vision(spec: Spec) -> "VisionGenerator":
+    """A vision-language model, which also accepts prompts without images."""
+    if spec.engine == "vllm":
         raise UsageError(
-            f"engine vllm supports text models only; {model} is a vision-language model: use --engine torch"
+            f"engine vllm supports text models only; {spec.model.name} is a vision-language model: use --engine torch"
         )
     from magcli.generate.vision import VisionGenerator
-    from magcli.model.compute import dtype_of
 
-    torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
-    return VisionGenerator(*load_vision_model(model, dtype=torch_dtype, device=device))
+    return VisionGenerator(*spec.model.load_vision(dtype=spec.torch_dtype, device=spec.device))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from magcli.curate.sampling import Sample, SamplingPlan
     from magcli.data.source import Rows
     from magcli.evaluation.metrics import Problem
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState, RankController, RankState
@@ -145,7 +146,10 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def serve_rank(config: Config) -> bool:
     """Run as a non-zero torchrun rank; False where this process is the first rank."""
-    return training.serve_rank(config.device, lambda: _open_state(config), needed=not config.show_mask)
+    from magcli.model.model import Model
+
+    model = Model.open(config.model)
+    return training.serve_rank(config.device, lambda: _open_state(config, model), needed=not config.show_mask)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -153,14 +157,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.model.chat import TokensWithMask, show_mask
-    from magcli.model.load import load_tokenizer
+    from magcli.model.model import Model
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
 
-    tokenizer = load_tokenizer(config.model)
+    model = Model.open(config.model)
+    tokenizer = model.tokenizer
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    found = _examples(config, rows, job.schema, tokenizer, job, where)
+    found = _examples(config, model, rows, job.schema, job, where)
     if config.show_mask:
         for example in list(found)[: config.show_mask]:
             put(show_mask(tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
@@ -172,18 +177,19 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if not examples:
             reasons = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
             raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
-        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
-        config = training.resolve_formats(config, folder, job)
+        folder = stack.enter_context(training.run_folder("sft", config, job))
+        config = training.resolve_formats(config, model, folder, job)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, examples, _held_out(config, tokenizer, job), controller, job, folder)
+            _train(config, model, examples, _held_out(config, model, job), controller, job, folder)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
 def _train(
     config: Config,
+    model: Model,
     examples: Sequence[Example],
     held_out: Sequence[Example],
     controller: RankController,
@@ -200,7 +206,7 @@ def _train(
     with _open_evaluator(config) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
-        trainer = _make_trainer(config, examples, held_out, controller)
+        trainer = _make_trainer(config, model, examples, held_out, controller)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
@@ -223,22 +229,21 @@ def _note(line: dict[str, Any]) -> str:
     return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
 
 
-def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
+def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
     """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
     from magcli.data.schema import require
     from magcli.data.types import to_rows
     from magcli.model.chat import tokenize_with_mask
-    from magcli.model.load import load_config
     from magcli.train.sft import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = engines.system_text(config.system)
-    longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
+    longest = min(config.max_length, model.context)
     for batch in rows:
         for row in to_rows(batch):
             try:
-                tokens, mask = tokenize_with_mask(tokenizer, tables.conversation(row, system))
+                tokens, mask = tokenize_with_mask(model.tokenizer, tables.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
@@ -255,13 +260,13 @@ def _weight(row: dict[str, Any]) -> float | None:
     return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
 
 
-def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
+def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
     from magcli.data import table
 
     if config.held_out is None:
         return []
     source = table.read(str(config.held_out))
-    return list(_examples(config, source.rows, source.schema, tokenizer, job, source.name))
+    return list(_examples(config, model, source.rows, source.schema, job, source.name))
 
 
 @contextmanager
@@ -281,14 +286,14 @@ def _open_evaluator(config: Config) -> Iterator[Evaluator | None]:
 
 
 def _make_trainer(
-    config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
+    config: Config, model: Model, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
 ) -> SFTTrainer:
     """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
     from magcli.model.compute import use_threads
     from magcli.train import sft
 
-    use_threads(config.model, min(config.micro_tokens, config.step_tokens))
-    controller.open(_open_state(config), bf16=config.bf16 == "yes")
+    use_threads(model, min(config.micro_tokens, config.step_tokens))
+    controller.open(_open_state(config, model), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
     steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
@@ -306,11 +311,11 @@ def _make_trainer(
     )
 
 
-def _open_state(config: Config) -> OpenState:
+def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
     import torch
 
-    from magcli.model.load import load_model, load_tokenizer
+    from magcli.model.load import load_tokenizer
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
@@ -318,17 +323,17 @@ def _open_state(config: Config) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         device, scratch = str(ranks.device), config.from_scratch
-        model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
-        use_packed_attention(model)
+        weights = model.load(dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        use_packed_attention(weights)
         adapters = None
         if config.lora:
-            adapters = lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        model.train()
+            adapters = lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        weights.train()
         return RankState(
             ranks,
-            shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
-            optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-            load_tokenizer(config.model),
+            shard(weights, ranks, bf16=bf16, checkpoint_activations=config.recompute),
+            optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
+            load_tokenizer(model.name),  # a new one: tokenizing changes settings that are saved with the model
             adapters=adapters,
         )
 
@@ -392,9 +397,10 @@ class Evaluator:
 
         from magcli.curate.sampling import sample_problem
         from magcli.generate.open import open_generator
+        from magcli.model.model import Model
 
         generator = open_generator(
-            str(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
+            Model.open(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
         )
         try:
             return await asyncio.gather(*(sample_problem(generator, row, self.plan) for row in self.problems))

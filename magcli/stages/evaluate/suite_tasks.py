@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.journal import Journal, Result
     from magcli.stages.evaluate.config import Config
@@ -85,25 +86,29 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
     import pyarrow as pa
 
     from magcli.evaluation import programs, rows, suite
+    from magcli.model.model import Model
 
-    found = []
+    model, found = Model.open(config.model), []
     for each in suite.load(config.suite):
         if each.verifier == "ifeval":
             suite.require_ifeval()
         given = rows.problems(each, config.data, config.seed)
         noted = replace(each, note="; ".join(filter(None, (each.note, programs.in_process_note(given)))))
         problems = pa.Table.from_pylist(given).to_batches()
-        found.append(_task(config, sampling_options(config, each), noted, problems, output))
+        found.append(_task(config, model, sampling_options(config, each), noted, problems, output))
     return found
 
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
     """The task of a table of problems."""
-    return _task(config, sampling_options(config), None, problems, output)
+    from magcli.model.model import Model
+
+    return _task(config, Model.open(config.model), sampling_options(config), None, problems, output)
 
 
 def _task(
     config: Config,
+    model: Model,
     sampling: SamplingOptions,
     suite: Suite | None,
     problems: Sequence[pa.RecordBatch],
@@ -120,7 +125,7 @@ def _task(
         **{part: getattr(config, part) for part in ("engine", "dtype", "deterministic", "verify_deadline", "sandbox")},
         **{part: getattr(sampling, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
-        **engines.model_identity(config.model, sampling.system),
+        **engines.model_identity(model, sampling.system),
         **engines.grader_identity(config, function),
     }
     table = completions_table(config.completions, name)

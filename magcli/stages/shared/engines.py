@@ -12,6 +12,7 @@ from magcli.errors import usage
 if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
+    from magcli.model.model import Model
     from magcli.run.job import Job, Notes
     from magcli.stages.shared.options import (
         DType,
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
 def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | None = None) -> Generator:
     """The engine that a stage's options describe; ``unfinished`` as in ``Job.choose``."""
     from magcli.generate.open import open_generator
+    from magcli.model.model import model_or_url
 
+    model = model_or_url(config.model)
     return open_generator(
-        config.model,
+        model,
         engine=config.engine,
-        dtype=sampling_format(config.model, config, job, unfinished),
+        dtype=sampling_format(model, config, job, unfinished),
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
@@ -43,13 +46,13 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
 
 
 def sampling_format(
-    model: str, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
+    model: Model | str, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
 ) -> DType:
-    """The number format of a local engine, one for all rows, those of unfinished work included; a server has its own.
+    """The number format of a local engine, one for all rows, those of unfinished work included; a URL's has its own.
 
     ``unfinished`` as in ``Job.choose``.
     """
-    if model.startswith(("http://", "https://")):
+    if isinstance(model, str):
         return config.dtype
     from magcli.model import compute
 
@@ -75,21 +78,23 @@ def system_text(path: Path | None) -> str | None:
     return None if path is not None and str(path) == "none" else system_prompt(path)
 
 
-def model_identity(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
+def model_identity(model: Model | str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
     """Digests of a local model and of the system prompt, which determine the rows as any option does.
 
+    A hub id, the URL of a server and an empty name have no digest.
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
     digests = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
-    if not model or not Path(model).is_dir():
-        return digests
-    from magcli.model.load import fingerprint
+    from magcli.model.model import Model
 
-    return digests | {"model_sha256": fingerprint(Path(model), weights=weights)}
+    opened = Model.open(model) if isinstance(model, str) else model
+    if not opened.is_local:
+        return digests
+    return digests | {"model_sha256": opened.digest if weights else opened.config_digest}
 
 
 def answerable(
-    problems: Sequence[dict[str, Any]], model: str, system: str | None, grader: Grader, job: Job
+    problems: Sequence[dict[str, Any]], model: Model, system: str | None, grader: Grader, job: Job
 ) -> list[dict[str, Any]]:
     """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
 
@@ -99,9 +104,8 @@ def answerable(
         UsageError: no problem is left.
     """
     from magcli.model.chat import prompt_tokens, to_messages
-    from magcli.model.load import load_config, load_tokenizer
 
-    tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
+    tokenizer, context = model.tokenizer, model.context
     found = []
     for row in problems:
         grader.check(row)

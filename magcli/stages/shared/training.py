@@ -13,6 +13,7 @@ from magcli.errors import usage
 
 if TYPE_CHECKING:
     from magcli.model import compute
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState
@@ -26,7 +27,7 @@ FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
 RunConfig = TypeVar("RunConfig", bound=Any)
 
 
-def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
+def resolve_formats(config: RunConfig, model: Model, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
     """The options of a training run with number formats in place of ``auto``, recorded in its folder.
 
     A resumed run keeps its formats, on whatever machine, unless an option names another. ``exact`` runs default to
@@ -48,7 +49,7 @@ def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool 
 
     def decide(option: str) -> tuple[str, str]:
         purpose, values = FORMATS[option]
-        choice = compute.choose(config.model, config.device, purpose)
+        choice = compute.choose(model, config.device, purpose)
         return values[choice.format], choice.reason
 
     if exact:
@@ -72,18 +73,17 @@ def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool
 
 
 @contextmanager
-def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -> Iterator[RunDir]:
-    """The folder of a training run, which belongs to one configuration, ``identity`` and inputs.
+def run_folder(stage: str, config: Any, job: Job) -> Iterator[RunDir]:
+    """The folder of a training run, which belongs to the settings of one job and its inputs.
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
-    from magcli.config import row_options
     from magcli.data.manifest import Input
     from magcli.run.rundir import RunDir
 
-    options = {key: value for key, value in row_options(config).items() if key not in FORMATS}
+    settings = {key: value for key, value in job.settings.items() if key not in FORMATS}
     inputs = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, stage, {**options, **identity, "inputs": inputs}, restart=job.restart) as folder:
+    with RunDir.open(config.run, stage, {**settings, "inputs": inputs}, restart=job.restart) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.store_inputs(given, job.past())
         yield folder
