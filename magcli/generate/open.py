@@ -73,7 +73,7 @@ def _open_torch(spec: Spec) -> "TorchPolicy":
     from magcli.generate.engine import TorchPolicy
 
     model, dtype = spec.model, spec.torch_dtype
-    _ = model.tokenizer  # before the weights: it is read sooner, and so are its errors
+    _ = model.tokenizer  # before the weights, which take longer: a tokenizer that cannot be used is an error at once
     decoder = open_decoder(model, dtype=dtype, device=spec.device) or model.load(dtype=dtype, device=spec.device)
     return TorchPolicy(spec, decoder)
 
@@ -85,7 +85,7 @@ def _open_vllm(spec: Spec) -> "VllmPolicy":
     from magcli.generate.vllm_start import start
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
 
-    _ = spec.model.tokenizer, spec.model.outline  # before the engine, which takes half a minute
+    _ = spec.model.tokenizer, spec.model.outline  # before the engine, which takes half a minute to start
     sender = sender_for(spec.device, dtype)
     backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
     return VllmPolicy(spec, start(spec, backend=backend), sender)

@@ -182,11 +182,6 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> frozenset[in
     return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
 
 
-def context_length(model: Any) -> int:
-    """The model's maximum sequence length, prompt and completion together."""
-    return int(model.config.max_position_embeddings)
-
-
 def save_model(
     model: "PreTrainedModel",
     tokenizer: "PreTrainedTokenizerBase",

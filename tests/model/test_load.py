@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.model.load import context_length, end_tokens, fingerprint, load_model, load_tokenizer, save_model
+from magcli.model.load import end_tokens, fingerprint, load_model, load_tokenizer, save_model
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_loading_and_saving_print_nothing(tiny_model_dir, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
     assert model.dtype == torch.bfloat16
     assert not model.training
-    assert context_length(model) == 512
+    assert model.config.max_position_embeddings == 512
 
 
 @pytest.mark.parametrize("tied", [True, False])
