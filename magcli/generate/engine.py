@@ -273,11 +273,7 @@ class TorchPolicy:
     callers.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        model: "PreTrainedModel | Decoder",
-    ) -> None:
+    def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
         self._engine = Engine(model, slots=spec.slots, ends=self._ends, deterministic=spec.deterministic)
         self._results: dict[int, Results] = {}

@@ -85,7 +85,7 @@ def _open_vllm(spec: Spec) -> "VllmPolicy":
     from magcli.generate.vllm_start import start
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
 
-    _ = spec.model.tokenizer, spec.model.outline  # before the engine, which takes half a minute to start
+    _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
     sender = sender_for(spec.device, dtype)
     backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
     return VllmPolicy(spec, start(spec, backend=backend), sender)

@@ -166,12 +166,7 @@ class VllmPolicy:
     weights reach it.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        engine: VllmProcess,
-        sender: Sender,
-    ) -> None:
+    def __init__(self, spec: Spec, engine: VllmProcess, sender: Sender) -> None:
         self._link = Link(engine, deadline=spec.deadline, tell=self._fail)
         self._outline, self._sender = spec.model.outline, sender
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
