@@ -355,7 +355,7 @@ class TorchPolicy:
         return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
 
     def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends)
+        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends, self.thoughts)
         return Completion(text, len(rollout.tokens), rollout.finish)
 
     async def sample(

@@ -224,7 +224,7 @@ class VllmPolicy:
 
     def _completion(self, prompt: Sequence[int], outputs: Outputs) -> Completion:
         tokens = _tokens(outputs)
-        text = completion_text(self._tokenizer, prompt, tokens, self._ends)
+        text = completion_text(self._tokenizer, prompt, tokens, self._ends, self.thoughts)
         return Completion(text, len(tokens), _finish(outputs))
 
     async def sample(
