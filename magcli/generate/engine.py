@@ -301,6 +301,7 @@ class TorchPolicy:
 
     def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
+        self.thoughts = spec.model.thoughts
         self._engine = Engine(model, slots=spec.slots, ends=self._ends, deterministic=spec.deterministic)
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None

@@ -4,8 +4,8 @@ Each sample is one ``POST {url}/chat/completions`` with its own seed, so it can 
 (no connection, timeout, an incomplete or invalid reply, 429, 5xx) are retried with jittered exponential backoff, with
 the same ``X-Request-Id`` and ``Idempotency-Key``, until the deadline. Any other error is final.
 
-Thoughts that a server returns separately (``reasoning_content``, ``reasoning`` or ``thinking``) are put back in front of
-the answer, in the model's form. If the tags of this form are special tokens, the server is asked to keep them.
+Thoughts that a server returns separately (``reasoning_content``, ``reasoning`` or ``thinking``) are put back before the
+answer, in the model's form. If the tags of this form are special tokens, the server is asked to keep them.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ FILTERED = "content_filter"
 """The error code of a filtered prompt."""
 
 KEEP_SPECIAL = "skip_special_tokens"
-"""The key of a request to vLLM and SGLang that, if false, keeps special tokens in the text. Hosted servers may reject it;
-they return thoughts separately."""
+"""The key of a request to vLLM and SGLang that, if false, keeps special tokens in the text. A server that does not know
+it may reject the request."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "eos": "stop", "length": "length"}
 

@@ -86,7 +86,7 @@ def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object
 
 
 def thought_form(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
-    """The form in which the model of a tokenizer writes its thoughts: the chosen one, else found by template and tokens."""
+    """The form in which a tokenizer's model writes its thoughts: the chosen one, else found by template and tokens."""
     state = template_state(tokenizer)
     known = _FORMS.get(tokenizer)
     if known is None or known[0] != state:

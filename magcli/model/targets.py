@@ -3,7 +3,8 @@
 The prompt of an assistant turn is that of ``prompt_tokens``. Its target is the assistant's text, thoughts included, as
 the template writes it in the last turn, up to the end of turn. If the template does not keep the text (it strips
 thoughts, or its generation prompt opens them), the target is the text itself, less what the prompt already opens.
-Thoughts are in the model's form; those in another form of the table are rewritten. Turns share one sequence as long as the prompt of the next turn continues it; else each is an example of its own.
+Thoughts are in the model's form; those in another form of ``magcli.model.thoughts`` are rewritten. Turns share one
+sequence as long as the prompt of the next turn continues it; else each is an example of its own.
 """
 
 import re

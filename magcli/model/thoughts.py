@@ -19,10 +19,11 @@ GAP = "..."
 class ThoughtForm:
     """What a model writes around its thoughts.
 
-    ``opening`` and ``closing`` are the tags. ``answer_opening`` is what opens the answer after the closing tag, in forms
-    that have such a text. ``inside`` is the whitespace between tags and thoughts, and ``after`` that before the answer:
-    ``join`` writes them, reading a completion does not need them. ``special``: the tags are special tokens, which
-    decoders skip unless told otherwise. ``marks`` are texts that only templates and tokenizers of this form contain.
+    ``opening`` and ``closing`` are the tags. ``answer_opening`` is what opens the answer after the closing tag, in
+    forms that have such a text. ``inside`` is the whitespace between tags and thoughts, and ``after`` that before the
+    answer: ``join`` writes them, reading a completion does not need them. ``special``: the tags are special tokens,
+    which decoders skip unless told otherwise. ``marks`` are texts that only templates and tokenizers of this form
+    contain.
     """
 
     name: str

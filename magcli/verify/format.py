@@ -1,9 +1,10 @@
 """The format gate: what a completion must look like before anything in it is graded (recipe, section 2).
 
 A completion starts with the opening tag of its form of thoughts and holds exactly one opening and one closing tag; what
-follows is the answer part. The recipe's form is ``<think>`` and ``</think>``; ``magcli.model.thoughts`` has the others. In
-a form whose answer has an opening of its own, that must follow the closing tag. For math the last ``\\boxed{}`` of the answer part is closed and not blank; for code it has at least
-one closed Markdown block of triple backticks with a language name. The first rule that is broken is named:
+follows is the answer part. The recipe's form is ``<think>`` and ``</think>``; ``magcli.model.thoughts`` has the others.
+In a form whose answer has an opening of its own, that must follow the closing tag. For math the last ``\\boxed{}`` of
+the answer part is closed and not blank; for code it has at least one closed Markdown block of triple backticks with a
+language name. The first rule that is broken is named:
 
 ==================  ====================================================================================
 ``no-think``        it does not start with the opening tag
