@@ -227,8 +227,8 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     charts = _charts(points, sizes, unit, _stages(lines), of_rl)
     facts = [_progress(trained, lines, run.finished, unit)]
     facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
-    facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
     facts += _group_account(folder) if of_rl else []
+    facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")
     shown = read_samples(folder, samples_at, groups) if of_rl else []
