@@ -1,10 +1,10 @@
-"""Messages as people store them: content in parts, thoughts beside the content, tool calls."""
+"""Messages as people store them: content in parts, thoughts beside the content or in parts of their own, tool calls."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from magcli.errors import DataError
-from magcli.model.thoughts import THINK
+from magcli.model.thoughts import FORMS
 
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of the thoughts beside a message's content, in the order of preference."""
@@ -12,8 +12,12 @@ REASONING = THOUGHTS[0]
 """The key that chat templates read."""
 
 
+PARTS = ("thinking", "reasoning")
+"""Types of parts of a content that are thoughts; the part has its text under the same key, or under ``text``."""
+
+
 def text_of(content: Any) -> Any:
-    """The text of a content in parts of type text; anything else as it is.
+    """The text of a content in parts of type text, without parts that are thoughts; anything else as it is.
 
     Raises:
         DataError: a part is not text.
@@ -22,6 +26,8 @@ def text_of(content: Any) -> Any:
         return content
     texts = []
     for part in content:
+        if _is_thoughts(part):
+            continue
         text = part.get("text") if isinstance(part, Mapping) else part
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
@@ -30,15 +36,32 @@ def text_of(content: Any) -> Any:
     return "".join(texts)
 
 
+def _is_thoughts(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in PARTS
+
+
 def thoughts_of(message: Mapping[str, Any]) -> str:
-    """The thoughts beside a message's content; empty without any, or if the content repeats them."""
+    """The thoughts beside a message's content, or in parts of it; empty without any, or if the content repeats them."""
     content = message.get("content")
     for key in THOUGHTS:
         thoughts = text_of(message.get(key))
         if isinstance(thoughts, str) and thoughts.strip():
-            repeated = isinstance(content, str) and thoughts.strip() in content and THINK.closing_tag in content
-            return "" if repeated else thoughts
-    return ""
+            return "" if _repeats(content, thoughts) else thoughts
+    parts = content if isinstance(content, list) else ()
+    return "".join(_text_of_thoughts(part) for part in parts if _is_thoughts(part))
+
+
+def _repeats(content: Any, thoughts: str) -> bool:
+    """Whether a content has the same thoughts, in any form."""
+    if not isinstance(content, str) or thoughts.strip() not in content:
+        return False
+    return any(form.ending in content for form in FORMS)
+
+
+def _text_of_thoughts(part: Mapping[str, Any]) -> str:
+    """The text of a part that is thoughts, which may itself be in parts."""
+    text = text_of(part.get(part["type"]) or part.get("text"))
+    return text if isinstance(text, str) else ""
 
 
 def thoughts_beside(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Tables may be rollouts or graded completions (column correct), completions witho
 conversations (messages), or published traces: several samples per row, ShareGPT turns, reasoning in a separate column.
 Graded traces are selected if they are correct, not from an early step and not among the shortest: at most --per-problem
 of each problem, one of near-identical ones, with harder problems up-sampled. Traces without a verdict are all selected:
-grade them first (magcli grade) if their answers can be verified. A trace is dropped if its verdict is neither true nor
+grade them first (magcli grade) if their answers can be verified. Thoughts are written in the form of the model to train
+(--thoughts). A trace is dropped if its verdict is neither true nor
 false (such as a score of 0.5). The composition of the mix is reported by source.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, forms, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from magcli.curate.tables import SpilledRows
     from magcli.curate.traces import Candidate, MixedRow, Pick, Selection
     from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
 
     Row = dict[str, Any]
@@ -56,6 +58,9 @@ class Config:
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Share of --instructions in the mix.")
     system: Path | None = options.system("Options")
+    thoughts: str = options.thoughts(
+        "Options", "that of the model of --tokenizer, else from the table's history, else that of most traces"
+    )
     tokenizer: str = opt(
         "", "Folder or hub id of a model whose tokenizer counts tokens; without it, lengths are in characters."
     )
@@ -69,6 +74,7 @@ def check(config: Config) -> None:
     usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
     usage(0 < config.near <= 1, f"cold-start.near: {config.near} is not in (0, 1]")
     usage(config.hardest >= 1, f"cold-start.hardest: {config.hardest} is below 1")
+    options.check_thoughts("cold-start", config.thoughts)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -88,20 +94,40 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import spilled_rows
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
+    form, rows = _form(config, rows, job)
     with spilled_rows() as given, spilled_rows() as general:
-        yield from _mixed(config, rows, given, general, job)
+        yield from _mixed(config, rows, given, general, form, job)
 
 
-def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, job: Job) -> Rows:
+def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
+    """The form of thoughts of the model to train, and all rows."""
+    from magcli.curate.traces import columns_read, texts_of
+    from magcli.data.types import to_rows
+    from magcli.model.model import Model
+
+    if config.tokenizer and config.thoughts == options.AUTO:
+        form = Model.open(config.tokenizer).thoughts
+        forms.record(form, job)
+        return form, rows
+
+    def texts(batch: pa.RecordBatch) -> Iterator[Any]:
+        for row in to_rows(batch.select(columns_read(batch.schema.names))):
+            yield from texts_of(row)
+
+    return forms.form_of_rows(config.thoughts, rows, job, texts)
+
+
+def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, form: ThoughtForm, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    system, measure = engines.system_text(config.system), _measure(config)
-    candidates = _candidates(_spill(_usable(_decided(_traces(rows), job), system, job), given), config, measure)
+    system, measure = engines.system_text(config.system, form), _measure(config)
+    decided = _decided(_traces(rows, form), job)
+    candidates = _candidates(_spill(_usable(decided, system, job), given), config, measure)
     selection = _select(config, given, candidates, job)
-    keys = [_key(row) for row in _spill(_usable(_instructions(config, job), system, job), general)]
+    keys = [_key(row) for row in _spill(_usable(_instructions(config, form, job), system, job), general)]
     wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
@@ -145,14 +171,14 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
         require(schema, ("prompt", "completion"), stage="cold-start", where=where)
 
 
-def _traces(rows: Rows) -> Iterator[Row]:
+def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
     """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
     from magcli.curate.traces import columns_read, traces_of
     from magcli.data.types import to_rows
 
     for batch in rows:
         for row in to_rows(batch.select(columns_read(batch.schema.names))):
-            yield from traces_of(row)
+            yield from traces_of(row, form)
 
 
 def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
@@ -257,13 +283,13 @@ def _answer(row: Row) -> str:
     return str(row["messages"][-1]["content"] if row.get("messages") else row["completion"])
 
 
-def _instructions(config: Config, job: Job) -> Iterator[Row]:
+def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
     from magcli.curate.tables import read_lenient
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
-        yield from _traces(source.rows)
+        yield from _traces(source.rows, form)
 
 
 def _measure(config: Config) -> Callable[[Row], int]:
