@@ -2,7 +2,8 @@
 
 Formats besides magcli's own: rows with several samples in lists, with or without a list of verdicts (evaluations of
 Qwen2.5-Math, OpenR1-Math); conversations of ``from`` and ``value`` (ShareGPT, OpenThoughts); and a separate column with
-the reasoning (s1K, servers with ``reasoning_content``). Thoughts come out in one form, that of the model to train.
+the reasoning (s1K, servers with ``reasoning_content``). A worked solution becomes thoughts and a boxed answer
+(``magcli.curate.worked``). Thoughts come out in one form, that of the model to train.
 
 Selection from the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought,
 no near-duplicates of the same problem, a bounded number per problem, harder problems up-sampled by pass rate; then
@@ -21,6 +22,7 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from magcli.curate.worked import SOLUTIONS, worked_solution
 from magcli.errors import DataError
 from magcli.model.messages import text_of, thoughts_of
 from magcli.model.thoughts import THINK, ThoughtForm, rewritten
@@ -46,14 +48,15 @@ OPEN_THOUGHTS = ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solut
 """Markers of OpenThoughts."""
 
 
-def readable(names: Sequence[str]) -> bool:
-    """Whether a table with these columns holds traces."""
-    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and _first(COMPLETIONS, names))
+def readable(names: Sequence[str], answer: str | None = None) -> bool:
+    """Whether a table with these columns may hold traces; in column ``answer`` a worked solution may precede it."""
+    texts = _first((*COMPLETIONS, *SOLUTIONS), names) or answer
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and texts)
 
 
-def columns_read(names: Sequence[str]) -> list[str]:
+def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
     """The columns to read; tokens and log-probs of rollouts are large and not needed."""
-    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
+    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *SOLUTIONS)
     chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, REASONING, CONVERSATIONS)]
     return [name for name in names if name in {*metadata, *chosen, *VERDICTS, "system", "input"}]
 
@@ -69,13 +72,14 @@ def texts_of(row: Row) -> Iterator[Any]:
                 yield item.get("content", item.get("value"))
 
 
-def traces_of(row: Row, form: ThoughtForm = THINK) -> Iterator[dict[str, Any]]:
+def traces_of(row: Row, form: ThoughtForm = THINK, answer: str | None = None) -> Iterator[dict[str, Any]]:
     """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
 
     Thoughts are written in ``form``, also those that are in another form of the table.
 
     A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
-    ``sample``.
+    ``sample``. The trace of a worked solution has its ``answer``, from that column if there is one, and ``own_answer``,
+    at which the solution itself arrives. A row without any of these has neither messages nor a completion.
     """
     names = [name for name, value in row.items() if value is not None]
     if turns := _first(CONVERSATIONS, names):
@@ -85,9 +89,13 @@ def traces_of(row: Row, form: ThoughtForm = THINK) -> Iterator[dict[str, Any]]:
         return
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(PROMPTS, names)
-    samples = row.get("completion" if is_completion else _first(COMPLETIONS, names) or "")
+    column = "completion" if is_completion else _first(COMPLETIONS, names)
+    samples = row.get(column or "")
     plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *REASONING)}
     plain["prompt"] = _prompt(row, prompt) if prompt else None
+    if column in (None, *SOLUTIONS) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
+        yield plain | worked
+        return
     reasoning = row.get(_first(REASONING, names) or "")
     verdicts = _verdicts(row.get(_first(VERDICTS, names) or ""), len(samples) if isinstance(samples, list) else 1)
     if not isinstance(samples, list):
