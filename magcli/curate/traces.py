@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from magcli.errors import DataError
-from magcli.model.messages import text_of, thoughts_of
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
 from magcli.model.thoughts import THINK, ThoughtForm, rewritten
 
 Row = Mapping[str, Any]
@@ -128,6 +128,7 @@ def _message(turn: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]:
     Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
     """
     role, content = _role(turn), turn.get("content", turn.get("value"))
+    content = without_thoughts(content) if role == "assistant" else content
     try:
         text = _with_tags(text_of(content), form)
     except DataError:

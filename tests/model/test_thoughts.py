@@ -132,8 +132,9 @@ def test_thoughts_in_parts_of_the_content():
     parts = [{"type": "thinking", "thinking": inner}, {"type": "text", "text": "2"}]
     message = {"role": "assistant", "content": parts}
     assert normalized(message, 0) == {"role": "assistant", "content": "2", "reasoning_content": "one"}
-    with pytest.raises(DataError, match="a part of the content is image"):
-        normalized({"role": "assistant", "content": [{"type": "image"}]}, 0)
+    for role, kind in (("assistant", "image"), ("system", "thinking")):
+        with pytest.raises(DataError, match=f"a part of the content is {kind}"):
+            normalized({"role": role, "content": [{"type": kind}]}, 0)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
