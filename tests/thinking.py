@@ -47,7 +47,7 @@ def character_tokenizer(special, template):
 
 
 def save_model(folder: Path, special, template) -> None:
-    """A random Llama of about 50k parameters, context 512."""
+    """A random Llama of about 50k parameters, context 2048."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -59,7 +59,7 @@ def save_model(folder: Path, special, template) -> None:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=2048,
         initializer_range=0.15,
         tie_word_embeddings=True,
         bos_token_id=None,

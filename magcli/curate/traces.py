@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from magcli.curate.worked import SOLUTIONS, worked_solution
 from magcli.errors import DataError
-from magcli.model.messages import text_of, thoughts_of
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
 from magcli.model.thoughts import THINK, ThoughtForm, rewritten
 
 Row = Mapping[str, Any]
@@ -136,6 +136,7 @@ def _message(turn: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]:
     Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
     """
     role, content = _role(turn), turn.get("content", turn.get("value"))
+    content = without_thoughts(content) if role == "assistant" else content
     try:
         text = _with_tags(text_of(content), form)
     except DataError:

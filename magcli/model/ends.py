@@ -21,8 +21,8 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     """Token ids that end a sequence.
 
     These are the union of the generation config's, the tokenizer's, that which the chat template writes after an
-    assistant message, and those of ``stop`` (see ``stop_tokens``). A token that closes the model's thoughts ends nothing
-    as long as there is another.
+    assistant message, and those of ``stop`` (see ``stop_tokens``). A token that closes the model's thoughts ends
+    nothing as long as there is another.
     """
     configured = model.generation_config.eos_token_id if model.generation_config else None
     listed = configured if isinstance(configured, list) else [configured]

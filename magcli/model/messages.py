@@ -10,14 +10,12 @@ THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of the thoughts beside a message's content, in the order of preference."""
 REASONING = THOUGHTS[0]
 """The key that chat templates read."""
-
-
 PARTS = ("thinking", "reasoning")
 """Types of parts of a content that are thoughts; the part has its text under the same key, or under ``text``."""
 
 
 def text_of(content: Any) -> Any:
-    """The text of a content in parts of type text, without parts that are thoughts; anything else as it is.
+    """The text of a content in parts of type text; anything else as it is.
 
     Raises:
         DataError: a part is not text.
@@ -26,14 +24,17 @@ def text_of(content: Any) -> Any:
         return content
     texts = []
     for part in content:
-        if _is_thoughts(part):
-            continue
         text = part.get("text") if isinstance(part, Mapping) else part
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
             raise DataError(f"a part of the content is {kind}; only text can be trained on")
         texts.append(text)
     return "".join(texts)
+
+
+def without_thoughts(content: Any) -> Any:
+    """A content in parts without those that are thoughts; anything else as it is."""
+    return [part for part in content if not _is_thoughts(part)] if isinstance(content, list) else content
 
 
 def _is_thoughts(part: Any) -> bool:
@@ -80,9 +81,11 @@ def normalized(message: Any, number: int) -> dict[str, str]:
         raise DataError(f"{where} lacks its role")
     if message.get("tool_calls"):
         raise DataError(f"{where} has tool calls, which cannot be trained on")
-    content = text_of(message.get("content"))
+    is_assistant = message["role"] == "assistant"
+    content = message.get("content")
+    content = text_of(without_thoughts(content) if is_assistant else content)
     if not isinstance(content, str):
         raise DataError(f"{where} lacks its content")
     turn = {"role": message["role"], "content": content}
-    thoughts = thoughts_of(message) if turn["role"] == "assistant" else ""
+    thoughts = thoughts_of(message) if is_assistant else ""
     return {**turn, REASONING: thoughts} if thoughts else turn

@@ -225,11 +225,12 @@ def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
 
 def _with_thoughts(turn: dict[str, Any], form: ThoughtForm) -> str:
     """The thoughts beside a turn's text, and the text; empty if there are none, or if they are no text."""
-    from magcli.model.messages import text_of, thoughts_of
+    from magcli.model.messages import text_of, thoughts_of, without_thoughts
 
     try:
         thoughts = thoughts_of(turn)
-        return form.join(thoughts, str(text_of(turn.get("content")) or "")) if thoughts else ""
+        answer = text_of(without_thoughts(turn.get("content")))
+        return form.join(thoughts, str(answer or "")) if thoughts else ""
     except DataError:
         return ""
 
