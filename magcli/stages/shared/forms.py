@@ -26,6 +26,8 @@ THOUGHTS = "thoughts"
 """The option, and the name under which the form is recorded."""
 LOOKED_AT = 1024
 """Rows at the start of a table whose completions tell their form."""
+LOOKED_AT_IN_PIPE = 64
+"""The same for a pipe, whose first rows should not wait for many more."""
 
 
 def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
@@ -45,7 +47,7 @@ def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[
     if name != AUTO:
         job.record({THOUGHTS: name})
         return form_named(name), rows
-    first, rows = _start(rows)
+    first, rows = _start(rows, LOOKED_AT if job.total is not None else LOOKED_AT_IN_PIPE)
     texts = [text for batch in first for text in texts_of(batch) if isinstance(text, str)]
     known = _known(option, job.sources)  # the history of a short pipe has been read by now
     values = job.choose({THOUGHTS: known}, lambda _: _most_frequent(texts))
@@ -73,12 +75,12 @@ def _recorded(link: Link) -> str:
     return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""
 
 
-def _start(rows: Rows) -> tuple[list[pa.RecordBatch], Rows]:
-    """The batches with the first rows, and all rows."""
+def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:
+    """The batches with this number of first rows, or more, and all rows."""
     first: list[pa.RecordBatch] = []
     for batch in rows:
         first.append(batch)
-        if sum(part.num_rows for part in first) >= LOOKED_AT:
+        if sum(part.num_rows for part in first) >= number:
             break
     return first, chain(first, rows)
 
