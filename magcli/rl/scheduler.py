@@ -137,7 +137,7 @@ class RolloutScheduler:
         self._measure()
 
     def evaluation_started(self, samples: int) -> None:
-        """The engines have more sequences of an evaluation; they are no rollouts, only speeds and idle times have them."""
+        """The engines have more sequences of an evaluation, which only speeds and idle times count."""
         self.evaluating += samples
         self._measure()
 
