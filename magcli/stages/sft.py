@@ -23,6 +23,7 @@ from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.shared import engines, heldout, options, tables, templates, training
+from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,6 +149,24 @@ def serve_rank(config: Config) -> bool:
     return training.serve_rank(config.device, lambda: _open_state(config, model), needed=not config.show_mask)
 
 
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
+    model = previews.open_readable(config.model, config, config.system, job)
+    assert job.schema is not None
+    where = ", ".join(source.name for source in job.sources)
+    if model is None:
+        _require_traces(job.schema, where)
+        usable = sum(batch.num_rows for batch in rows)
+    else:
+        _require_examples(list(_examples(config, model, rows, job.schema, job, where)), job, where)
+        usable: int = job.rows_in - job.drops.counts.total()
+        _held_out(config, model, job)
+    if config.eval_table is not None:
+        with engines.open_grader(config) as grader:
+            heldout.check_table("sft", config.eval_table, config.system, model, grader)
+    return usable
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
@@ -230,14 +249,12 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
 
     A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
     """
-    from magcli.data.schema import require
     from magcli.data.types import to_rows
     from magcli.model import targets
     from magcli.model.chat import check_vocabulary
     from magcli.train.sft import Example
 
-    if "messages" not in schema.names:
-        require(schema, ("prompt", "completion"), stage="sft", where=where)
+    _require_traces(schema, where)
     system = engines.system_text(config.system)
     longest = min(config.max_length, model.context)
     vocabulary_size = int(model.text_config.vocab_size)
@@ -264,6 +281,14 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
         text = f"{split_rows:,} conversations make {split_examples:,} examples"
         why = "the chat template rewrites earlier turns"
         job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
+
+
+def _require_traces(schema: pa.Schema, where: str) -> None:
+    """Raise DataError if a table has neither messages nor prompts with completions."""
+    from magcli.data.schema import require
+
+    if "messages" not in schema.names:
+        require(schema, ("prompt", "completion"), stage="sft", where=where)
 
 
 def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:

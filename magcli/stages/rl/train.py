@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.shared import engines, heldout, tables, templates, training
+from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -51,6 +52,19 @@ def serve_rank(config: Config) -> bool:
     """Run as a non-zero torchrun rank; False if this process is rank 0."""
     model = templates.open_model(config.model, config)
     return training.serve_rank(config.device, lambda: open_state(config, model), needed=True)
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
+    model = previews.open_readable(config.model, config, config.system, job)
+    pools = [[row for batch in rows for row in batch.to_pylist()], *stage_rows(config, reads(config), job)]
+    with engines.open_grader(config, config.reward) as grader:
+        if config.eval_table is not None:
+            heldout.check_table("rl", config.eval_table, config.system, model, grader)
+        pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
+        usable = [previews.gradable(pool, grader, job) for pool in pools]
+    stage_curriculum(config, usable)
+    return len(usable[0])
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -332,18 +346,28 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
 
 def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
     """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
-    from magcli.rl.curriculum import Curriculum, StageProblems
     from magcli.rl.ledger import read
+
+    found = stage_curriculum(config, rows)
+    for event in read(ledger.path):
+        found.replay(event)
+    return found
+
+
+def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
+    """The curriculum of a run that has not begun.
+
+    Raises:
+        DataError: a stage has no problem, or no pass rates for its band.
+    """
+    from magcli.rl.curriculum import Curriculum, StageProblems
 
     tables, stages = iter(rows), []
     current = next(tables)
     for stage in config.stage or (StageOptions(),):
         current = next(tables) if stage.data is not None else current
         stages.append(StageProblems(current, stage.band))
-    found = Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
-    for event in read(ledger.path):
-        found.replay(event)
-    return found
+    return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 
 @asynccontextmanager

@@ -96,7 +96,7 @@ def open_held_out(
     """The problems of ``--eval-table``, checked before any work, and how they are sampled.
 
     Raises:
-        DataError: as ``read_problems``, or a prompt does not fit into the model's context.
+        DataError: as ``check_table``.
     """
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
@@ -104,16 +104,26 @@ def open_held_out(
     assert config.eval_table is not None
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
     plan = SamplingPlan(engines.system_text(system), sampling, config.eval_samples, seed)
-    problems = read_problems(stage, config.eval_table, grader)
-    for row in problems:
-        _check_length(row, plan.system, model, f"{stage}: problem {row['id']} of {config.eval_table}")
+    problems = check_table(stage, config.eval_table, system, model, grader)
     return HeldOut(problems, plan, grader, config.eval_slots)
 
 
-def _check_length(row: Row, system: str | None, model: Model, problem: str) -> None:
-    from magcli.model.chat import prompt_tokens, to_messages
+def check_table(stage: str, path: Path, system: Path | None, model: Model | None, grader: Grader) -> list[Row]:
+    """The problems of a table, all of which can be sampled and graded; without a model lengths are not checked.
 
-    tokens = len(prompt_tokens(model.tokenizer, to_messages(row["prompt"], system)))
+    Raises:
+        DataError: as ``read_problems``, or a prompt does not fit into the model's context.
+    """
+    problems = read_problems(stage, path, grader)
+    if model is not None:
+        text = engines.system_text(system)
+        for row in problems:
+            _check_length(row, text, model, f"{stage}: problem {row['id']} of {path}")
+    return problems
+
+
+def _check_length(row: Row, system: str | None, model: Model, problem: str) -> None:
+    tokens = engines.prompt_length(row, model, system)
     if tokens >= model.context:
         raise DataError(f"{problem} has {tokens:,} tokens, which do not fit the model's context of {model.context:,}")
 
