@@ -2,7 +2,7 @@
 
 RUN/run.json        command, version, configuration, digests of the inputs, what `auto` resolved to
 RUN/inputs.json     names, digests and rows of the inputs, and their histories
-RUN/metrics.jsonl   one line a step
+RUN/metrics.jsonl   one line a step; of step 0 only an evaluation before training
 RUN/checkpoints/    step-000123, complete or absent
 RUN/trajectory/     float32 weights for the landscape
 RUN/model/          the result, in Hugging Face layout

@@ -156,10 +156,10 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     where = ", ".join(source.name for source in job.sources)
     if model is None:
         _require_traces(job.schema, where)
-        usable = sum(batch.num_rows for batch in rows)
+        usable: int = sum(batch.num_rows for batch in rows)
     else:
         _require_examples(list(_examples(config, model, rows, job.schema, job, where)), job, where)
-        usable: int = job.rows_in - job.drops.counts.total()
+        usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
