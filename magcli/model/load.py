@@ -69,9 +69,8 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     import transformers
 
     folder = Path(name)
-    if (folder / "config.json").is_file() and not any(
-        path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)
-    ):
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)
+    if (folder / "config.json").is_file() and not has_tokenizer:
         raise EnvironmentFault(f"model {name}: the folder has no tokenizer; add the model's tokenizer*.json")
     kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=_local_only(name))

@@ -75,8 +75,8 @@ def test_rows_that_would_be_dropped_are_counted_without_weights(stage, dry_run, 
 def test_a_folder_with_a_config_alone_checks_the_rest(stage, dry_run, problems, config_alone):
     unchecked, event = dry_run(stage, problems, model=str(config_alone))
     assert unchecked["message"] == (
-        f"{stage}: dry run: prompts are not checked: model {config_alone}: the folder has no tokenizer; add the model's "
-        "tokenizer*.json"
+        f"{stage}: dry run: prompts are not checked: model {config_alone}: the folder has no tokenizer; add the "
+        "model's tokenizer*.json"
     )
     assert event["dropped"] == {name: count for name, count in DROPPED[stage].items() if name != "prompt-too-long"}
 
