@@ -68,6 +68,8 @@ Makefiles. Each page has the options of `magcli STAGE --help`.
 
 Values come from the defaults, then from the stage's table in `--recipe FILE.toml`, then from flags. An unknown key is
 an error that suggests the nearest name. `--dry-run` prints the resolved configuration and writes nothing.
+Of the stages that train or sample it also opens the tables and the model's tokenizer and configuration, which needs no
+weights, and counts the rows that would be dropped. A message names tables and models that are not there yet.
 `magcli --install-completion` installs shell completion.
 """
 

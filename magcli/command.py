@@ -148,7 +148,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
-    option("dry_run", bool, "Print the resolved configuration as JSON without running anything.", "--dry-run")
+    option("dry_run", bool, "Print the resolved configuration as JSON, check the inputs, write nothing.", "--dry-run")
     option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
     option("json_events", bool, "Print events as JSON lines to stderr.", "--json")
     return parameters
@@ -203,7 +203,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     preview_only = configuration.is_set(config, "preview_only")
     dry_run = dry_run or preview_only
     if dry_run and not preview_only:
-        _try_functions(stage, config, tables["inputs"] or ())
+        _try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
@@ -214,11 +214,12 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     _execute(stage, config, tables, console)
 
 
-def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
-    if stage.trial(config) is not None:
-        from magcli.run import trial
+def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    if reads_table and (stage.preview is not None or stage.trial(config) is not None):
+        from magcli.run import dry_run
 
-        trial.try_inputs(stage, config, inputs)
+        dry_run.try_command(stage, config, inputs, console)
 
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:

@@ -30,6 +30,9 @@ READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
 MODEL_FILES = [*PATTERNS, "*.safetensors"]
 
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken*.json")
+"""Patterns of which every folder with a tokenizer has a file."""
+
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
@@ -65,6 +68,10 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it."""
     import transformers
 
+    folder = Path(name)
+    has_tokenizer = any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)
+    if (folder / "config.json").is_file() and not has_tokenizer:
+        raise EnvironmentFault(f"model {name}: the folder has no tokenizer; add the model's tokenizer*.json")
     kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
     tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=_local_only(name))
     return tokenizer

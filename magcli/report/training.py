@@ -20,7 +20,7 @@ from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.history import Part
 from magcli.rl import ledger
-from magcli.run.rundir import Line, RunDir, Trained, read_run
+from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
 from magcli.verify.types import UNGRADED
 
 MAX_POINTS = 240
@@ -29,6 +29,8 @@ MAX_FAULTS = 3
 """How many violations of the ledger's identity are listed."""
 GROUPS_CHART = 3
 """Index of the chart of groups among those of an RL run."""
+ACCURACY_CHART = 1
+"""Index of the chart of the accuracy on held-out problems, if there is one."""
 LAST = ("step", "stage")
 """Metrics of which the last value of an interval is taken instead of the mean."""
 VARIANCE = "reward_variance"
@@ -152,7 +154,6 @@ SFT = (
         "Cross-entropy of the target tokens, in nats: training batch and held-out rows.",
         {"loss": "batch", "held_out_loss": "held out"},
     ),
-    ChartSpec("Accuracy", "Accuracy on the problems sampled during training.", {"accuracy": "accuracy"}, "percent"),
     ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}),
 )
@@ -216,7 +217,8 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
         DataError: it is not a run of magcli, or its records are damaged.
     """
     trained, run = read_run(folder), RunDir(folder)
-    lines, of_rl = run.metrics(), trained.stage == "rl"
+    logged, of_rl = run.metrics(), trained.stage == "rl"
+    lines = [line for line in logged if line["step"]]
     unit = "update" if of_rl else "step"
     errors = reward_errors(folder) if of_rl else {}
     with_variance = [
@@ -225,6 +227,8 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     points, every = downsample(with_variance)
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
     charts = _charts(points, sizes, unit, _stages(lines), of_rl)
+    if accuracy := _accuracy_chart(logged, unit, _stages(lines)):
+        charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
     facts = [_progress(trained, lines, run.finished, unit)]
     facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
     facts += _group_account(folder) if of_rl else []
@@ -317,6 +321,24 @@ def _charts(points: Sequence[Line], sizes: Sequence[int], unit: str, marks: Sequ
     if of_rl:
         charts.insert(GROUPS_CHART, _groups_chart(points, x, unit, marks))
     return [chart for chart in charts if chart.series]
+
+
+def _accuracy_chart(lines: Sequence[Line], unit: str, marks: Sequence[Mark]) -> Chart | None:
+    """The accuracy on held-out problems at the steps whose weights were evaluated; None if none was.
+
+    Of more than ``MAX_POINTS`` evaluations neighbours are averaged, the ends of their intervals too.
+    """
+    evaluated = [
+        {name: line.get(name) for name in ("step", *HELD_OUT)} for line in lines if line.get(HELD_OUT[0]) is not None
+    ]
+    if not evaluated:
+        return None
+    points, _ = downsample(evaluated)
+    values, low, high = ([point.get(name) for point in points] for name in HELD_OUT[:3])
+    series = Series("accuracy", values, low, high)
+    description = "Accuracy on held-out problems sampled during training, with a 95 % interval over problems."
+    steps = [point["step"] for point in points]
+    return Chart("Held-out accuracy", description, unit, steps, [series], "lines", "percent", marks)
 
 
 def _series(name: str, key: str, points: Sequence[Line], sizes: Sequence[int]) -> Series:

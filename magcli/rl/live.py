@@ -1,5 +1,7 @@
 """Curves of a run on a terminal, in Braille dots: reward, length, dropped groups, staleness, throughput.
 
+With held-out problems their accuracy is a curve of its own, of the evaluations only.
+
 Memory is bounded: each point of a long run is the mean of several updates. ``magcli.console`` decides when to draw.
 """
 
@@ -56,6 +58,10 @@ SERIES = (
 )
 
 
+ACCURACY = _series("held-out accuracy", "accuracy", "{:.1%}")
+"""The curve of a run that evaluates its weights; between two evaluations a line of metrics has no value."""
+
+
 class Curve:
     """A series of any length as at most ``POINTS`` means of ``span`` values each; a mean of unknown values is None."""
 
@@ -90,11 +96,15 @@ class Curves:
 
     def __init__(self, lines: Iterable[Line] = ()) -> None:
         self._curves = [Curve() for _ in SERIES]
+        self._accuracy = Curve()
         self._last: Line | None = None
-        self._drawn: tuple[tuple[int, int], list[Text]] | None = None
-        self._updates = 0
+        self._last_evaluation: Line | None = None
+        self._drawn: tuple[tuple[int, int, int], list[Text]] | None = None
+        self._updates = self._evaluations = 0
         for line in lines:
-            self.add(line)
+            self.add_evaluation(line)
+            if line["step"]:
+                self.add(line)
 
     def add(self, line: Line) -> None:
         """Append an update."""
@@ -103,12 +113,19 @@ class Curves:
         self._last = line
         self._updates += 1
 
+    def add_evaluation(self, line: Line) -> None:
+        """Append the accuracy on held-out problems, if the line has one."""
+        if ACCURACY.value(line) is not None:
+            self._accuracy.add(ACCURACY.value(line))
+            self._last_evaluation = line
+            self._evaluations += 1
+
     def draw(self, width: int, height: int) -> list[Text]:
         """The lines to show on a terminal of this size; none if it is too small or there is no update yet.
 
         May be called from another thread than ``add``.
         """
-        key = (self._updates, width)
+        key = (self._updates, self._evaluations, width)
         if self._last is None or width < MIN_WIDTH:
             return []
         if self._drawn is None or self._drawn[0] != key:
@@ -120,6 +137,9 @@ class Curves:
         each = (width - 1 - GAP * (across - 1)) // across
         pairs = zip(SERIES, self._curves, strict=True)
         charts = [chart(series.name, series.text(last), curve.points(), each, lines) for series, curve in pairs]
+        if self._last_evaluation is not None:
+            text = ACCURACY.text(self._last_evaluation)
+            charts.insert(0, chart(ACCURACY.name, text, self._accuracy.points(), each, lines))
         rows = []
         for start in range(0, len(charts), across):
             rows += [Text(" " * GAP).join(parts) for parts in zip(*charts[start : start + across], strict=True)]

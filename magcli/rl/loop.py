@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from magcli.errors import DataError, Stopped
 from magcli.generate.types import Sampler
 from magcli.rl.curriculum import AllSolved
+from magcli.rl.evaluation import EvaluationTimes, Measure
 from magcli.rl.ledger import Ledger
 from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason, unused_end
 from magcli.rl.outcomes import GroupOutcomes
@@ -44,6 +45,7 @@ class Monitor(Protocol):
 
     def update(self, line: Line) -> None: ...
     def mismatch(self, found: Line) -> None: ...
+    def evaluation(self, step: int, values: Line) -> None: ...
     def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
 
 
@@ -54,10 +56,12 @@ async def train(
     schedule: Schedule,
     checkpointing: Checkpointing,
     monitor: Monitor,
+    measure: Measure | None = None,
 ) -> str | None:
     """Run the remaining updates; returns why the run ended early, or None.
 
     Updates run in a thread if other processes generate meanwhile; else generation and training alternate on one device.
+    ``measure`` evaluates the weights when it is due, while the trainer waits and running groups go on.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
@@ -68,7 +72,9 @@ async def train(
     counting = asyncio.create_task(
         every(COUNTS_EVERY, lambda: monitor.groups(scheduler.outcomes, min(trainer.done + 1, trainer.updates)))
     )
+    evaluate = partial(evaluate_due, scheduler=scheduler, checkpointing=checkpointing, monitor=monitor, measure=measure)
     try:
+        await evaluate(trainer.done)
         while trainer.done < trainer.updates:
             stage = schedule.stage_at(checkpointing.lines)
             settings = schedule.settings[stage]
@@ -82,6 +88,7 @@ async def train(
             scheduler.trainer_turns_to("saving")
             line = record(trainer, checkpointing, batch, metrics, clock.lap())
             await run(partial(checkpointing.save_due, trainer))
+            await evaluate(trainer.done)
             monitor.update(line)
             if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
@@ -94,6 +101,18 @@ async def train(
         counting.cancel()
         await scheduler.stop()
     return None
+
+
+async def evaluate_due(
+    step: int, *, scheduler: RolloutScheduler, checkpointing: Checkpointing, monitor: Monitor, measure: Measure | None
+) -> None:
+    """Evaluate the weights of an update, which the engines have, if it is due and was not done before."""
+    if measure is None or not checkpointing.lacks_evaluation(step):
+        return
+    scheduler.trainer_turns_to("evaluation")
+    values = await measure()
+    checkpointing.record_evaluation(step, values)
+    monitor.evaluation(step, values)
 
 
 def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor) -> None:
@@ -156,8 +175,11 @@ class Checkpointing:
     checkpoint_every: int
     keep_checkpoints: int
     trajectory_every: int
+    evaluations: EvaluationTimes = EvaluationTimes()
     lines: list[dict[str, Any]] = field(default_factory=list)
     """The metrics of all updates so far."""
+    initial: dict[str, Any] = field(default_factory=lambda: {"step": 0})
+    """The metrics before the first update, if the weights were evaluated."""
 
     def resume(self, trainer: Trainer) -> None:
         """Load the newest complete checkpoint, if there is one.
@@ -173,7 +195,11 @@ class Checkpointing:
             state = trainer.controller.load(last)
             trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
         self.folder.rewind(begun)
-        self.lines.extend(self.folder.metrics())
+        for line in self.folder.metrics():
+            if line["step"]:
+                self.lines.append(line)
+            else:
+                self.initial.update(line)
         for file, known in (("ledger", begun), ("metrics", len(self.lines))):
             if trainer.done > known:
                 raise DataError(f"{self.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")
@@ -199,6 +225,26 @@ class Checkpointing:
         if len(self.lines) < step:
             self.folder.log(line)
             self.lines.append(line)
+
+    def lacks_evaluation(self, step: int) -> bool:
+        """Whether the weights of an update (0: of the start) are to be evaluated."""
+        return self.evaluations.is_missing(self._line(step))
+
+    def record_evaluation(self, step: int, values: Line) -> None:
+        """Add an evaluation to the line of its update."""
+        self._line(step).update(values)
+        if step:
+            self.folder.amend(step, values)
+        else:
+            self.folder.log(self.initial)
+
+    def complete_lines(self) -> list[Line]:
+        """All lines of metrics so far, those of the start included, without one that still gets its evaluation."""
+        first = [self.initial] if len(self.initial) > 1 else []
+        return [*first, *(line for line in self.lines if not self.evaluations.is_missing(line))]
+
+    def _line(self, step: int) -> dict[str, Any]:
+        return self.lines[step - 1] if step else self.initial
 
     def save_due(self, trainer: Trainer) -> None:
         """Write the weights for the landscape and a checkpoint if they are due."""

@@ -189,8 +189,9 @@ def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
 def summary(line: Line) -> str:
     """The metrics of an update on one line for the terminal."""
     dropped = sum(line["groups_dropped"].values())
+    accuracy = "" if line.get("accuracy") is None else f"held-out accuracy {line['accuracy']:.3f} "
     return (
-        f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
+        f"{accuracy}reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
         f"groups {line['groups_trained']} ({dropped} dropped) entropy {line['entropy'] or 0:.2f} "
         f"tokens/s {line['generate_tokens_per_s']:,.0f} generated {line['train_tokens_per_s']:,.0f} trained"
     )

@@ -77,7 +77,9 @@ class RolloutScheduler:
         self.dropped: list[Group] = []
         self.outcomes = GroupOutcomes()
         self.generated_tokens = 0
-        """Tokens of the completions that have ended in this process."""
+        """Tokens of the completions that have ended in this process, those of evaluations included."""
+        self.evaluating = 0
+        """Sequences of an evaluation that the engines have besides the completions of groups."""
         self._taken: list[int] = []
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
@@ -134,6 +136,17 @@ class RolloutScheduler:
         self.trainer_state = state
         self._measure()
 
+    def evaluation_started(self, samples: int) -> None:
+        """The engines have more sequences of an evaluation, which only speeds and idle times count."""
+        self.evaluating += samples
+        self._measure()
+
+    def evaluation_ended(self, rollout: Rollout) -> None:
+        """A sequence of an evaluation has ended."""
+        self.evaluating -= 1
+        self.generated_tokens += len(rollout.tokens)
+        self._measure()
+
     @property
     def _concurrency(self) -> int:
         """The number of completions to be generated at once."""
@@ -143,8 +156,9 @@ class RolloutScheduler:
         """Note for the idle times what slots and trainer do from now on."""
         now, total = self.clock(), self._concurrency
         self.utilization.trainer(self.trainer_state, now)
-        if self._trainer_is_waiting or self.generates_during_updates:
-            running = min(self.admission.in_flight, self.sampler.engine.num_slots)
+        engines_work = self.generates_during_updates or self._trainer_is_waiting or self.trainer_state == "evaluation"
+        if engines_work:
+            running = min(self.admission.in_flight + self.evaluating, self.sampler.engine.num_slots)
             idle: SlotState = "verifier" if self.trainer_state == "verifier" else "admission"
             self.utilization.slots(running, total, idle, now)
         else:

@@ -48,6 +48,10 @@ METRIC_NAMES = {
     "groups_dropped": "dropped",
     "reasons": "reasons",
     "stage": "run/stage",
+    "accuracy": "evaluation/accuracy",
+    "accuracy_low": "evaluation/accuracy_low",
+    "accuracy_high": "evaluation/accuracy_high",
+    "answer_tokens": "evaluation/answer_tokens",
     "generated_tokens": "tokens/generated",
     "trained_tokens": "tokens/trained",
     "seconds": "speed/seconds",
@@ -69,7 +73,9 @@ def metric_values(line: Line) -> dict[str, float]:
     Counts by reason become one metric each (``dropped/all-wrong``); ``groups/dropped`` is their sum. Values that are
     not finite numbers are left out.
     """
-    found: dict[str, Any] = {"groups/dropped": sum(line["groups_dropped"].values())}
+    found: dict[str, Any] = {}
+    if "groups_dropped" in line:
+        found["groups/dropped"] = sum(line["groups_dropped"].values())
     for key, value in line.items():
         if isinstance(value, Mapping):
             found |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
@@ -101,7 +107,7 @@ class Run:
 class Tracker(Protocol):
     """One run in a tracker.
 
-    ``last_step`` is the last update that the tracker had when it was opened (0: none), ``location`` is where to view
+    ``last_step`` is the last update that the tracker had when it was opened (-1: none), ``location`` is where to view
     the run. ``log`` may buffer; ``finish`` blocks until everything is written.
     """
 
@@ -122,7 +128,7 @@ class TensorBoard:
         folder = run.folder / "tensorboard"
         folder.mkdir(exist_ok=True)
         events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
-        self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=0)
+        self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=-1)
         self.location = str(folder)
         if "config/text_summary" not in events.Tags()[TENSORS]:
             with SummaryWriter(self.location) as writer:
@@ -161,7 +167,7 @@ class WandB:
             settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_TIMEOUT),
         )
         self._folder = Path(self._run.settings.sync_dir)
-        self.last_step = 0 if self._run.offline else max(0, self._run.step - 1)
+        self.last_step = -1 if self._run.offline else self._run.step - 1
         self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -185,7 +191,7 @@ class Trackio:
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)
         no_monitors = {"auto_log_gpu": False, "auto_log_cpu": False}
         self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **no_monitors)
-        self.last_step = max(0, self._run._next_step - 1)
+        self.last_step = self._run._next_step - 1
         self.location = f"trackio show --project {project}"
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -227,7 +233,7 @@ class Uploader:
         self._thread.start()
 
     def upload(self, lines: Sequence[Line]) -> None:
-        """Log the lines that the tracker lacks; ``lines[0]`` is update 1."""
+        """Log the lines that the tracker lacks; ``lines`` begins with those of the calls before."""
         self._lines = lines
         self._wake.set()
 
@@ -246,14 +252,16 @@ class Uploader:
                 self._fail(error)
 
     def _work(self) -> None:
-        sent, closing = self._tracker.last_step, False
+        sent, closing = 0, False
         try:
             while not closing:
                 self._wake.wait()
                 self._wake.clear()
                 closing = self._closing
                 while sent < len(self._lines):
-                    self._tracker.log(sent + 1, metric_values(self._lines[sent]))
+                    line = self._lines[sent]
+                    if line["step"] > self._tracker.last_step:
+                        self._tracker.log(line["step"], metric_values(line))
                     sent += 1
         except Exception as error:
             self._fail(error)

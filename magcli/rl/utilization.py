@@ -17,6 +17,7 @@ The trainer is idle while it computes no update:
 ``verifier``    a batch is generated, and verdicts are missing
 ``weights``     new weights are sent to the engines
 ``saving``      rollouts, metrics or checkpoints are written
+``evaluation``  held-out problems are sampled and graded (only in the update after an evaluation)
 ==============  ====================================================================================================
 """
 
@@ -25,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 SlotState = Literal["running", "admission", "weights", "verifier", "cache"]
-TrainerState = Literal["training", "generation", "verifier", "weights", "saving"]
+TrainerState = Literal["training", "generation", "verifier", "weights", "saving", "evaluation"]
 
 SLOT_IDLE: tuple[SlotState, ...] = ("admission", "weights", "verifier")
 TRAINER_IDLE: tuple[TrainerState, ...] = ("generation", "verifier", "weights", "saving")
@@ -80,8 +81,14 @@ class Utilization:
         loading = min(load_share, slots.get("running", 0.0))
         slots["weights"] = slots.get("weights", 0.0) + loading
         slots.pop("running", None)
-        causes = (*SLOT_IDLE, *(cause for cause in slots if cause not in SLOT_IDLE))
-        return idle_metrics("generator_idle", slots, causes) | idle_metrics("trainer_idle", trainer, TRAINER_IDLE)
+        trainer.pop("training", None)
+        return _idle("generator_idle", slots, SLOT_IDLE) | _idle("trainer_idle", trainer, TRAINER_IDLE)
+
+
+def _idle(name: str, shares: Mapping[str, float], causes: Sequence[str]) -> dict[str, float]:
+    """As ``idle_metrics``, of these causes and of others that occurred."""
+    others = [cause for cause in shares if cause not in causes]
+    return idle_metrics(name, shares, (*causes, *others))
 
 
 def idle_metrics(name: str, shares: Mapping[str, float], causes: Sequence[str]) -> dict[str, float]:

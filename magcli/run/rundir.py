@@ -2,7 +2,7 @@
 
 RUN/run.json        command, version, configuration, digests of the inputs, what `auto` resolved to
 RUN/inputs.json     names, digests and rows of the inputs, and their histories
-RUN/metrics.jsonl   one line a step
+RUN/metrics.jsonl   one line a step; of step 0 only an evaluation before training
 RUN/checkpoints/    step-000123, complete or absent
 RUN/trajectory/     float32 weights for the landscape
 RUN/model/          the result, in Hugging Face layout
@@ -37,6 +37,9 @@ NOT_OPTIONS = ("command", "version", "inputs")
 """Entries of ``run.json`` that are not options."""
 Line = Mapping[str, Any]
 """The metrics of one step, a line of ``metrics.jsonl``."""
+HELD_OUT = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
+"""The metrics of a step whose weights were evaluated on held-out problems: the accuracy with its 95% interval, and the
+mean length of a completion in tokens. A line of step 0 has only these, of the weights before training."""
 
 
 class RunDir:
@@ -123,11 +126,21 @@ class RunDir:
             text = "the records of this run are damaged; copy the folder again"
             raise DataError(f"{self.metrics_path}: {text}") from None
 
+    def amend(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Add metrics to the line of a step, which is logged already."""
+        lines = self.metrics()
+        for line in lines:
+            if line["step"] == step:
+                line |= _finite(metrics)
+        self._rewrite(lines)
+
+    def _rewrite(self, lines: Sequence[Line]) -> None:
+        with durable.atomic_file(self.metrics_path) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+
     def rewind(self, step: int) -> None:
         """Delete the metrics and stored weights of steps after a checkpoint, which are recomputed with equal values."""
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        with durable.atomic_file(self.metrics_path) as file:
-            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        self._rewrite([line for line in self.metrics() if line["step"] <= step])
         for folder in self.stored_weights():
             if int(folder.name.removeprefix("step-")) > step:
                 shutil.rmtree(folder)

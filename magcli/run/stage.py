@@ -46,6 +46,7 @@ class Stage:
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
+    preview: Callable[[Any, Rows, Job], int] | None = None
     serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
     OUTPUT: str = ROWS

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
 from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +84,11 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     from magcli.data.schema import DIFFICULTY, extend_schema
 
     return extend_schema(given, DIFFICULTY)
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable problems, for --dry-run."""
+    return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

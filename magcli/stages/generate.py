@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.errors import PromptRefused
 from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +53,11 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     from magcli.data.schema import COMPLETION, extend_schema
 
     return extend_schema(given, COMPLETION)
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable problems, for --dry-run."""
+    return previews.sampled_problems(config.model, config, config.system, rows, job)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

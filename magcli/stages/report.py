@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INPUTS = ""
 OUTPUT = ""
 EXAMPLE = "magcli report runs kept.arrow evaluation.arrow -o report.html"
-RUN_METRICS = ("reward", "correct", "entropy", "loss")
+RUN_METRICS = ("reward", "correct", "entropy", "loss", "accuracy")
 """The metrics of a run's last step that are shown."""
 SELECTION_METRICS = (("accuracy", 1), ("held_out_loss", -1))
 """The metrics by which runs select their model, in this order, and whether more (1) or less (-1) is better."""
@@ -194,7 +194,7 @@ def _runs(folders: Sequence[Path]) -> Any:
 
 
 def _best(lines: list[dict[str, Any]]) -> str:
-    """The best value of the metric by which a run selected its model, and the step that it selected.
+    """The best value of the metric by which a run of `magcli sft` selects its model, and its step.
 
     As in `magcli sft`: of equal values the one with the lowest held-out loss, and of those the last.
     """

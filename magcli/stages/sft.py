@@ -11,34 +11,31 @@ On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, forms, options, tables, templates, training
+from magcli.run.rundir import HELD_OUT
+from magcli.stages.shared import engines, forms, heldout, options, tables, templates, training
+from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.sampling import Sample, SamplingPlan
     from magcli.data.source import Rows
-    from magcli.evaluation.metrics import Problem
-    from magcli.model.chat import ChatTemplate
     from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
-    from magcli.train.sft import Example, SFTTrainer
-    from magcli.verify.grader import Grader
-
-    Row = dict[str, Any]
+    from magcli.train.sft import EvaluateModel, Example, SFTTrainer
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "the metrics of each step (also in the run's folder)"
@@ -46,16 +43,13 @@ EXAMPLE = (
     "magcli sft examples/traces.jsonl --model examples/model --system none --run runs/sft --epochs 2 --step-tokens 512"
 )
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
-PROBLEM_COLUMNS = ("prompt", "answer|tests")
-"""The columns of --eval-table."""
-EVALUATION_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
-METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EVALUATION_METRICS, "tokens", "target_tokens", "skipped")
+METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.TrainingOptions):
+class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingOptions):
     """Options of `magcli sft`."""
 
     run: Path = opt(
@@ -93,21 +87,14 @@ class Config(options.GraderOptions, options.TrainingOptions):
         affects_rows=False,
     )
     seed: int = opt(0, "Seed of the data order, of random weights and of samples.", panel=TRAIN)
-    eval_table: Path | None = opt(
-        None,
-        "Table of problems to sample and grade; the checkpoint with the highest accuracy is the result.",
-        panel=EVALUATION,
-        affects_rows=False,
+    engine: Literal["torch", "vllm"] = opt(
+        "torch", "Engine that samples the problems of --eval-table.", panel=EVALUATION
     )
-    eval_samples: int = opt(4, "Number of samples per problem.", panel=EVALUATION)
-    eval_max_tokens: int = opt(1024, "Maximum new tokens per completion.", panel=EVALUATION)
-    eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EVALUATION)
-    eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EVALUATION)
+    dtype: options.DType = options.dtype(EVALUATION)
 
 
 POSITIVE = (
-    "epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every", "max_norm", "lora_alpha",
-    "eval_samples", "eval_max_tokens", "eval_slots",
+    "epochs", "lr", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
 )  # fmt: skip
 
 
@@ -118,7 +105,9 @@ def check(config: Config) -> None:
     options.check_positive("sft", config, POSITIVE)
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
-    options.check_not_negative("sft", config, ("eval_temperature", "lora"))
+    options.check_evaluation("sft", config)
+    options.check_not_negative("sft", config, ("lora",))
+    options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
     if config.lora:
         _check_lora(config)
@@ -160,6 +149,24 @@ def serve_rank(config: Config) -> bool:
     return training.serve_rank(config.device, lambda: _open_state(config, model), needed=not config.show_mask)
 
 
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
+    model = previews.open_readable(config.model, config, config.system, job)
+    assert job.schema is not None
+    where = ", ".join(source.name for source in job.sources)
+    if model is None:
+        _require_traces(job.schema, where)
+        usable: int = sum(batch.num_rows for batch in rows)
+    else:
+        _require_examples(list(_examples(config, model, rows, job.schema, job, where)), job, where)
+        usable = job.rows_in - job.drops.counts.total()
+        _held_out(config, model, job)
+    if config.eval_table is not None:
+        with engines.open_grader(config) as grader:
+            heldout.check_table("sft", config.eval_table, config.system, model, grader)
+    return usable
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
@@ -183,7 +190,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         examples = list(found)
         _require_examples(examples, job, where)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
-        config = training.resolve_formats(config, model, folder, job)
+        formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
+        config = training.resolve_formats(config, model, folder, job, formats)
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
@@ -243,14 +251,12 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
 
     A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
     """
-    from magcli.data.schema import require
     from magcli.data.types import to_rows
     from magcli.model import targets
     from magcli.model.chat import check_vocabulary
     from magcli.train.sft import Example
 
-    if "messages" not in schema.names:
-        require(schema, ("prompt", "completion"), stage="sft", where=where)
+    _require_traces(schema, where)
     system = engines.system_text(config.system, model.thoughts)
     longest = min(config.max_length, model.context)
     vocabulary_size = int(model.text_config.vocab_size)
@@ -277,6 +283,14 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
         text = f"{split_rows:,} conversations make {split_examples:,} examples"
         why = "the chat template rewrites earlier turns"
         job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
+
+
+def _require_traces(schema: pa.Schema, where: str) -> None:
+    """Raise DataError if a table has neither messages nor prompts with completions."""
+    from magcli.data.schema import require
+
+    if "messages" not in schema.names:
+        require(schema, ("prompt", "completion"), stage="sft", where=where)
 
 
 def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:
@@ -310,21 +324,39 @@ def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
 
 
 @contextmanager
-def _open_evaluator(config: Config, model: Model) -> Iterator[Evaluator | None]:
-    """The evaluator of --eval-table, with its verifier workers; None without that option."""
-    from magcli.curate.sampling import SamplingPlan
-    from magcli.generate.types import Sampling
+def _open_evaluator(config: Config, model: Model) -> Iterator[EvaluateModel | None]:
+    """The function that evaluates the model of a folder on --eval-table; None without that option.
+
+    The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
+    are deterministic: checkpoints differ by their weights alone, and a resumed run selects the same one.
+    """
+    import asyncio
 
     if config.eval_table is None:
         yield None
         return
-    sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    system = engines.system_text(config.system, model.thoughts)
-    plan = SamplingPlan(system, sampling, config.eval_samples, config.seed)
     with engines.open_grader(config) as grader:
-        problems = _read_problems(config.eval_table, grader)
-        template = replace(model.template, thoughts=model.thoughts.name)
-        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, template)
+        held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
+        yield lambda folder: asyncio.run(_accuracy(config, model, held_out, folder))
+
+
+async def _accuracy(config: Config, model: Model, held_out: HeldOut, folder: Path) -> dict[str, float | None]:
+    """The accuracy of the model in a folder, which the run's engine loads for it."""
+    from magcli.generate.open import open_generator
+    from magcli.model.model import Model
+
+    generator = open_generator(
+        Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
+        engine=config.engine,
+        dtype=config.dtype,
+        slots=config.eval_slots,
+        deterministic=config.engine == "torch" and config.dtype == "fp32",
+        device=config.device,
+    )
+    try:
+        return await held_out.accuracy(generator)
+    finally:
+        await generator.close()
 
 
 def _make_trainer(
@@ -381,108 +413,3 @@ def _open_state(config: Config, model: Model) -> OpenState:
         )
 
     return opened
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluator:
-    """Accuracy of checkpoints on a table of problems, with the metrics of ``magcli evaluate``.
-
-    Sampling is deterministic and uses the same seeds each time: checkpoints differ by their weights alone, and a
-    resumed run selects the same one.
-    """
-
-    problems: Sequence[Row]
-    plan: SamplingPlan
-    grader: Grader
-    slots: int
-    device: str
-    template: ChatTemplate
-
-    def __call__(self, folder: Path) -> dict[str, float]:
-        """Accuracy of the model in a folder with its 95% interval, and the mean completion length in tokens."""
-        from magcli.evaluation import metrics
-
-        estimates = {each.metric: each for each in metrics.estimate(self._graded(folder), (), self.plan.seed)}
-        accuracy = estimates["avg@n"]
-        return {
-            "accuracy": accuracy.value,
-            "accuracy_low": accuracy.low,
-            "accuracy_high": accuracy.high,
-            "answer_tokens": estimates["tokens"].value,
-        }
-
-    def _graded(self, folder: Path) -> list[Problem]:
-        import asyncio
-
-        from magcli.evaluation import metrics
-        from magcli.model.thoughts import form_named
-        from magcli.verify.reward import ALL_TESTS, RewardRule
-
-        sampled = asyncio.run(self._sampled(folder))
-        pairs = [(row, s) for row, samples in zip(self.problems, sampled, strict=True) for s in samples]
-        rewards = self.grader.grade(
-            [sample.completion.text for _, sample in pairs],
-            [row for row, _ in pairs],
-            RewardRule(use_language=False, num_tests=ALL_TESTS, thoughts=form_named(self.template.thoughts)),
-        )
-        return metrics.gather(
-            {
-                "id": row["id"],
-                "prompt": row["prompt"],
-                "correct": reward.correct,
-                "correct_anywhere": reward.correct_anywhere,
-                "extracted": reward.extracted,
-                "num_tokens": sample.completion.num_tokens,
-            }
-            for (row, sample), reward in zip(pairs, rewards, strict=True)
-        )
-
-    async def _sampled(self, folder: Path) -> list[list[Sample]]:
-        import asyncio
-
-        from magcli.curate.sampling import sample_problem
-        from magcli.generate.open import open_generator
-        from magcli.model.model import Model
-
-        generator = open_generator(
-            Model.open(folder, self.template),
-            engine="torch",
-            slots=self.slots,
-            deterministic=True,
-            device=self.device,
-        )
-        try:
-            return await asyncio.gather(*(sample_problem(generator, row, self.plan) for row in self.problems))
-        finally:
-            await generator.close()
-
-
-def _read_problems(path: Path, grader: Grader) -> list[Row]:
-    """The problems of a table.
-
-    Raises:
-        DataError: a column is missing, or a problem has no prompt or no gradable ground truth.
-    """
-    import pyarrow as pa
-
-    from magcli.data import table
-    from magcli.data.schema import require, resolve_aliases
-
-    source = table.read(str(path))
-    named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
-    schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
-    require(schema, PROBLEM_COLUMNS, stage="sft", where=str(path))
-    rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
-    if not rows:
-        raise DataError(f"sft: {path} holds no problems")
-    return [_check_problem(row, number, path, grader) for number, row in enumerate(rows)]
-
-
-def _check_problem(row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
-    named = {**row, "id": str(row.get("id") or number)}
-    if not row.get("prompt"):
-        raise DataError(f"sft: problem {named['id']} of {path} has no prompt")
-    grader.check(named)
-    if not grader.gradable(named):
-        raise DataError(f"sft: the answer of problem {named['id']} of {path} cannot be parsed; remove the row")
-    return named

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_BAD_STEPS = 5
 """Consecutive steps without a finite gradient after which the run stops."""
 
-EvaluateModel = Callable[[Path], Mapping[str, float]]
+EvaluateModel = Callable[[Path], Mapping[str, Any]]
 """Evaluates the model in a folder; the metric ``accuracy`` selects the best model."""
 
 
@@ -282,12 +282,12 @@ class SFTRun:
         )
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
-    def evaluate(self, trainer: SFTTrainer) -> dict[str, float]:
+    def evaluate(self, trainer: SFTTrainer) -> dict[str, Any]:
         """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
 
         Of models of equal accuracy, the one with the lowest held-out loss is the best, and of those the last.
         """
-        metrics: dict[str, float] = {}
+        metrics: dict[str, Any] = {}
         if trainer.held_out:
             metrics["held_out_loss"] = trainer.held_out_loss()
         candidate = self.folder.path / "candidate"

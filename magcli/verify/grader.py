@@ -60,6 +60,11 @@ class Grader:
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
         self._equal = lru_cache(EQUALITY_CACHE)(self._compare)
 
+    @property
+    def is_custom(self) -> bool:
+        """Whether a custom reward grades, which needs no ground truth."""
+        return self._custom
+
     def check(self, row: Mapping[str, Any]) -> None:
         """Reject a problem that cannot be graded before any work.
 

@@ -65,6 +65,25 @@ def test_groups_trained_and_dropped_are_those_of_the_metrics(pipeline):
     assert dropped == [sum(line["groups_dropped"].values()) for line in lines]
 
 
+def test_the_accuracy_on_held_out_problems_has_its_own_steps_and_interval(run):
+    folder = RunDir(run)
+    before = [json.dumps({"step": 0, "accuracy": 0.1, "accuracy_low": 0.0, "accuracy_high": 0.2, "answer_tokens": 9.0})]
+    after = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([*before, *after]) + "\n")
+    for step, accuracy in ((3, 0.4), (6, 0.5)):
+        folder.amend(step, {"accuracy": accuracy, "accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.2})
+    found = read(run)
+    assert [each.title for each in found.charts][:2] == ["Reward", "Held-out accuracy"]
+    shown = chart(found, "Held-out accuracy")
+    (accuracy,) = shown.series
+    assert (list(shown.x), list(accuracy.values)) == ([0, 3, 6], [0.1, 0.4, 0.5])
+    assert list(accuracy.low) == pytest.approx([0.0, 0.3, 0.4])
+    assert list(accuracy.high) == pytest.approx([0.2, 0.6, 0.7])
+    assert list(chart(found, "Reward").x) == [1, 2, 3, 4, 5, 6], "step 0 is no update"
+    assert found.facts[0].startswith("6 of 6 updates in ")
+    assert [line["step"] for line in folder.metrics()] == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_stages_of_the_run_are_marked(pipeline):
     assert [(mark.x, mark.name) for mark in chart(read(pipeline / "rl"), "Length").marks] == [(3, "stage 2")]
 

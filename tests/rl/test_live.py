@@ -120,3 +120,13 @@ def test_the_drawing_changes_with_updates_and_size() -> None:
 
 def test_an_unknown_reward_is_shown_as_unknown() -> None:
     assert "reward unknown" in live.Curves([line(1, reward=None)]).draw(100, 50)[0].plain
+
+
+def test_the_accuracy_of_evaluations_is_a_curve_of_its_own() -> None:
+    curves = live.Curves([{"step": 0, "accuracy": 0.1}, line(1), line(2, accuracy=0.3), line(3)])
+    shown = "\n".join(text.plain for text in curves.draw(100, 40))
+    assert "held-out accuracy 30.0%" in " ".join(shown.split())
+    curves.add_evaluation({"accuracy": 0.5})
+    assert "held-out accuracy 50.0%" in " ".join("\n".join(text.plain for text in curves.draw(100, 40)).split())
+    plain = live.Curves([line(1), line(2)])
+    assert "accuracy" not in "\n".join(text.plain for text in plain.draw(100, 40))

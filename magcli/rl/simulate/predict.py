@@ -195,7 +195,8 @@ def read_run(folder: Path) -> MeasuredRun:
     run, problem = RunDir(folder), f"{folder} is not a magcli rl run that can calibrate the simulation"
     try:
         config = json.loads(run.note_path.read_text(encoding="utf-8"))
-        lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
+        logged = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
+        lines = [line for line in logged if line.get("step") != 0]
         events = read_ledger(run.ledger)
     except FileNotFoundError as error:
         raise DataError(f"{problem}: it has no {Path(error.filename).name}") from None

@@ -15,6 +15,7 @@ from magcli.errors import DataError
 from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline
 from magcli.stages.shared import engines, tables, templates
+from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -78,6 +79,13 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     from magcli.evaluation import metrics
 
     return metrics.COMPARISON if config.compare else metrics.METRICS
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable rows, for --dry-run: problems, or without --model completions."""
+    if not config.model:
+        return sum(batch.num_rows for batch in rows)
+    return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

@@ -11,7 +11,7 @@ by --reward is tried on the first problem before anything is generated.
 """
 
 from magcli.stages.rl.config import Config, check, reads, settings, side_outputs, trial
-from magcli.stages.rl.train import run, schema, serve_rank
+from magcli.stages.rl.train import preview, run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
@@ -23,4 +23,7 @@ EXAMPLE = (
     "--trajectory-every 1"
 )
 
-__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs", "trial"]
+__all__ = [
+    "ALIASES", "Config", "check", "preview", "reads", "run", "schema", "serve_rank", "settings", "side_outputs",
+    "trial",
+]  # fmt: skip

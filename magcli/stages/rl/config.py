@@ -12,12 +12,14 @@ from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
 from magcli.stages.shared import engines, options, run_sizes, tables, templates
-from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, GENERATORS, OBJECTIVE, TRAIN
+from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
 
 @dataclass(frozen=True)
-class Config(options.RewardOptions, options.GenerationOptions, options.TrainingOptions, RunSizes):
+class Config(
+    options.RewardOptions, options.EvaluationOptions, options.GenerationOptions, options.TrainingOptions, RunSizes
+):
     """Options of `magcli rl`."""
 
     run: Path = opt(
@@ -95,6 +97,9 @@ class Config(options.RewardOptions, options.GenerationOptions, options.TrainingO
         panel=CHECKPOINTS,
         affects_rows=False,
     )
+    evaluate_every: int = opt(
+        10, "Number of updates between evaluations; also before the first and after the last update.", panel=EVALUATION
+    )
     temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
     dtype: options.DType = options.dtype()
@@ -121,6 +126,7 @@ def check(config: Config) -> None:
     options.check_not_negative("rl", config, NOT_NEGATIVE)
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
+    options.check_evaluation("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
@@ -185,6 +191,7 @@ def settings(config: Config) -> dict[str, Any]:
     """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
     identity = engines.model_identity(templates.open_model(config.model, config), config.system)
     identity |= engines.grader_identity(config, config.reward)
+    identity |= tables.table_identity("eval_table", config.eval_table)
     identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.shared import engines, forms, tables, templates, training
+from magcli.stages.shared import engines, forms, heldout, tables, templates, training
+from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -22,16 +24,19 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.model.thoughts import ThoughtForm
     from magcli.rl.curriculum import Curriculum, Row
+    from magcli.rl.evaluation import Measure
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
     from magcli.rl.schedule import Schedule, StageSettings
+    from magcli.rl.scheduler import RolloutScheduler
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
-    from magcli.run.rundir import RunDir
+    from magcli.run.rundir import Line, RunDir
+    from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
@@ -48,6 +53,19 @@ def serve_rank(config: Config) -> bool:
     """Run as a non-zero torchrun rank; False if this process is rank 0."""
     model = templates.open_model(config.model, config)
     return training.serve_rank(config.device, lambda: open_state(config, model), needed=True)
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
+    model = previews.open_readable(config.model, config, config.system, job)
+    pools = [[row for batch in rows for row in batch.to_pylist()], *stage_rows(config, reads(config), job)]
+    with engines.open_grader(config, config.reward) as grader:
+        if config.eval_table is not None:
+            heldout.check_table("rl", config.eval_table, config.system, model, grader)
+        pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
+        usable = [previews.gradable(pool, grader, job) for pool in pools]
+    stage_curriculum(config, usable)
+    return len(usable[0])
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -97,8 +115,6 @@ def _train(
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
-    from magcli.rl.loop import Checkpointing
-    from magcli.rl.store import RolloutStore
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
@@ -108,31 +124,46 @@ def _train(
         forms.record(model.thoughts, job, [folder])
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
+        held_out = None
+        if config.eval_table is not None:
+            held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
-        every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
-        store = RolloutStore(folder.path, {forms.THOUGHTS: model.thoughts.name})
-        checkpointing = Checkpointing(folder, ledger, store, *every)
+        checkpointing = _open_checkpointing(config, folder, ledger, model.thoughts, evaluates=held_out is not None)
         checkpointing.resume(trainer)
-        curves = Curves(checkpointing.lines[: trainer.done])
-        log_lines(checkpointing.lines)
+        curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
+        log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
-            monitor = Display(checkpointing.lines, bar, curves, log_lines, job.console)
+            monitor = Display(checkpointing, bar, curves, log_lines, job.console)
             if begun := max(ledger.batches, default=0):
                 text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
                 job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
             loop.repeat_updates(trainer, schedule, checkpointing, monitor)
             with AsyncRunner() as events:
-                ended = events.run(_loop(config, model, trainer, schedule, checkpointing, rows, grader, monitor, job))
+                work = _loop(config, model, trainer, schedule, checkpointing, rows, grader, held_out, monitor, job)
+                ended = events.run(work)
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
     job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _open_checkpointing(
+    config: Config, folder: RunDir, ledger: Ledger, thoughts: ThoughtForm, *, evaluates: bool
+) -> Checkpointing:
+    from magcli.rl.evaluation import EvaluationTimes
+    from magcli.rl.loop import Checkpointing
+    from magcli.rl.store import RolloutStore
+
+    every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
+    store = RolloutStore(folder.path, {forms.THOUGHTS: thoughts.name})
+    times = EvaluationTimes(config.evaluate_every if evaluates else 0, config.updates)
+    return Checkpointing(folder, ledger, store, *every, times)
 
 
 async def _loop(
@@ -143,6 +174,7 @@ async def _loop(
     checkpointing: Checkpointing,
     rows: Sequence[Sequence[Row]],
     grader: Grader,
+    held_out: HeldOut | None,
     monitor: Display,
     job: Job,
 ) -> str | None:
@@ -164,26 +196,50 @@ async def _loop(
             updates=config.updates,
             generates_during_updates=config.generators > 0,
         )
-        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor)
+        measure = build_measure(held_out, model, engine, scheduler)
+        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
+
+
+def build_measure(
+    held_out: HeldOut | None, model: Model, engine: RolloutEngine, scheduler: RolloutScheduler
+) -> Measure | None:
+    """The function that evaluates the weights of the run's engine on held-out problems; None without --eval-table."""
+    from magcli.generate.text import SamplerText
+
+    if held_out is None:
+        return None
+    started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
+    generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
+    return partial(held_out.accuracy, generator)
 
 
 class Display:
     """Shows a run on the terminal, in JSON events and in trackers."""
 
     def __init__(
-        self, lines: Sequence[Mapping[str, Any]], bar: Progress, curves: Curves, log_lines: LogLines, console: Console
+        self, checkpointing: Checkpointing, bar: Progress, curves: Curves, log_lines: LogLines, console: Console
     ) -> None:
-        self._lines, self._bar, self._curves, self._log_lines, self._console = lines, bar, curves, log_lines, console
+        self._checkpointing, self._bar, self._curves = checkpointing, bar, curves
+        self._log_lines, self._console = log_lines, console
 
-    def update(self, line: Mapping[str, Any]) -> None:
+    def update(self, line: Line) -> None:
         """Show the metrics of an update."""
         from magcli.rl.metrics import summary
 
         self._curves.add(line)
         self._bar.advance(note=summary(line))
-        self._log_lines(self._lines)
+        self._log_lines(self._checkpointing.complete_lines())
         if self._console.as_json:
             self._console.say("", event="update", **line)
+
+    def evaluation(self, step: int, values: Line) -> None:
+        """Show the accuracy on held-out problems after an update (0: before the first)."""
+        from magcli.rl import evaluation
+
+        when = f"after update {step}" if step else "before the first update"
+        self._console.say(f"rl: {when}: {evaluation.text(values)}", event="evaluation", step=step, **values)
+        self._curves.add_evaluation(values)
+        self._log_lines(self._checkpointing.complete_lines())
 
     def groups(self, outcomes: GroupOutcomes, update: int) -> None:
         """Show what became of the groups so far; ``update`` is the next one."""
@@ -191,7 +247,7 @@ class Display:
         text = f"rl: {outcomes.text(update, updates)}"
         self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
 
-    def mismatch(self, found: Mapping[str, Any]) -> None:
+    def mismatch(self, found: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text
 
@@ -301,18 +357,28 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
 
 def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
     """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
-    from magcli.rl.curriculum import Curriculum, StageProblems
     from magcli.rl.ledger import read
+
+    found = stage_curriculum(config, rows)
+    for event in read(ledger.path):
+        found.replay(event)
+    return found
+
+
+def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
+    """The curriculum of a run that has not begun.
+
+    Raises:
+        DataError: a stage has no problem, or no pass rates for its band.
+    """
+    from magcli.rl.curriculum import Curriculum, StageProblems
 
     tables, stages = iter(rows), []
     current = next(tables)
     for stage in config.stage or (StageOptions(),):
         current = next(tables) if stage.data is not None else current
         stages.append(StageProblems(current, stage.band))
-    found = Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
-    for event in read(ledger.path):
-        found.replay(event)
-    return found
+    return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 
 @asynccontextmanager

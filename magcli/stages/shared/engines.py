@@ -112,18 +112,23 @@ def answerable(
         EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
         UsageError: no problem is left.
     """
-    from magcli.model.chat import prompt_tokens, to_messages
-
-    tokenizer, context = model.tokenizer, model.context
+    context = model.context
     found = []
     for row in problems:
         grader.check(row)
-        if len(prompt_tokens(tokenizer, to_messages(row["prompt"], system))) < context:
+        if prompt_length(row, model, system) < context:
             found.append(row)
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
     usage(len(found) > 0, f"{job.stage}: no usable problem in the input")
     return found
+
+
+def prompt_length(problem: Mapping[str, Any], model: Model, system: str | None) -> int:
+    """The number of tokens of a problem's prompt as a model gets it."""
+    from magcli.model.chat import prompt_tokens, to_messages
+
+    return len(prompt_tokens(model.tokenizer, to_messages(problem["prompt"], system)))
 
 
 def reward_rule(config: RewardOptions, thoughts: ThoughtForm = THINK) -> RewardRule:

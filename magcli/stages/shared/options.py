@@ -60,9 +60,9 @@ def device(*, affects_rows: bool = True) -> Any:
     return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL, affects_rows=affects_rows)
 
 
-def dtype() -> Any:
+def dtype(panel: str = MODEL) -> Any:
     """The dtype of the weights for sampling."""
-    return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=MODEL)
+    return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=panel)
 
 
 def samples(default: int) -> Any:
@@ -222,6 +222,22 @@ class _RewardParts:
 @dataclass(frozen=True)
 class RewardOptions(GraderOptions, _RewardParts):
     """The reward of completions (recipe, section 2), and their verifiers."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Held-out problems that a training run samples and grades at intervals."""
+
+    eval_table: Path | None = opt(
+        None,
+        "Table of held-out problems to sample and grade during training, for the accuracy of the model.",
+        panel=EVALUATION,
+        affects_rows=False,
+    )
+    eval_samples: int = opt(4, "Number of samples per problem.", panel=EVALUATION)
+    eval_max_tokens: int = opt(1024, "Maximum new tokens per completion.", panel=EVALUATION)
+    eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EVALUATION)
+    eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EVALUATION)
 
 
 @dataclass(frozen=True)
@@ -428,6 +444,12 @@ def check_reward(stage: str, config: RewardOptions) -> None:
 
         load_reward(config.reward)
     check_length_penalty(stage, config)
+
+
+def check_evaluation(stage: str, config: EvaluationOptions) -> None:
+    """How often and how long held-out problems are sampled."""
+    check_positive(stage, config, ["evaluate_every", "eval_samples", "eval_max_tokens", "eval_slots"])
+    check_not_negative(stage, config, ["eval_temperature"])
 
 
 def check_length_penalty(place: str, config: RewardOptions) -> None:

@@ -28,7 +28,15 @@ FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
 RunConfig = TypeVar("RunConfig", bound=Any)
 
 
-def resolve_formats(config: RunConfig, model: Model, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
+def resolve_formats(
+    config: RunConfig,
+    model: Model,
+    folder: RunDir,
+    job: Job,
+    options: Sequence[str] = tuple(FORMATS),
+    *,
+    exact: bool = False,
+) -> RunConfig:
     """The options of a training run with number formats in place of ``auto``, recorded in its folder.
 
     A resumed run keeps its formats, on whatever machine, unless an option names another. ``exact`` runs default to
@@ -39,7 +47,7 @@ def resolve_formats(config: RunConfig, model: Model, folder: RunDir, job: Job, *
     """
     from magcli.model import compute
 
-    asked = {option: getattr(config, option) for option in FORMATS if hasattr(config, option)}
+    asked = {option: getattr(config, option) for option in options}
     if folder.finished:
         found = {option: folder.notes.get(option, value) for option, value in asked.items()}
         for option, value in asked.items():

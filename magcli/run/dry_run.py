@@ -1,0 +1,77 @@
+"""``--dry-run``: open what a command would read, and say which rows it would drop. Nothing is written."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from magcli.console import Console
+from magcli.data import table
+from magcli.errors import MagError
+from magcli.run import trial, validation
+from magcli.run.job import CountedInputs, Drops, Job
+from magcli.run.journal import Dropped
+from magcli.run.stage import Stage
+
+
+def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+    """Open a command's tables and preview the stage; a stage without a preview tries only the user's functions.
+
+    Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read.
+
+    Raises:
+        MagError: what the command itself would end with before its first result.
+    """
+    if not inputs:
+        return
+    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
+    if stage.preview is None:
+        if not absent:
+            _try_functions(stage, config, inputs)
+    elif absent:
+        names = ", ".join("stdin" if name == "-" else name for name in absent)
+        console.say(f"{stage.name}: dry run: no row was checked: {names} cannot be read yet", event="not-checked")
+    else:
+        _preview(stage, config, inputs, console)
+
+
+def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
+    """Try the user's functions on the first row; a table that cannot be read is left out."""
+    if stage.trial(config) is None:
+        return
+    job = Job(stage.name, Console(quiet=True), Drops(keep=False))
+    try:
+        source = table.read(inputs[0], table.ignore)
+        columns = stage.reads(config) or ()
+        _, rows = validation.validate_rows(columns, source.schema, source.rows, job, inputs[0], stage.ALIASES)
+        first = next((batch for batch in rows if batch.num_rows), None)
+    except MagError:
+        return
+    if first is not None:
+        trial.try_first_row(stage, config, iter([first]))
+
+
+def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+    """Read all rows of the tables as the stage would, and say how many are usable."""
+    assert stage.preview is not None
+    job = Job(stage.name, console, Drops(keep=False))
+
+    def drop(place: str, reason: str, excerpt: str) -> None:
+        job.drops.add(Dropped(place, reason, excerpt))
+
+    job.inputs = CountedInputs([table.read(name, drop) for name in inputs])
+    job.total = job.inputs.total
+    columns, where = stage.reads(config) or (), ", ".join(inputs)
+    job.schema, rows = validation.validate_rows(
+        columns, job.inputs.schema, job.inputs.rows(), job, where, stage.ALIASES
+    )
+    rows = trial.try_first_row(stage, config, rows)
+    usable = stage.preview(config, rows, job)
+    reasons = job.drops.summary()
+    dropped = f", would drop {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
+    console.say(
+        f"{stage.name}: dry run: {job.rows_in:,} rows, {usable:,} usable{dropped}",
+        event="dry-run",
+        rows_in=job.rows_in,
+        usable=usable,
+        dropped=dict(job.drops.counts),
+    )

@@ -1,0 +1,172 @@
+"""Held-out problems of ``--eval-table``, which `sft` and `rl` sample and grade at intervals during training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import DataError
+from magcli.stages.shared import engines, tables
+
+if TYPE_CHECKING:
+    from magcli.curate.sampling import SamplingPlan
+    from magcli.generate.types import Generator
+    from magcli.model.model import Model
+    from magcli.stages.shared.options import EvaluationOptions
+    from magcli.verify.grader import Grader
+
+    Row = dict[str, Any]
+
+PROBLEM_COLUMNS = ("prompt", "answer|tests")
+"""The columns of the table where the recipe's reward grades; a custom reward needs only the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The accuracy of a model on a table of problems, with the metrics of ``magcli evaluate``.
+
+    The seeds are the same each time: models differ by their weights alone. At most ``slots`` samples are asked of the
+    engine at once.
+    """
+
+    problems: Sequence[Row]
+    plan: SamplingPlan
+    grader: Grader
+    slots: int
+
+    async def accuracy(self, generator: Generator) -> dict[str, float | None]:
+        """The metrics ``magcli.run.rundir.HELD_OUT`` of the model that a generator samples from.
+
+        A single problem has no interval: its bounds are None.
+        """
+        from magcli.evaluation import metrics
+
+        graded = await self._graded(generator)
+        problems = metrics.gather(row for rows in graded for row in rows)
+        estimates = {estimate.metric: estimate for estimate in metrics.estimate(problems, (), self.plan.seed)}
+        accuracy = estimates["avg@n"]
+        return {
+            "accuracy": accuracy.value,
+            "accuracy_low": accuracy.low if isfinite(accuracy.low) else None,
+            "accuracy_high": accuracy.high if isfinite(accuracy.high) else None,
+            "answer_tokens": estimates["tokens"].value,
+        }
+
+    async def _graded(self, generator: Generator) -> list[list[Row]]:
+        """The graded samples of each problem; several problems are sampled at once."""
+        samples_at_once = min(self.plan.samples, self.slots)
+        room = asyncio.Semaphore(self.slots // samples_at_once)
+        work = [asyncio.create_task(self._graded_problem(generator, row, room)) for row in self.problems]
+        try:
+            return await asyncio.gather(*work)
+        finally:
+            for task in work:
+                task.cancel()
+
+    async def _graded_problem(self, generator: Generator, row: Row, room: asyncio.Semaphore) -> list[Row]:
+        from magcli.curate.sampling import grade_samples, sample_problem
+        from magcli.verify.reward import ALL_TESTS, RewardRule
+
+        samples = []
+        for first in range(0, self.plan.samples, self.slots):
+            indices = range(first, min(first + self.slots, self.plan.samples))
+            async with room:
+                samples += await sample_problem(generator, row, self.plan, indices)
+        rule = RewardRule(use_language=False, num_tests=ALL_TESTS, thoughts=generator.thoughts)
+        rewards = await grade_samples(self.grader, row, samples, rule)
+        return [
+            {
+                "id": row["id"],
+                "prompt": row["prompt"],
+                "correct": reward.correct,
+                "correct_anywhere": reward.correct_anywhere,
+                "extracted": reward.extracted,
+                "num_tokens": sample.completion.num_tokens,
+            }
+            for sample, reward in zip(samples, rewards, strict=True)
+        ]
+
+
+def open_held_out(
+    stage: str, config: EvaluationOptions, model: Model, grader: Grader, *, system: Path | None, seed: int
+) -> HeldOut:
+    """The problems of ``--eval-table``, checked before any work, and how they are sampled.
+
+    Raises:
+        DataError: as ``check_table``.
+    """
+    from magcli.curate.sampling import SamplingPlan
+    from magcli.generate.types import Sampling
+
+    assert config.eval_table is not None
+    sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
+    plan = SamplingPlan(engines.system_text(system, model.thoughts), sampling, config.eval_samples, seed)
+    problems = check_table(stage, config.eval_table, system, model, grader)
+    return HeldOut(problems, plan, grader, config.eval_slots)
+
+
+def check_table(stage: str, path: Path, system: Path | None, model: Model | None, grader: Grader) -> list[Row]:
+    """The problems of a table, all of which can be sampled and graded; without a model lengths are not checked.
+
+    Raises:
+        DataError: as ``read_problems``, or a prompt does not fit into the model's context.
+    """
+    problems = read_problems(stage, path, grader)
+    if model is not None:
+        text = engines.system_text(system, model.thoughts)
+        for row in problems:
+            _check_length(row, text, model, f"{stage}: problem {row['id']} of {path}")
+    return problems
+
+
+def _check_length(row: Row, system: str | None, model: Model, problem: str) -> None:
+    tokens = engines.prompt_length(row, model, system)
+    if tokens >= model.context:
+        raise DataError(f"{problem} has {tokens:,} tokens, which do not fit the model's context of {model.context:,}")
+
+
+def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
+    """The problems of a table.
+
+    Raises:
+        DataError: a column is missing, there is no problem, two have the same id, or one has no prompt or no gradable
+            ground truth.
+    """
+    import pyarrow as pa
+
+    from magcli.data import table
+    from magcli.data.schema import require, resolve_aliases
+
+    columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
+    source = table.read(str(path))
+    named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
+    schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
+    require(schema, columns, stage=stage, where=str(path))
+    rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
+    if not rows:
+        raise DataError(f"{stage}: {path} holds no problems")
+    problems = [_checked(stage, row, number, path, grader) for number, row in enumerate(rows)]
+    _check_ids(stage, problems, path)
+    return problems
+
+
+def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    named = {**row, "id": str(row.get("id") or number)}
+    if not row.get("prompt"):
+        raise DataError(f"{stage}: problem {named['id']} of {path} has no prompt")
+    grader.check(named)
+    if not grader.gradable(named):
+        raise DataError(f"{stage}: the answer of problem {named['id']} of {path} cannot be parsed; remove the row")
+    return named
+
+
+def _check_ids(stage: str, problems: Sequence[Row], path: Path) -> None:
+    seen: set[str] = set()
+    for row in problems:
+        if row["id"] in seen:
+            raise DataError(f"{stage}: two problems of {path} have the id {row['id']}; make the ids unique")
+        seen.add(row["id"])

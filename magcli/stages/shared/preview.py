@@ -1,0 +1,103 @@
+"""What ``--dry-run`` of the stages with a model checks: tokenizer, configuration, and which rows would be dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import EnvironmentFault
+from magcli.stages.shared import engines, templates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magcli.data.source import Rows
+    from magcli.model.model import Model
+    from magcli.run.job import Job
+    from magcli.stages.shared.options import GraderOptions, TemplateOptions
+    from magcli.verify.grader import Grader
+
+    Row = dict[str, Any]
+
+
+def open_readable(name: str, config: TemplateOptions, system: Path | None, job: Job) -> Model | None:
+    """A model whose configuration and tokenizer can be read, without its weights.
+
+    None if they are missing, or if the model is a server's; a line says what is not checked then.
+    """
+    model = templates.open_model(name, config)
+    if model.is_url:
+        _say_unchecked("prompts", "a server has its own tokenizer", job)
+        return None
+    try:
+        _ = model.context, model.ends
+    except EnvironmentFault as error:
+        _say_unchecked("prompts", str(error), job)
+        return None
+    return templates.with_date(model, job, [], system=system)
+
+
+def _say_unchecked(what: str, why: str, job: Job) -> None:
+    job.console.say(f"{job.stage}: dry run: {what} are not checked: {why}", event="not-checked", reason=why)
+
+
+def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
+    """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
+    model = open_readable(name, config, system, job)
+    return len(fitting([row for batch in rows for row in batch.to_pylist()], model, system, job))
+
+
+def graded_problems(
+    name: str, config: TemplateOptions, grading: GraderOptions, system: Path | None, rows: Rows, job: Job
+) -> int:
+    """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
+    model = open_readable(name, config, system, job)
+    problems = fitting([row for batch in rows for row in batch.to_pylist()], model, system, job)
+    with engines.open_grader(grading) as grader:
+        return len(gradable(problems, grader, job))
+
+
+def fitting(problems: Sequence[Row], model: Model | None, system: Path | None, job: Job) -> list[Row]:
+    """The problems whose prompt fits into the context, all if the model is None; the others are dropped."""
+    if model is None:
+        return list(problems)
+    text = engines.system_text(system, model.thoughts)
+    usable = []
+    with _progress(problems, job) as rows:
+        for row in rows:
+            if engines.prompt_length(row, model, text) < model.context:
+                usable.append(row)
+            else:
+                job.drops.row(row["id"], "prompt-too-long", row)
+    return usable
+
+
+def gradable(problems: Sequence[Row], grader: Grader, job: Job) -> list[Row]:
+    """The problems whose ground truth can be read; the others are dropped as ``bad-gold``.
+
+    Raises:
+        DataError: a problem is of a kind that cannot be graded.
+        EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
+    """
+    usable = []
+    for row in problems:
+        grader.check(row)
+        if grader.gradable(row):
+            usable.append(row)
+        else:
+            job.drops.row(row["id"], "bad-gold", row)
+    return usable
+
+
+@contextmanager
+def _progress(problems: Sequence[Row], job: Job) -> Iterator[Iterator[Row]]:
+    """The problems, counted in a progress bar."""
+    with job.console.progress(len(problems), "rows", job.stage) as bar:
+
+        def counted() -> Iterator[Row]:
+            for row in problems:
+                yield row
+                bar.advance()
+
+        yield counted()
