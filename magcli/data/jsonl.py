@@ -1,13 +1,8 @@
 """JSON lines and JSON arrays of objects (``.json``), optionally gzipped, read in two passes: types first, then rows.
 
-Values of one type become that Arrow type. A column whose values do not share a type (integers and floats, objects with
-different keys, null in some rows and absent in others) stores each value as JSON text and is marked so
-(``types.TEXT_KEY``). The spacing and escaping of the lines is stored with the schema, so that reading and writing
-returns the same bytes.
-
-Only the values, not the bytes, are preserved for: key orders that contradict each other, duplicate keys in an object,
-spacing or escaping that changes within the file, blank lines, CRLF, a byte-order mark, and numbers written differently
-from how Python writes them (``1.50``, ``1e5``, ``-0``).
+``shapes`` says which Arrow type a column becomes; a column of values without a common type stores JSON text
+(``json_columns``). Values are preserved, where an absent key equals null and 1 equals 1.0; NaN and Infinity, which are
+not JSON, are written as null. The spacing and escaping of the lines is stored with the schema and used again.
 
 Memory is bounded by a batch; of a row over the limit only the start is kept. A truncated array or gzip file is an
 error.
@@ -20,18 +15,21 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
+from magcli.data.json_columns import finite, is_json_text
 from magcli.data.manifest import TextWriter, check_manifest, with_manifest
+from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import BadRow, Rows, Sink, Source
-from magcli.data.types import ABSENT_KEY, TEXT_KEY, Column, is_exact_in_json, key_order, refuse_bytes
+from magcli.data.types import is_exact_in_json, refuse_bytes
+from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 STYLE_KEY = b"magcli.jsonl"
@@ -67,9 +65,18 @@ class Style:
     end: bool = True
 
     def dumps(self, value: Any) -> str:
-        """A value in this style."""
-        text = json.dumps(value, ensure_ascii=self.ascii, separators=(self.item, self.key))
+        """A value in this style; NaN and Infinity are null."""
+        encode = _encoder(self.item, self.key, self.ascii)
+        try:
+            text = encode(value)
+        except ValueError:
+            text = encode(finite(value))
         return text.replace("/", "\\/") if self.slash else text
+
+
+@cache
+def _encoder(item: str, key: str, ascii: bool) -> Callable[[Any], str]:
+    return json.JSONEncoder(ensure_ascii=ascii, allow_nan=False, separators=(item, key)).encode
 
 
 SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
@@ -278,12 +285,24 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, style: Style)
     """Rows as a batch of the schema."""
     columns = []
     for field in schema:
-        if TEXT_KEY in (field.metadata or {}):
-            values = [style.dumps(row[field.name]) if field.name in row else None for row in rows]
-        else:
-            values = [row.get(field.name) for row in rows]
+        values = [row.get(field.name) for row in rows]
+        if is_json_text(field):
+            values = [None if value is None else _json_text(value, field.name, style) for value in values]
         columns.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json_text(value: Any, name: str, style: Style) -> str | None:
+    """A value as JSON text; NaN, which is null, has none.
+
+    Raises:
+        DataError: it is nested too deeply to be written.
+    """
+    try:
+        text = style.dumps(value)
+    except RecursionError:
+        raise DataError(f"column {name} has a value that is nested too deeply to be written; remove the row") from None
+    return None if text == "null" else text
 
 
 # ---- writing ----
@@ -297,16 +316,38 @@ def style_of(schema: pa.Schema) -> Style:
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     """The rows of a batch as JSON text without newlines."""
-    fields = [(is_exact_in_json(f.type), style.dumps(f.name), f.metadata or {}) for f in batch.schema]
-    columns = [column.to_pylist() for column in batch.columns]
+    columns = [_json_values(batch.column(field.name), field) for field in batch.schema]
+    names = batch.schema.names
+    absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
+    texts = [is_json_text(field) for field in batch.schema]
     for values in zip(*columns, strict=True):
-        parts = []
-        for (exact, name, marks), value in zip(fields, values, strict=True):
-            if value is None and (ABSENT_KEY in marks or TEXT_KEY in marks):
-                continue
-            text = value if TEXT_KEY in marks else style.dumps(value if exact else _jsonable(value))
-            parts.append(f"{name}{style.key}{text}")
-        yield "{" + style.item.join(parts) + "}"
+        if any(texts):
+            yield _line_with_texts(names, values, texts, absent, style)
+            continue
+        row = dict(zip(names, values, strict=True))
+        if absent:
+            row = {name: value for name, value in row.items() if value is not None or name not in absent}
+        yield style.dumps(row)
+
+
+def _json_values(column: pa.Array, field: pa.Field) -> list[Any]:
+    """The values of a column in JSON types."""
+    exact = is_exact_in_json(field.type)
+    values: list[Any] = column.to_pylist() if exact else list(map(_jsonable, python_values(column)))
+    return values
+
+
+def _line_with_texts(
+    names: Sequence[str], values: Sequence[Any], texts: Sequence[bool], absent: Container[str], style: Style
+) -> str:
+    """A row of which some values are JSON text already."""
+    parts = []
+    for name, value, is_text in zip(names, values, texts, strict=True):
+        if value is None and name in absent:
+            continue
+        text = value if is_text and value is not None else style.dumps(value)
+        parts.append(f"{style.dumps(name)}{style.key}{text}")
+    return "{" + style.item.join(parts) + "}"
 
 
 def _jsonable(value: Any) -> Any:

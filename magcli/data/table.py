@@ -8,12 +8,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, seal, types
+from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, seal, types
+from magcli.data.manifest import Chain
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -162,12 +164,44 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     """A table to write, by its name; it appears when it is finished and the block ends without an error."""
     path = Path(name)
     if name == "-":
+        stored = _stored(schema)
         with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield arrow.StreamSink(out, schema, head)
+            yield _StoringSink(arrow.StreamSink(out, stored, head), stored)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with SINKS.get(suffix(path), folder.folder_sink)(path, schema, head) as sink:
-        yield sink
+    kind = suffix(path)
+    if kind in (*LINES, ".csv"):
+        with SINKS[kind](path, schema, head) as sink:
+            yield sink
+        return
+    stored = _stored(schema)
+    with SINKS.get(kind, folder.folder_sink)(path, stored, head) as sink:
+        yield _StoringSink(sink, stored)
+
+
+def _stored(schema: pa.Schema) -> pa.Schema:
+    """The schema in Arrow and Parquet files, as `datasets` writes it: ``arrow.json``, and features."""
+    return features.with_features(json_columns.with_arrow_json(schema))
+
+
+@dataclass
+class _StoringSink:
+    """Writes a table with the types and metadata of ``_stored``."""
+
+    sink: Sink
+    schema: pa.Schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        columns = [
+            pa.ExtensionArray.from_storage(field.type, column) if isinstance(field.type, pa.JsonType) else column
+            for column, field in zip(batch.columns, self.schema, strict=True)
+        ]
+        self.sink.write(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def finish(self, chain: Chain) -> str:
+        """End the table."""
+        return self.sink.finish(chain)
 
 
 def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:

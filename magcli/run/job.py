@@ -170,11 +170,11 @@ class Job:
 
 
 class CountedInputs:
-    """Several inputs as one stream whose rows are counted. Their schemas must agree on shared columns."""
+    """Several inputs as one stream whose rows are counted, with the columns of all."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self.count = sources, 0
-        self.schema = common_schema([source.schema for source in sources], [source.name for source in sources])
+        self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
         self.bounds: tuple[int, int] | None = None

@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.data.json_columns import is_json_text
 from magcli.data.schema import KNOWN, KNOWN_JSON, require, resolve_aliases
+from magcli.data.shapes import ABSENT_KEY
 from magcli.data.source import Rows
-from magcli.data.types import ABSENT_KEY, is_json_text, parse_texts
+from magcli.data.values import parse_texts
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
 

@@ -148,7 +148,7 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 def _traces(rows: Rows) -> Iterator[Row]:
     """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
     from magcli.curate.traces import columns_read, traces_of
-    from magcli.data.types import to_rows
+    from magcli.data.values import to_rows
 
     for batch in rows:
         for row in to_rows(batch.select(columns_read(batch.schema.names))):

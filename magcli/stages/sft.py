@@ -243,7 +243,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
     """
     from magcli.data.schema import require
-    from magcli.data.types import to_rows
+    from magcli.data.values import to_rows
     from magcli.model import targets
     from magcli.model.chat import check_vocabulary
     from magcli.model.load import load_config
