@@ -120,17 +120,7 @@ def _open(spec: Spec) -> Policy:
 
     if spec.threads:
         torch.set_num_threads(spec.threads)
-    return open_policy(
-        spec.model,
-        engine=spec.engine,
-        dtype=spec.dtype,
-        slots=spec.slots,
-        deterministic=spec.deterministic,
-        device=spec.device,
-        transfer=spec.transfer,
-        template=spec.template,
-        stop=spec.stop,
-    )
+    return open_policy(spec)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ The same operations in the same order as in transformers' models, hence the same
 Importing transformers' models takes longer than everything else before the first token.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -13,7 +12,8 @@ from torch.nn.functional import silu
 
 from magcli.generate.attention import SlotBatch, slot_attention
 from magcli.model.load import keep_freed_memory
-from magcli.model.plain import DecoderConfig, decoder_config, end_token, read_weights
+from magcli.model.model import Model
+from magcli.model.plain import DecoderConfig, read_weights
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -21,20 +21,20 @@ Rotation = tuple[Tensor, Tensor]
 """Cosines and sines by token, ``[1, 1, tokens, head_dim]``."""
 
 
-def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | None":
+def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder | None":
     """Load the decoder of a plain model folder in evaluation mode; None for any other model.
 
     Also None if its weights are missing, damaged or do not match the configuration, or if they do not fit the device:
     loading with transformers then raises the error.
     """
-    config = decoder_config(Path(name))
-    weights = read_weights(Path(name)) if config else None
+    config = source.plain
+    weights = read_weights(source.folder) if config else None
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
     if device == "cpu":
         keep_freed_memory()
     with torch.device("meta"):
-        model = Decoder(config, end_token(Path(name)))
+        model = Decoder(config)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del shapes["lm_head.weight"]
@@ -51,14 +51,13 @@ def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | No
 
 
 class Decoder(nn.Module):
-    """A causal language model; ``generation_config`` has the end tokens, as in transformers' models."""
+    """A causal language model."""
 
     _supports_attention_backend = True
 
-    def __init__(self, config: DecoderConfig, end: int | list[int] | None) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.generation_config = SimpleNamespace(eos_token_id=end)
         self.model = Layers(config)
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 

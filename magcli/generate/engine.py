@@ -23,13 +23,12 @@ from magcli.generate import dispatch
 from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights, tokens_left
+from magcli.generate.wire import Spec
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
-from magcli.model.ends import end_tokens
-from magcli.model.load import context_length
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
     from magcli.generate.decoder import Decoder
 
@@ -100,7 +99,7 @@ class Engine:
         self._fixed_rows = deterministic
         self._model = SlotModel(model, self._slots, deterministic=deterministic)
         self._state = SlotState(self._slots, model.device)
-        self._context = context_length(model)
+        self._context = int(model.config.max_position_embeddings)
         self._ends = frozenset(ends)
         self._is_end = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.device)
         self._is_end[[end for end in self._ends if end < model.config.vocab_size]] = True
@@ -293,25 +292,16 @@ Results = asyncio.Queue[Rollout | BaseException]
 
 
 class TorchPolicy:
-    """The engine behind the ``Policy`` protocol; see ``Engine`` for the arguments.
+    """The engine of ``spec`` behind the ``Policy`` protocol, over its loaded ``model``; see ``Engine``.
 
     One task runs the engine while there is work and yields to the event loop between two steps, so ``load`` and
     ``aclose`` of a sample stream always happen between steps. An error in a step is raised to all current and later
     callers.
     """
 
-    def __init__(
-        self,
-        model: "PreTrainedModel | Decoder",
-        tokenizer: "PreTrainedTokenizerBase",
-        *,
-        slots: int,
-        deterministic: bool = False,
-        stop: Sequence[str] = (),
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._ends = end_tokens(model, tokenizer, stop)
-        self._engine = Engine(model, slots=slots, ends=self._ends, deterministic=deterministic)
+    def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
+        self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
+        self._engine = Engine(model, slots=spec.slots, ends=self._ends, deterministic=spec.deterministic)
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None

@@ -10,20 +10,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import copied, shared, sweep
-from magcli.generate.wire import (
-    Spec,
-)
-from magcli.model.compute import dtype_of
-
-if TYPE_CHECKING:
-    pass
+from magcli.generate.wire import Spec
 
 MAX_DEATHS = 5
 """Deaths without a finished sequence in between after which generators are not replaced any more."""
@@ -247,7 +240,7 @@ class Fleet:
         """Give all members new weights; running sequences go on with their KV cache."""
         held = ExitStack()
         if self._spec.transfer == "broadcast":
-            kept: Weights = copied(weights, dtype=dtype_of(self._spec.dtype, self._spec.model, self._spec.device))
+            kept: Weights = copied(weights, dtype=self._spec.torch_dtype)
         else:
             kept = await asyncio.to_thread(held.enter_context, shared(weights))
         async with self._replacing:

@@ -27,7 +27,6 @@ from magcli.generate.wire import (
     frame,
     receive,
 )
-from magcli.model.compute import dtype_of
 from magcli.run import orphan
 
 if TYPE_CHECKING:
@@ -261,7 +260,5 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":
     from magcli.generate.vllm_transfer import Broadcast
-    from magcli.model.load import load_outline
 
-    dtype = dtype_of(spec.dtype, spec.model, spec.device)
-    return Broadcast(run_step, load_outline(spec.model), spec.source, dtype)
+    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype)

@@ -18,19 +18,22 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 
 from magcli.errors import DataError, MagError
 from magcli.generate.types import Completion, Message, Sampling, tokens_left
-from magcli.model.chat import completion_text, rendered, template_variables
+from magcli.model.chat import completion_text, rendered, template_variables, use_template
 from magcli.model.ends import end_tokens
+from magcli.model.model import Model
 
 PLACEHOLDER = re.compile(r"<image (\d+)>")
 """The place of an image in a prompt, counted from 1."""
 
 
 class VisionGenerator:
-    """A model and its processor, which the generator owns."""
+    """The ``model`` and processor of ``source``, which the generator owns."""
 
-    def __init__(self, model: PreTrainedModel, processor: ProcessorMixin, *, stop: Sequence[str] = ()) -> None:
+    def __init__(self, source: Model, model: PreTrainedModel, processor: ProcessorMixin) -> None:
         self._model, self._processor = model, processor
-        self._ends = end_tokens(model, processor.tokenizer, stop)
+        use_template(processor.tokenizer, source.template)
+        processor.chat_template = source.template.source or processor.chat_template
+        self._ends = end_tokens(model, processor.tokenizer, source.stop)
         self._context = int(model.config.get_text_config().max_position_embeddings)
         self._padding = processor.tokenizer.pad_token_id
         # Otherwise generate() would use the model's own sampling defaults, such as top-k.

@@ -20,16 +20,12 @@ from signal import Signals
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate.types import Completion, Finish, Message, Rollout, Sampling, Weights, tokens_left
 from magcli.generate.vllm_start import VllmProcess
 from magcli.generate.vllm_transfer import Sender, run_step
-from magcli.generate.wire import TransferStep
+from magcli.generate.wire import Spec, TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
-from magcli.model.ends import end_tokens
-from magcli.model.load import context_length
 
 T = TypeVar("T")
 
@@ -166,26 +162,16 @@ class RunningRequest:
 class VllmPolicy:
     """An engine of vLLM behind the ``Policy`` protocol. It belongs to the event loop in which it is first used.
 
-    The policy owns the ``engine``, which sees token ids only. ``outline`` is the model without its weights; ``sender``
-    is how new weights reach the engine, ``deadline`` the seconds that it may take to answer a call.
+    The policy owns the ``engine`` that was started for ``spec``, and which sees token ids only. ``sender`` is how new
+    weights reach it.
     """
 
-    def __init__(
-        self,
-        engine: VllmProcess,
-        tokenizer: PreTrainedTokenizerBase,
-        outline: PreTrainedModel,
-        sender: Sender,
-        *,
-        slots: int,
-        deadline: float = 600.0,
-        stop: Sequence[str] = (),
-    ) -> None:
-        self._link = Link(engine, deadline=deadline, tell=self._fail)
-        self._tokenizer, self._outline, self._sender = tokenizer, outline, sender
-        self._ends = end_tokens(outline, tokenizer, stop)
-        self._context = context_length(outline)
-        self._slots = slots
+    def __init__(self, spec: Spec, engine: VllmProcess, sender: Sender) -> None:
+        self._link = Link(engine, deadline=spec.deadline, tell=self._fail)
+        self._outline, self._sender = spec.model.outline, sender
+        self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
+        self._context = spec.model.context
+        self._slots = spec.slots
         self._version, self._salt = 0, uuid4().hex
         self._names = count()
         self._requests: dict[str, RunningRequest] = {}

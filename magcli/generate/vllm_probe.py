@@ -15,7 +15,9 @@ from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_start import start
 from magcli.generate.vllm_transfer import sender_for
+from magcli.generate.wire import Spec
 from magcli.model.load import quiet_transformers
+from magcli.model.model import Model
 
 PROMPT = list(range(2, 42))
 TOLERANCE = 1e-3
@@ -34,19 +36,11 @@ def probe(device: str, deadline: float) -> str:
         with quiet_transformers():
             models[0].save_pretrained(Path(folder) / "toy")
             _tokenizer().save_pretrained(Path(folder) / "toy")
-        engine = start(
-            Path(folder) / "toy",
-            models[0].config,
-            backend=sender.backend,
-            dtype=torch.float32,
-            head=torch.float32,
-            slots=4,
-            context=models[0].config.max_position_embeddings,
-            device=device,
-            deadline=deadline,
-        )
-    started = time.monotonic() - start_time
-    policy = VllmPolicy(engine, _tokenizer(), models[0], sender, slots=4, deadline=deadline)
+        model = Model.open(Path(folder) / "toy")
+        spec = Spec(model, engine="vllm", dtype="fp32", slots=4, device=device, deadline=deadline)
+        engine = start(spec, backend=sender.backend)
+        started = time.monotonic() - start_time
+        policy = VllmPolicy(spec, engine, sender)
     loaded = asyncio.run(_sampled(policy, models))
     return f"starts in {started:.0f} s, loads new weights in {loaded:.2f} s, log-probs match transformers"
 
@@ -59,7 +53,7 @@ def _toy(seed: int) -> PreTrainedModel:
 
 def _tokenizer() -> PreTrainedTokenizerFast:
     words = Tokenizer(WordLevel({"unknown": 0, "end": 1}, unk_token="unknown"))
-    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="end")
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="end", chat_template="{{ messages }}")
 
 
 async def _sampled(policy: VllmPolicy, models: list[PreTrainedModel]) -> float:

@@ -15,6 +15,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 
 from magcli.errors import EnvironmentFault, first_line
+from magcli.generate.wire import Spec
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
@@ -43,45 +44,33 @@ class VllmProcess(NamedTuple):
     sockets: Path
 
 
-def start(
-    folder: Path,
-    config: Any,
-    *,
-    backend: str,
-    dtype: torch.dtype,
-    head: torch.dtype,
-    slots: int,
-    context: int,
-    device: str,
-    deadline: float,
-) -> VllmProcess:
-    """Start an engine process for the model in a folder, with its transformers ``config``; takes half a minute.
+def start(spec: Spec, *, backend: str) -> VllmProcess:
+    """Start the engine process of ``spec``; takes half a minute.
 
-    ``backend`` is vLLM's weight-transfer backend for new weights, ``head`` the type of the output head, ``context`` the
-    maximum sequence length, including the prompt, ``deadline`` the seconds that it may take.
+    ``backend`` is vLLM's weight-transfer backend for new weights.
 
     Raises:
         EnvironmentFault: vLLM cannot be imported, does not know magcli, or cannot run this model here.
     """
     if PLUGIN not in entry_points(group=PLUGINS).names:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
+    folder = spec.model.folder
     before, sockets = set(active_children()), socket_folder()
-    with _environment(device, deadline, sockets), catch_warnings():
+    with _environment(spec.device, spec.deadline, sockets), catch_warnings():
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
             from vllm.config import WeightTransferConfig
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            settings = _settings(config, dtype=dtype, head=head, slots=slots, context=context, device=device)
             transfer = WeightTransferConfig(backend=backend)
             llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(model=str(folder), weight_transfer_config=transfer, **settings)
+                AsyncEngineArgs(model=str(folder), weight_transfer_config=transfer, **_settings(spec))
             )
         except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {device}: {first_line(error)} (see vLLM's own messages above)"
+                f"vLLM cannot run {folder} on {spec.device}: {first_line(error)} (see vLLM's own messages above)"
             ) from error
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
@@ -96,14 +85,14 @@ def socket_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
 
 
-def _settings(
-    config: Any, *, dtype: torch.dtype, head: torch.dtype, slots: int, context: int, device: str
-) -> dict[str, Any]:
+def _settings(spec: Spec) -> dict[str, Any]:
     """The arguments of the engine, except model and transfer.
 
     Log-probs are those of the sampled distribution, after temperature, unlike vLLM's default. Only token ids go in and
     out, so it needs no tokenizer.
     """
+    dtype, slots, context, device = spec.torch_dtype, spec.slots, spec.model.context, spec.device
+    head = torch.float32 if spec.exact_head else dtype
     on_gpu = device.startswith("cuda")
     placement = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
     return placement | {
@@ -112,7 +101,7 @@ def _settings(
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
         "max_model_len": context,
         "max_num_seqs": slots,
-        "kv_cache_memory_bytes": cache_bytes(config, dtype, slots * context, context, _free_memory(device)),
+        "kv_cache_memory_bytes": cache_bytes(spec.model.config, dtype, slots * context, context, _free_memory(device)),
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",

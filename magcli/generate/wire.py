@@ -4,10 +4,13 @@ import asyncio
 import pickle
 import struct
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.generate.types import Rollout, Sampling
-from magcli.model.chat import ChatTemplate
+from magcli.model.model import Model
+
+if TYPE_CHECKING:
+    import torch
 
 HEADER = struct.Struct("<Q")
 
@@ -20,22 +23,41 @@ TransferStep = Literal["init", "start", "update", "finish"]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The engine that a generator process opens: the arguments of ``open_policy``.
+    """A local engine, as ``open_policy`` opens it in this process, or in a generator process that is sent this.
 
-    ``threads`` 0: torch's choice. ``source``: the device from which a broadcast of weights comes.
+    Args:
+        model: the model, its template and end tokens included, which a generator process opens itself.
+        engine: ``auto`` is decided by ``magcli.generate.open.policy_engine``.
+        dtype: dtype of the weights; ``auto`` is decided by ``magcli.model.compute``.
+        slots: concurrent sequences.
+        deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
+        device: torch device of the engine, such as cuda:1.
+        deadline: seconds that vLLM may take to start or to answer.
+        exact_head: compute vLLM's output head in float32, as in training and always in the embedded engine; slower, and
+            not needed for text.
+        threads: torch's threads in a generator process; 0 is torch's choice.
+        transfer: with broadcast, vLLM gets new weights only through ``VllmPolicy.transfer``.
+        source: the device from which a broadcast of weights comes.
     """
 
-    model: str
-    engine: Literal["auto", "torch", "vllm"] = "torch"
+    model: Model
+    engine: Literal["auto", "torch", "vllm"] = "auto"
     dtype: Literal["auto", "bf16", "fp32"] = "auto"
     slots: int = 64
     deterministic: bool = False
     device: str = "cpu"
+    deadline: float = 600.0
+    exact_head: bool = True
     threads: int = 0
     transfer: TransferName = "file"
     source: str = "cpu"
-    template: ChatTemplate | None = None
-    stop: tuple[str, ...] = ()
+
+    @property
+    def torch_dtype(self) -> "torch.dtype":
+        """The dtype of the engine's weights."""
+        from magcli.model.compute import dtype_of
+
+        return dtype_of("fp32" if self.deterministic else self.dtype, self.model, self.device)
 
 
 @dataclass(frozen=True, slots=True)

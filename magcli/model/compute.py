@@ -10,13 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from torch.nn.functional import linear
 
-from magcli.model.plain import decoder_config
+from magcli.model.model import Model
 
 Format = Literal["bf16", "fp32"]
 Purpose = Literal["training", "sampling"]
@@ -50,12 +49,12 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose(model: str, device: str, purpose: Purpose) -> Choice:
+def choose(model: Model, device: str, purpose: Purpose) -> Choice:
     """The dtype that ``auto`` stands for, for a model on a device; measured once per process.
 
     The model's config determines the layer sizes. For training, the products of the backward pass are measured too.
     """
-    return choose_for(*_widths(model), device, purpose)
+    return choose_for(*model.widths, device, purpose)
 
 
 def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice:
@@ -69,28 +68,18 @@ def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice
     return _measured(device, min(hidden, MAX_WIDTH), min(inner, MAX_WIDTH), purpose)
 
 
-def use_threads(model: str, rows: int) -> int:
+def use_threads(model: Model, rows: int) -> int:
     """Set the number of torch's threads, all or one, for matrix products of ``rows`` rows; returns it.
 
     It depends on sizes alone, so that a resumed run computes the same. ``OMP_NUM_THREADS`` takes precedence.
     """
-    hidden, inner = _widths(model)
+    hidden, inner = model.widths
     if "OMP_NUM_THREADS" not in os.environ and rows * hidden * inner < TWO_THREADS:
         torch.set_num_threads(1)
     return torch.get_num_threads()
 
 
-def _widths(model: str) -> tuple[int, int]:
-    """The hidden size and the intermediate size of a model."""
-    if plain := decoder_config(Path(model)):
-        return plain.hidden_size, plain.intermediate_size
-    from magcli.model.load import load_config
-
-    config = load_config(model).get_text_config()
-    return config.hidden_size, getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-
-
-def dtype_of(name: Literal["auto", "bf16", "fp32"], model: str, device: str) -> torch.dtype:
+def dtype_of(name: Literal["auto", "bf16", "fp32"], model: Model, device: str) -> torch.dtype:
     """The torch dtype of a sampling engine's weights for the value of ``--dtype``."""
     return DTYPES[choose(model, device, "sampling").format if name == "auto" else name]
 

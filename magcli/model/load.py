@@ -24,7 +24,7 @@ from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
@@ -134,13 +134,21 @@ def load_config(name: str) -> Any:
 
 def load_outline(name: str) -> "PreTrainedModel":
     """A model on the meta device, without weights: configuration, names and shapes of parameters."""
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoModelForCausalLM
 
     with quiet_transformers(), _explained(name), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
-        with suppress(OSError):  # not every model has a generation config
-            model.generation_config = GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
         return model
+
+
+def load_generation_config(name: str, config: Any) -> "GenerationConfig":
+    """The generation config of a model folder or hub id; without one, that of its configuration ``config``."""
+    from transformers import GenerationConfig
+
+    with quiet_transformers(), _explained(name):
+        with suppress(OSError):  # not every model has a generation config
+            return GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return GenerationConfig.from_model_config(config)
 
 
 def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
@@ -162,11 +170,6 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
-
-
-def context_length(model: Any) -> int:
-    """The model's maximum sequence length, prompt and completion together."""
-    return int(model.config.max_position_embeddings)
 
 
 @contextmanager

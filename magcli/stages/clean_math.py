@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,9 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     from magcli.curate.math.duplicates import short_names
 
-    identity = engines.model_identity(config.model, Path("none"), config) if config.model else {}
+    identity = (
+        engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM) if config.model else {}
+    )
     for path, called in short_names(map(Path, config.against)).items():
         identity |= tables.table_identity(f"against {called}", path)
     return identity

@@ -73,7 +73,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the instructions and of the system prompt."""
-    return engines.model_identity("", config.system) | tables.table_identity("instructions", config.instructions)
+    return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -270,9 +270,9 @@ def _measure(config: Config) -> Callable[[Row], int]:
     """The length of an answer: in tokens of --tokenizer, else in characters."""
     if not config.tokenizer:
         return lambda row: len(_answer(row))
-    from magcli.model.load import load_tokenizer
+    from magcli.model.model import Model
 
-    tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer = Model.open(config.tokenizer).tokenizer
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 

@@ -91,17 +91,18 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     """
     from magcli import __version__
     from magcli.model.hub import Card, Training
-    from magcli.model.load import fingerprint, load_tokenizer
+    from magcli.model.model import Model
     from magcli.run.rundir import lineage
 
     assert config.run is not None
     assert config.out is not None
-    runs, model = lineage(config.run, _digest, console), config.run / "model"
-    if not (model / "config.json").is_file():
+    runs, folder = lineage(config.run, _digest, console), config.run / "model"
+    if not (folder / "config.json").is_file():
         raise DataError(f"{config.run} has no model yet: its training is not finished; the same command resumes it")
-    load_tokenizer(str(model))
+    model = Model.open(folder)
+    _ = model.tokenizer  # one that cannot be used is refused
     hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
-    origins = list(_origins(runs, fingerprint(model)))
+    origins = list(_origins(runs, model.digest))
     figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
     card = Card(
         config.name or config.push.rpartition("/")[2] or config.out.resolve().name,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,9 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system, config) | engines.grader_identity(config)
+    return engines.model_identity(templates.open_model(config.model, config), config.system) | engines.grader_identity(
+        config
+    )
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

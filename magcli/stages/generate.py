@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import PromptRefused
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(config.model, config.system, config)
+    return engines.model_identity(templates.open_model(config.model, config), config.system)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

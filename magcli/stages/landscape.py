@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
     from magcli.landscape.visits import Measure, Survey, Visit
-    from magcli.model.chat import ChatTemplate
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.journal import Journal
     from magcli.verify.reward import Reward
@@ -128,16 +128,19 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the system prompt, of the grader and of the run's checkpoints."""
     if reads(config) is None:
         return {}
-    from magcli.model.load import fingerprint
+    from magcli.model.model import Model
     from magcli.run.rundir import RunDir
 
     stored = RunDir(config.run).stored_weights()
-    weights = {"checkpoints": [folder.name for folder in stored], "last": fingerprint(stored[-1])} if stored else {}
+    if not stored:
+        return _sampling_identity(config)
+    weights = {"checkpoints": [folder.name for folder in stored], "last": Model.open(stored[-1]).digest}
     return _sampling_identity(config) | weights
 
 
 def _sampling_identity(config: Config) -> dict[str, Any]:
-    return engines.model_identity("", config.system, config) | engines.grader_identity(config, config.reward)
+    prompts = engines.model_identity(templates.open_model("", config), config.system)
+    return prompts | engines.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -169,23 +172,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         results.write_plane(out, plane, job)
         if config.plane_only:
             return
-        problems = _problems(config, given, plane, job)
+        model = _model(plane.folders[-1], config, job)
+        problems = _problems(config, given, model, job)
         usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
         with _journal(config, plane, out, job) as journal:
-            found = survey_points(config, _grid(config, plane), problems, plane, out, journal, job)
+            found = survey_points(config, model, _grid(config, plane), problems, plane, out, journal, job)
         points = results.point_table(found)
         fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
         results.write(out, found, points, plane, fit, job)
         yield from points.to_batches()
 
 
-def _problems(config: Config, given: list[dict[str, Any]], plane: Plane, job: Job) -> list[dict[str, Any]]:
+def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
     found = []
     with engines.open_grader(config, config.reward) as grader:
-        model, system = str(plane.folders[-1]), engines.system_text(config.system)
-        template = _template(model, config, job)
-        for row in engines.answerable(given, model, system, grader, job, template):
+        for row in engines.answerable(given, model, engines.system_text(config.system), grader, job):
             if grader.gradable(row):
                 found.append(row)
             else:
@@ -253,16 +255,22 @@ def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractConte
 
 
 def survey_points(
-    config: Config, grid: Array, problems: Sequence[dict[str, Any]], plane: Plane, out: Path, journal: Journal, job: Job
+    config: Config,
+    model: Model,
+    grid: Array,
+    problems: Sequence[dict[str, Any]],
+    plane: Plane,
+    out: Path,
+    journal: Journal,
+    job: Job,
 ) -> Survey:
     """Visit the points with one engine whose weights are replaced; the journal holds finished visits."""
     from magcli.landscape.visits import JournalledVisits, SurveyPlan, survey
     from magcli.run.units import AsyncRunner
 
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
-    dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])
-    template = _template(str(plane.folders[-1]), config, job)
-    make, close = _open(config, dtype, problems, plane.folders[-1], out / "components", template)
+    dtype = engines.sampling_format(model, config, job, [journal])
+    make, close = _open(config, model, dtype, problems, out / "components")
     total = None if config.more_samples else len(grid) + config.refine + 1
     with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
         visits = JournalledVisits(journal, make, lambda reused: bar.advance(reused=reused))
@@ -272,18 +280,14 @@ def survey_points(
             loop.run(close())
 
 
-def _template(model: str, config: Config, job: Job) -> ChatTemplate:
-    """How prompts are rendered, with the date of the run's own prompts."""
-    return templates.chat_template(model, config, job, [], date=training.recorded(config.run, "date"))
+def _model(folder: Path, config: Config, job: Job) -> Model:
+    """A model of the run, which renders prompts with the date of the run's own."""
+    model = templates.open_model(folder, config)
+    return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))
 
 
 def _open(
-    config: Config,
-    dtype: options.DType,
-    problems: Sequence[dict[str, Any]],
-    last: Path,
-    components: Path,
-    template: ChatTemplate,
+    config: Config, model: Model, dtype: options.DType, problems: Sequence[dict[str, Any]], components: Path
 ) -> tuple[Measure, Close]:
     """The function that visits a point, and the one that closes its engine and grader."""
     import asyncio
@@ -292,26 +296,18 @@ def _open(
 
     from magcli.curate.sampling import grade_samples, sample_problem
     from magcli.generate.open import open_policy
+    from magcli.generate.wire import Spec
     from magcli.landscape.components import coordinates, perturbed
     from magcli.verify.reward import columns
 
     assert config.engine != "server"
-    policy = open_policy(
-        str(last),
-        engine=config.engine,
-        dtype=dtype,
-        slots=config.slots,
-        deterministic=config.deterministic,
-        device=config.device,
-        template=template,
-        stop=config.stop,
-    )
+    policy = open_policy(Spec(model, config.engine, dtype, config.slots, config.deterministic, config.device))
     grader, rule, plan = (
         engines.open_grader(config, config.reward),
         engines.reward_rule(config),
         engines.sampling_plan(config),
     )
-    rounding, versions = _rounding(config, dtype), count(1)
+    last, rounding, versions = model.folder, _rounding(config, dtype), count(1)
 
     async def visit(where: Visit) -> pa.RecordBatch:
         weights = dict(perturbed(last, components, where.a1, where.a2, round=rounding))

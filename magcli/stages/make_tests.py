@@ -19,12 +19,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +92,7 @@ def check(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
     return engines.sandbox_identity(config.sandbox) | (
-        engines.model_identity(config.model, Path("none"), config) if config.model else {}
+        engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM) if config.model else {}
     )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.evaluation.metrics import Problem
     from magcli.model.chat import ChatTemplate
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import OpenState, RankController, RankState
@@ -135,7 +136,7 @@ def _check_lora(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
     weights = not config.from_scratch and not config.show_mask
-    found = engines.model_identity(config.model, config.system, config, weights=weights)
+    found = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
     found |= tables.table_identity("held_out", config.held_out)
     found |= tables.table_identity("eval_table", config.eval_table)
     return found | (engines.grader_identity(config) if config.eval_table else {})
@@ -155,65 +156,63 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def serve_rank(config: Config) -> bool:
     """Run as a non-zero torchrun rank; False where this process is the first rank."""
-    return training.serve_rank(config.device, lambda: _open_state(config), needed=not config.show_mask)
+    model = templates.open_model(config.model, config)
+    return training.serve_rank(config.device, lambda: _open_state(config, model), needed=not config.show_mask)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
-    from magcli.model.load import load_tokenizer
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
 
     earlier = "" if job.restart else training.recorded(config.run, "date")
-    template = templates.chat_template(config.model, config, job, [], system=config.system, date=earlier)
-    tokenizer = load_tokenizer(config.model, template)
+    opened = templates.open_model(config.model, config)
+    model = templates.with_date(opened, job, [], system=config.system, date=earlier)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    found = _examples(config, rows, job.schema, tokenizer, job, where)
+    found = _examples(config, model, rows, job.schema, job, where)
     if config.show_mask:
-        _show(list(found)[: config.show_mask], tokenizer, job, where)
+        _show(list(found)[: config.show_mask], model, job, where)
         return
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
         examples = list(found)
         _require_examples(examples, job, where)
-        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job, LENGTHS))
-        config = training.resolve_formats(config, folder, job)
-        if template.date:
-            folder.note("date", template.date)
+        folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
+        config = training.resolve_formats(config, model, folder, job)
+        if model.template.date:
+            folder.note("date", model.template.date)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, examples, _held_out(config, tokenizer, job), controller, job, folder, template)
+            _train(config, model, examples, _held_out(config, model, job), controller, job, folder)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
 def _train(
     config: Config,
+    model: Model,
     examples: Sequence[Example],
     held_out: Sequence[Example],
     controller: RankController,
     job: Job,
     folder: RunDir,
-    template: ChatTemplate,
 ) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
 
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    from magcli.model.chat import use_template
     from magcli.train import sft
 
-    with _open_evaluator(config, template) as evaluator:
+    with _open_evaluator(config, model) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
-        trainer = _make_trainer(config, examples, held_out, controller)
-        use_template(controller.state.tokenizer, template)
+        trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
@@ -237,7 +236,7 @@ def _note(line: dict[str, Any]) -> str:
     return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
 
 
-def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
+def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
     """Tokenized conversations with their loss masks; unusable ones are dropped with a reason.
 
     A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
@@ -246,24 +245,23 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     from magcli.data.values import to_rows
     from magcli.model import targets
     from magcli.model.chat import check_vocabulary
-    from magcli.model.load import load_config
     from magcli.train.sft import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = engines.system_text(config.system)
-    text_config = load_config(config.model).get_text_config()
-    longest = min(config.max_length, text_config.max_position_embeddings)
+    longest = min(config.max_length, model.context)
+    vocabulary_size = int(model.text_config.vocab_size)
     split_rows = split_examples = 0
     for batch in rows:
         for row in to_rows(batch):
             try:
-                sequences = targets.examples(tokenizer, tables.conversation(row, system))
+                sequences = targets.examples(model.tokenizer, tables.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
             for sequence in sequences:
-                check_vocabulary(sequence.tokens, text_config.vocab_size)
+                check_vocabulary(sequence.tokens, vocabulary_size)
             weight = _weight(row)
             if weight is None or max(len(sequence.tokens) for sequence in sequences) > longest:
                 job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
@@ -279,13 +277,13 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
         job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
 
 
-def _show(examples: Sequence[Example], tokenizer: Any, job: Job, where: str) -> None:
+def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:
     """Print examples with their loss masks."""
     from magcli.model.targets import TokensWithMask, show_mask
 
     _require_examples(examples, job, where)
     for example in examples:
-        put(show_mask(tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
+        put(show_mask(model.tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
 
 
 def _require_examples(examples: Sequence[Example], job: Job, where: str) -> None:
@@ -300,17 +298,17 @@ def _weight(row: dict[str, Any]) -> float | None:
     return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
 
 
-def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
+def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
     from magcli.data import table
 
     if config.held_out is None:
         return []
     source = table.read(str(config.held_out))
-    return list(_examples(config, source.rows, source.schema, tokenizer, job, source.name))
+    return list(_examples(config, model, source.rows, source.schema, job, source.name))
 
 
 @contextmanager
-def _open_evaluator(config: Config, template: ChatTemplate) -> Iterator[Evaluator | None]:
+def _open_evaluator(config: Config, model: Model) -> Iterator[Evaluator | None]:
     """The evaluator of --eval-table, with its verifier workers; None without that option."""
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
@@ -322,18 +320,18 @@ def _open_evaluator(config: Config, template: ChatTemplate) -> Iterator[Evaluato
     plan = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
     with engines.open_grader(config) as grader:
         problems = _read_problems(config.eval_table, grader)
-        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, template)
+        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, model.template)
 
 
 def _make_trainer(
-    config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
+    config: Config, model: Model, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
 ) -> SFTTrainer:
     """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
     from magcli.model.compute import use_threads
     from magcli.train import sft
 
-    use_threads(config.model, min(config.micro_tokens, config.step_tokens))
-    controller.open(_open_state(config), bf16=config.bf16 == "yes")
+    use_threads(model, min(config.micro_tokens, config.step_tokens))
+    controller.open(_open_state(config, model), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
     steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
@@ -351,11 +349,10 @@ def _make_trainer(
     )
 
 
-def _open_state(config: Config) -> OpenState:
+def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
     import torch
 
-    from magcli.model.load import load_model, load_tokenizer
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
@@ -363,22 +360,20 @@ def _open_state(config: Config) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         device, scratch = str(ranks.device), config.from_scratch
-        model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
-        use_packed_attention(model)
-        tokenizer = load_tokenizer(config.model, templates.without_date(config))
-        original = None if ranks.rank else training.original(config, model, tokenizer)
+        weights = model.load(dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        use_packed_attention(weights)
         adapters = None
         if config.lora:
-            adapters = lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        model.train()
+            adapters = lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        weights.train()
         optim.seed_all(config.seed)
         return RankState(
             ranks,
-            shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
-            optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-            tokenizer,
+            shard(weights, ranks, bf16=bf16, checkpoint_activations=config.recompute),
+            optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
+            model.tokenizer,
             adapters=adapters,
-            original=original,
+            original=None if ranks.rank else training.original(config, model),
         )
 
     return opened
@@ -442,14 +437,14 @@ class Evaluator:
 
         from magcli.curate.sampling import sample_problem
         from magcli.generate.open import open_generator
+        from magcli.model.model import Model
 
         generator = open_generator(
-            str(folder),
+            Model.open(folder, self.template),
             engine="torch",
             slots=self.slots,
             deterministic=True,
             device=self.device,
-            template=self.template,
         )
         try:
             return await asyncio.gather(*(sample_problem(generator, row, self.plan) for row in self.problems))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, PromptRefused, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,7 @@ def settings(config: Config) -> dict[str, Any]:
 
     identity: dict[str, Any] = {}
     if config.model:
-        identity = engines.model_identity(config.model, Path("none"), config)
+        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
         identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
     return identity | tables.table_identity("from", config.from_)
 

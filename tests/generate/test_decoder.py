@@ -22,8 +22,10 @@ from magcli.generate.decoder import Decoder, open_decoder
 from magcli.generate.engine import Engine
 from magcli.generate.open import open_policy
 from magcli.generate.types import Sampling
+from magcli.generate.wire import Spec
 from magcli.model.ends import end_tokens
 from magcli.model.load import load_model
+from magcli.model.model import Model
 from magcli.model.plain import read_json
 
 SIZES = {
@@ -89,7 +91,7 @@ def sampled(model, *, deterministic: bool) -> list[tuple[tuple[int, ...], tuple[
 @pytest.mark.parametrize(("dtype", "deterministic"), [("float32", False), ("float32", True), ("bfloat16", False)])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_samples_and_logprobs_are_those_of_transformers_model(folders, name, dtype, deterministic):
-    decoder = open_decoder(str(folders[name]), dtype=getattr(torch, dtype), device="cpu")
+    decoder = open_decoder(Model.open(folders[name]), dtype=getattr(torch, dtype), device="cpu")
     theirs = load_model(str(folders[name]), dtype=getattr(torch, dtype))
     assert isinstance(decoder, Decoder)
     assert sampled(decoder, deterministic=deterministic) == sampled(theirs, deterministic=deterministic)
@@ -97,7 +99,7 @@ def test_samples_and_logprobs_are_those_of_transformers_model(folders, name, dty
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_parameter_names_and_ties_match_transformers(folders, name):
-    decoder = open_decoder(str(folders[name]), dtype=torch.bfloat16, device="cpu")
+    decoder = open_decoder(Model.open(folders[name]), dtype=torch.bfloat16, device="cpu")
     theirs = load_model(str(folders[name]), dtype=torch.bfloat16)
     own, other = decoder.state_dict(), theirs.state_dict()
     assert own.keys() == other.keys()
@@ -110,8 +112,8 @@ def test_sharded_weights_are_read(folders, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folders["qwen3"])
     model.save_pretrained(tmp_path, max_shard_size="40KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    decoder = open_decoder(str(tmp_path), dtype=torch.float32, device="cpu")
-    whole = open_decoder(str(folders["qwen3"]), dtype=torch.float32, device="cpu")
+    decoder = open_decoder(Model.open(tmp_path), dtype=torch.float32, device="cpu")
+    whole = open_decoder(Model.open(folders["qwen3"]), dtype=torch.float32, device="cpu")
     assert all(torch.equal(a, b) for a, b in zip(decoder.parameters(), whole.parameters(), strict=True))
 
 
@@ -123,7 +125,7 @@ def test_new_weights_replace_the_old_ones(folders):
         return [rollout.tokens for _ in range(30) for _, rollout in engine.step()]
 
     before = load_file(folders["llama-tied"] / "model.safetensors")
-    decoder = open_decoder(str(folders["llama-tied"]), dtype=torch.float32, device="cpu")
+    decoder = open_decoder(Model.open(folders["llama-tied"]), dtype=torch.float32, device="cpu")
     assert loaded(decoder) == loaded(load_model(str(folders["llama-tied"]), dtype=torch.float32))
 
 
@@ -135,8 +137,12 @@ def test_end_tokens_come_from_the_generation_config(folders, tmp_path, tiny_mode
     else:
         rewrite(folder, "generation_config.json", eos_token_id=eos)
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    decoder = open_decoder(str(folder), dtype=torch.float32, device="cpu")
-    assert end_tokens(decoder, tokenizer) == end_tokens(load_model(str(folder), dtype=torch.float32), tokenizer)
+    theirs = end_tokens(load_model(str(folder), dtype=torch.float32), tokenizer)
+    assert Model.open(folder).plain
+    assert end_tokens(Model.open(folder), tokenizer) == theirs
+    rewrite(folder, "config.json", some_setting=1)
+    assert not Model.open(folder).plain, "transformers reads it"
+    assert end_tokens(Model.open(folder), tokenizer) == theirs
 
 
 OLD = {
@@ -151,7 +157,7 @@ OLD = {
 def test_settings_of_older_transformers_versions_are_read(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     rewrite(folder, **OLD)
-    decoder = open_decoder(str(folder), dtype=torch.float32, device="cpu")
+    decoder = open_decoder(Model.open(folder), dtype=torch.float32, device="cpu")
     theirs = load_model(str(folder), dtype=torch.float32)
     assert sampled(decoder, deterministic=False) == sampled(theirs, deterministic=False)
 
@@ -181,20 +187,20 @@ STRANGE = {
 def test_unusual_models_are_left_to_transformers(folders, tmp_path, changes):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     rewrite(folder, **changes)
-    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+    assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
 
 
 def test_folders_with_adapters_are_left_to_transformers(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
-    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is not None
+    assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is not None
     (folder / "adapter_config.json").write_text("{}")
-    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+    assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
 
 
 def test_a_missing_device_gives_transformers_error(tiny_model_dir):
-    assert open_decoder(str(tiny_model_dir), dtype=torch.float32, device="cuda:77") is None
+    assert open_decoder(Model.open(tiny_model_dir), dtype=torch.float32, device="cuda:77") is None
     with pytest.raises(EnvironmentFault, match="cannot be loaded"):
-        open_policy(str(tiny_model_dir), engine="torch", dtype="fp32", device="cuda:77")
+        open_policy(Spec(Model.open(tiny_model_dir), engine="torch", dtype="fp32", device="cuda:77"))
 
 
 def test_damaged_and_missing_files_give_transformers_error(folders, tmp_path, tiny_model_dir):
@@ -205,23 +211,23 @@ def test_damaged_and_missing_files_give_transformers_error(folders, tmp_path, ti
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:2000])
     with pytest.raises(EnvironmentFault, match="cannot be loaded"):
-        open_policy(str(folder), engine="torch", dtype="fp32")
+        open_policy(Spec(Model.open(folder), engine="torch", dtype="fp32"))
     weights.unlink()
     with pytest.raises(EnvironmentFault, match="no safetensors weights"):
-        open_policy(str(folder), engine="torch", dtype="fp32")
-    assert open_decoder("some/hub-id", dtype=torch.float32, device="cpu") is None
+        open_policy(Spec(Model.open(folder), engine="torch", dtype="fp32"))
+    assert open_decoder(Model.open("some/hub-id"), dtype=torch.float32, device="cpu") is None
 
 
 def test_weights_of_other_types_are_left_to_transformers(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     weights = {name: tensor.to(torch.float8_e4m3fn) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+    assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
 
 
 def test_other_families_still_run(tmp_path, tiny_model_dir):
     folder = saved(MistralConfig(**SIZES, sliding_window=None), tmp_path / "mistral")
     assert read_json(folder / "generation_config.json") is not None
     assert GenerationConfig.from_pretrained(folder).eos_token_id == 1
-    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+    assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
     assert len(sampled(load_model(str(folder), dtype=torch.float32), deterministic=False)) == 10

@@ -10,7 +10,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 from magcli.errors import EnvironmentFault, MagError, UsageError
 from magcli.generate.engine import Engine, TorchPolicy
 from magcli.generate.types import Rollout, Sampling
-from magcli.model.load import load_model, load_tokenizer
+from magcli.generate.wire import Spec
+from magcli.model.load import load_model
+from magcli.model.model import Model
 
 SIZES = {
     "vocab_size": 104,
@@ -122,7 +124,7 @@ def test_an_engine_needs_slots():
 def test_an_error_in_a_step_reaches_all_callers(tiny_model_dir):
     """Weights of another shape, set without ``load``, make the next step fail."""
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
-    policy = TorchPolicy(model, load_tokenizer(str(tiny_model_dir)), slots=4)
+    policy = TorchPolicy(Spec(Model.open(tiny_model_dir), slots=4), model)
 
     async def collect() -> list[Rollout]:
         return [rollout async for rollout in policy.sample([5, 6], Sampling(100), seeds=range(4))]

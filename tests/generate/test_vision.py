@@ -14,6 +14,7 @@ from magcli.generate import vision
 from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import open_generator
 from magcli.generate.types import Sampling, VisionModel
+from magcli.model.model import Model
 
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "what?"}]
 
@@ -33,7 +34,7 @@ def model_dir(tiny_model_dir, tmp_path_factory):
 
 @pytest.fixture
 def generator(model_dir):
-    made = open_generator(str(model_dir), dtype="fp32")
+    made = open_generator(Model.open(model_dir), dtype="fp32")
     yield made
     asyncio.run(made.close())
 
@@ -44,12 +45,12 @@ def say(generator, images, sampling, seeds, messages=ASKED):
 
 def test_only_vision_language_models_accept_images(model_dir, tiny_model_dir, generator):
     assert isinstance(generator, VisionModel)
-    text = open_generator(str(tiny_model_dir), dtype="fp32", slots=1)
+    text = open_generator(Model.open(tiny_model_dir), dtype="fp32", slots=1)
     assert isinstance(text, TorchPolicy)
     assert not isinstance(text, VisionModel)
     asyncio.run(text.close())
     with pytest.raises(UsageError, match="use --engine torch"):
-        open_generator(str(model_dir), engine="vllm")
+        open_generator(Model.open(model_dir), engine="vllm")
 
 
 def test_greedy_tokens_are_those_of_the_model_itself(model_dir, generator):

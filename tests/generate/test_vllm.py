@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_start import SOCKETS, VllmProcess, cache_bytes, socket_folder, start
 from magcli.generate.vllm_transfer import sender_for
 from magcli.generate.weights import shared
-from magcli.model.load import context_length, load_model, load_outline, load_tokenizer
+from magcli.generate.wire import Spec
+from magcli.model.load import load_model
+from magcli.model.model import Model
 
 LONG = [5 + n % 90 for n in range(200)]
 """A prompt of several full blocks of the cache."""
@@ -34,25 +37,15 @@ class Bench:
     """An engine in fp32 and its event loop."""
 
     def __init__(self, folder: Path) -> None:
-        self.outline, self.tokenizer = load_outline(str(folder)), load_tokenizer(str(folder))
+        self.spec = Spec(Model.open(folder), engine="vllm", dtype="fp32", slots=8, deadline=300)
         self.plain = load_model(str(folder), dtype=torch.float32)
         self.other = load_model(str(folder), dtype=torch.float32, from_scratch=True, seed=7)
         self.sender = sender_for("cpu", torch.float32)
-        self.engine = start(
-            folder,
-            self.outline.config,
-            backend=self.sender.backend,
-            dtype=torch.float32,
-            head=torch.float32,
-            slots=8,
-            context=context_length(self.outline),
-            device="cpu",
-            deadline=300,
-        )
+        self.engine = start(self.spec, backend=self.sender.backend)
         self.runner = asyncio.Runner()
 
     def policy(self, deadline: float = 60.0) -> VllmPolicy:
-        return VllmPolicy(self.engine, self.tokenizer, self.outline, self.sender, slots=8, deadline=deadline)
+        return VllmPolicy(replace(self.spec, deadline=deadline), self.engine, self.sender)
 
 
 @pytest.fixture(scope="module", params=[pytest.param("engine", marks=pytest.mark.slow)])
@@ -168,7 +161,7 @@ def test_busy_time_counts_only_while_there_is_work(bench):
 
 
 def test_the_cache_is_limited_by_memory_but_fits_one_context(wide_model_dir):
-    config, token = load_outline(str(wide_model_dir)).config, 2 * 2 * 2 * 32 * 4
+    config, token = Model.open(wide_model_dir).config, 2 * 2 * 2 * 32 * 4
     spare = 64 * token
     assert cache_bytes(config, torch.float32, 1000, 10, 10**12) == 1000 * token + spare
     assert cache_bytes(config, torch.float32, 1000, 10, 2000 * token) == 500 * token + spare
@@ -182,7 +175,7 @@ def test_a_model_unsupported_by_vllm_is_a_one_line_error(wide_model_dir, tmp_pat
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysForCausalLM"]}))
     with pytest.raises(EnvironmentFault, match=r"vLLM cannot run .*odd on cpu: .*") as caught:
-        open_policy(str(folder), engine="vllm", slots=2)
+        open_policy(Spec(Model.open(folder), engine="vllm", slots=2))
     assert "\n" not in str(caught.value)
 
 

@@ -19,6 +19,7 @@ from magcli.generate.vllm_transfer import Broadcast, Client, Source
 from magcli.generate.weights import names_in
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
+from magcli.model.model import Model
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -31,7 +32,7 @@ class Bench:
         self.other = load_model(folder, dtype=torch.float32, from_scratch=True, seed=7)
         self.runner = asyncio.Runner()
         self.said: list[str] = []
-        spec = Spec(folder, engine="vllm", dtype="fp32", slots=8, threads=1, transfer="broadcast")
+        spec = Spec(Model.open(folder), engine="vllm", dtype="fp32", slots=8, threads=1, transfer="broadcast")
         self.fleet = self.runner.run(Fleet.open(spec, 1, say=self.said.append))
 
     def sampled(self, seeds: range) -> list[Rollout]:

@@ -10,6 +10,7 @@ import torch
 
 from magcli.model import compute
 from magcli.model.compute import Choice, choose_for, dtype_of
+from magcli.model.model import Model
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Make an x86 processor behave like one without AVX-512 and AMX."""
@@ -60,7 +61,8 @@ def test_on_cuda_the_format_depends_on_compute_capability(capability, format, mo
 
 THREADS = (
     "import sys, torch; torch.set_num_threads(3); from magcli.model.compute import use_threads;"
-    "print(use_threads(sys.argv[1], 4), use_threads(sys.argv[1], 10**6))"
+    "from magcli.model.model import Model;"
+    "model = Model.open(sys.argv[1]); print(use_threads(model, 4), use_threads(model, 10**6))"
 )
 
 
@@ -74,5 +76,5 @@ def test_products_too_small_to_share_take_one_thread(environment, expected, tiny
 
 def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
-    assert dtype_of("fp32", str(tiny_model_dir), "cpu") == torch.float32
-    assert dtype_of("bf16", str(tiny_model_dir), "cpu") == torch.bfloat16
+    assert dtype_of("fp32", Model.open(tiny_model_dir), "cpu") == torch.float32
+    assert dtype_of("bf16", Model.open(tiny_model_dir), "cpu") == torch.bfloat16

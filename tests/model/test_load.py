@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from magcli.errors import EnvironmentFault
 from magcli.model.ends import end_tokens
-from magcli.model.load import context_length, fingerprint, load_model, load_tokenizer
+from magcli.model.load import fingerprint, load_model, load_tokenizer
 from magcli.model.save import open_original, save_model
 
 
@@ -38,7 +38,7 @@ def test_loading_and_saving_print_nothing(tiny_model_dir, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
     assert model.dtype == torch.bfloat16
     assert not model.training
-    assert context_length(model) == 512
+    assert model.config.max_position_embeddings == 512
 
 
 @pytest.mark.parametrize("tied", [True, False])

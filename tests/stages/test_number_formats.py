@@ -12,6 +12,7 @@ from magcli.data import table
 from magcli.errors import UsageError
 from magcli.model import compute
 from magcli.model.compute import Choice
+from magcli.model.model import Model
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
 from magcli.run.rundir import RunDir
@@ -55,7 +56,7 @@ def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch
     def opened(machine_format, **options):
         machine(monkeypatch, machine_format)
         with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-            config = training.resolve_formats(rl.Config(model="m", **options), folder, job)
+            config = training.resolve_formats(rl.Config(model="m", **options), Model.open("m"), folder, job)
             folder.log({"step": 1})
             return config.bf16, config.dtype
 
@@ -75,14 +76,16 @@ def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch
 def test_formats_of_training_and_sampling_are_reported_together(tmp_path, monkeypatch, capsys):
     machine(monkeypatch, "fp32")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        training.resolve_formats(rl.Config(model="m"), folder, Job("rl", Console(), Drops(keep=False)))
+        training.resolve_formats(rl.Config(model="m"), Model.open("m"), folder, Job("rl", Console(), Drops(keep=False)))
     assert capsys.readouterr().err == "rl: bf16 no (a test says so), dtype fp32 (a test says so)\n"
 
 
 def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
     machine(monkeypatch, "bf16")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        config = training.resolve_formats(rl.Config(model="m", schedule="sync"), folder, job, exact=True)
+        config = training.resolve_formats(
+            rl.Config(model="m", schedule="sync"), Model.open("m"), folder, job, exact=True
+        )
     assert (config.bf16, config.dtype) == ("no", "fp32")
 
 
@@ -93,7 +96,7 @@ def test_unfinished_rows_keep_their_initial_format(tmp_path, monkeypatch, job):
     def opened(machine_format, identity, asked="auto"):
         machine(monkeypatch, machine_format)
         job.journal = Journal.open(tmp_path / ".rows.journal", rows, identity)
-        found = engines.sampling_format("m", generate.Config(model="m", dtype=asked), job)
+        found = engines.sampling_format(Model.open("m"), generate.Config(model="m", dtype=asked), job)
         there = "a" in job.journal
         job.journal.put("a", unit)
         job.journal.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline
-from magcli.stages.shared import engines, tables
+from magcli.stages.shared import engines, tables, templates
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -48,12 +48,14 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt, of suites and of the other run."""
     identity: dict[str, Any] = {}
     if config.model:
-        identity |= engines.model_identity(config.model, config.system, config) | engines.grader_identity(config)
+        identity |= engines.model_identity(templates.open_model(config.model, config), config.system)
+        identity |= engines.grader_identity(config)
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, None)
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
-        identity["before"] = engines.model_identity(config.before, config.system, config)
+        before = templates.open_model(config.before, config)
+        identity["before"] = engines.model_identity(before, config.system)
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
         return identity | {"against_sha256": {path.name: digest(path) for path in paths}}

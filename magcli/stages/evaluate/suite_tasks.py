@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.stage import fingerprint
 from magcli.stages.evaluate.config import sampling_options
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.journal import Journal, Result
     from magcli.stages.evaluate.config import Config
@@ -86,6 +87,7 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
 
     from magcli.evaluation import programs, rows, suite
 
+    model = templates.open_model(config.model, config)
     found = []
     for each in suite.load(config.suite):
         if each.verifier == "ifeval":
@@ -93,17 +95,18 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         given = rows.problems(each, config.data, config.seed)
         noted = replace(each, note="; ".join(filter(None, (each.note, programs.in_process_note(given)))))
         problems = pa.Table.from_pylist(given).to_batches()
-        found.append(_task(config, sampling_options(config, each), noted, problems, output))
+        found.append(_task(config, model, sampling_options(config, each), noted, problems, output))
     return found
 
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
     """The task of a table of problems."""
-    return _task(config, sampling_options(config), None, problems, output)
+    return _task(config, templates.open_model(config.model, config), sampling_options(config), None, problems, output)
 
 
 def _task(
     config: Config,
+    model: Model,
     sampling: SamplingOptions,
     suite: Suite | None,
     problems: Sequence[pa.RecordBatch],
@@ -121,7 +124,7 @@ def _task(
         **{part: getattr(sampling, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
         "stop": list(config.stop),
-        **engines.model_identity(config.model, sampling.system, config),
+        **engines.model_identity(model, sampling.system),
         **engines.grader_identity(config, function),
     }
     table = completions_table(config.completions, name)

@@ -11,7 +11,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
-from magcli.stages.shared import engines, options, run_sizes, tables
+from magcli.stages.shared import engines, options, run_sizes, tables, templates
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -183,9 +183,8 @@ def _check_functions(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
-    identity = engines.model_identity(config.model, config.system, config) | engines.grader_identity(
-        config, config.reward
-    )
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    identity |= engines.grader_identity(config, config.reward)
     identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.rl.schedule import StageOptions
-from magcli.stages.rl.config import Config, reads, settings
+from magcli.stages.rl.config import Config, reads
 from magcli.stages.shared import engines, tables, templates, training
 from magcli.stages.shared.run_sizes import options_in
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
     from magcli.generate.wire import Spec
+    from magcli.model.model import Model
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
@@ -44,7 +45,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def serve_rank(config: Config) -> bool:
     """Run as a non-zero torchrun rank; False if this process is rank 0."""
-    return training.serve_rank(config.device, lambda: open_state(config), needed=True)
+    model = templates.open_model(config.model, config)
+    return training.serve_rank(config.device, lambda: open_state(config, model), needed=True)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -55,26 +57,28 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
 
+    model = templates.open_model(config.model, config)
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
-        folder = stack.enter_context(training.run_folder("rl", config, settings(config), job, ["updates"]))
+        folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
-            config = training.resolve_formats(config, folder, job, exact=config.schedule == "sync")
+            config = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             if folder.finished:
                 keep_last_checkpoint(folder)
                 log_lines(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
                 pools = [problems, *stage_rows(config, reads(config), job)]
-                _train(config, pools, job, folder, controller, log_lines)
+                _train(config, model, pools, job, folder, controller, log_lines)
         for path in RolloutStore(folder.path).tables():
             yield from table.read(str(path)).rows
 
 
 def _train(
     config: Config,
+    model: Model,
     problems: Sequence[Sequence[dict[str, Any]]],
     job: Job,
     folder: RunDir,
@@ -88,7 +92,6 @@ def _train(
     Raises:
         Stopped: the run cannot learn any more; the message says why.
     """
-    from magcli.model.chat import use_template
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
@@ -100,10 +103,9 @@ def _train(
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         system = engines.system_text(config.system)
-        template = templates.chat_template(config.model, config, job, [folder], system=config.system)
-        rows = [engines.answerable(part, config.model, system, grader, job, template) for part in problems]
-        trainer, schedule = build_trainer(config, controller), build_schedule(config)
-        use_template(trainer.controller.state.tokenizer, template)
+        model = templates.with_date(model, job, [folder], system=config.system)
+        rows = [engines.answerable(part, model, system, grader, job) for part in problems]
+        trainer, schedule = build_trainer(config, model, controller), build_schedule(config)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
@@ -120,7 +122,7 @@ def _train(
             bar.advance(trainer.done, reused=True)
             loop.repeat_updates(trainer, schedule, checkpointing, monitor)
             with AsyncRunner() as events:
-                ended = events.run(_loop(config, trainer, schedule, checkpointing, rows, grader, monitor, job))
+                ended = events.run(_loop(config, model, trainer, schedule, checkpointing, rows, grader, monitor, job))
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
@@ -130,6 +132,7 @@ def _train(
 
 async def _loop(
     config: Config,
+    model: Model,
     trainer: Trainer,
     schedule: Schedule,
     checkpointing: Checkpointing,
@@ -142,11 +145,11 @@ async def _loop(
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
-    async with build_engine(config, job) as engine:
+    async with build_engine(config, model, job) as engine:
         if trainer.done:
             await engine.load(trainer.controller.weights(), trainer.done)
         scheduler = RolloutScheduler(
-            build_sampler(config, engine, grader, trainer),
+            build_sampler(config, model, engine, grader),
             build_curriculum(config, rows, checkpointing.ledger),
             checkpointing.ledger,
             checkpointing.store,
@@ -190,16 +193,14 @@ class Display:
         self._console.say(f"rl: {mismatch_text(found)}", event="mismatch", **found)
 
 
-def build_trainer(config: Config, controller: RankController) -> Trainer:
+def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
     """The policy to train, on all ranks that torchrun started."""
     from magcli.model.compute import use_threads
-    from magcli.model.ends import end_tokens, unused_ends
+    from magcli.model.ends import unused_ends
     from magcli.rl.trainer import Trainer
 
-    use_threads(config.model, config.n_async)
-    controller.open(open_state(config), bf16=config.bf16 == "yes")
-    state = controller.state
-    ends = end_tokens(state.model, state.tokenizer, config.stop)
+    use_threads(model, config.n_async)
+    controller.open(open_state(config, model), bf16=config.bf16 == "yes")
     return Trainer(
         controller,
         updates=config.updates,
@@ -207,35 +208,33 @@ def build_trainer(config: Config, controller: RankController) -> Trainer:
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
-        unused_ends=unused_ends(state.tokenizer, ends),
+        unused_ends=unused_ends(model.tokenizer, model.ends),
     )
 
 
-def open_state(config: Config) -> OpenState:
+def open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: float32 weights, optimizer, and the reference model of a KL penalty."""
     import torch
 
-    from magcli.model.load import load_model, load_tokenizer
     from magcli.train import optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
-    def model(ranks: Ranks) -> PreTrainedModel:
-        loaded = load_model(config.model, dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(loaded)
-        return loaded
+    def loaded(ranks: Ranks) -> PreTrainedModel:
+        weights = model.load(dtype=torch.float32, device=str(ranks.device))
+        use_packed_attention(weights)
+        return weights
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
-        tokenizer = load_tokenizer(config.model, templates.without_date(config))
+        sharded = shard(loaded(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
-            tokenizer,
-            reference=model(ranks).eval().requires_grad_(False) if config.kl else None,
-            original=None if ranks.rank else training.original(config, sharded.model, tokenizer),
+            model.tokenizer,
+            reference=loaded(ranks).eval().requires_grad_(False) if config.kl else None,
+            original=None if ranks.rank else training.original(config, model),
         )
 
     return opened
@@ -312,13 +311,13 @@ def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledg
 
 
 @asynccontextmanager
-async def build_engine(config: Config, job: Job) -> AsyncIterator[RolloutEngine]:
+async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
     from magcli.generate.engine import TorchPolicy
     from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
-    spec = _spec(config)
+    spec = _spec(config, model)
     opened: RolloutEngine
     if config.generators:
         opened = await Fleet.open(
@@ -328,16 +327,7 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[RolloutEngine]
             say=lambda text: job.console.say(f"rl: {text}"),
         )
     else:
-        policy = open_policy(
-            spec.model,
-            engine=spec.engine,
-            dtype=spec.dtype,
-            slots=spec.slots,
-            deterministic=spec.deterministic,
-            device=spec.device,
-            template=spec.template,
-            stop=spec.stop,
-        )
+        policy = open_policy(spec)
         assert isinstance(policy, TorchPolicy), "vLLM runs in generators only"
         opened = policy
     try:
@@ -346,14 +336,14 @@ async def build_engine(config: Config, job: Job) -> AsyncIterator[RolloutEngine]
         await opened.close()
 
 
-def _spec(config: Config) -> Spec:
+def _spec(config: Config, model: Model) -> Spec:
     """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
     from magcli.generate.wire import Spec
 
     most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
     exact = config.schedule == "sync"
     return Spec(
-        config.model,
+        model,
         engine=config.engine,
         dtype=config.dtype,
         slots=-(-most // max(config.generators, 1)),
@@ -362,8 +352,6 @@ def _spec(config: Config) -> Spec:
         threads=_share_threads(config.generators),
         transfer=config.transfer,
         source=config.device,
-        template=templates.without_date(config),
-        stop=config.stop,
     )
 
 
@@ -382,17 +370,15 @@ def _share_threads(generators: int) -> int:
     return each
 
 
-def build_sampler(config: Config, engine: RolloutEngine, grader: Grader, trainer: Trainer) -> GroupSampler:
+def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: Grader) -> GroupSampler:
     """The sampler of groups."""
-    from magcli.model.ends import end_tokens
     from magcli.rl.rollouts import GroupSampler
 
-    state = trainer.controller.state
     return GroupSampler(
         engine,
         grader,
-        state.tokenizer,
-        end_tokens(state.model, state.tokenizer, config.stop),
+        model.tokenizer,
+        model.ends,
         engines.system_text(config.system),
         config.group,
         config.diverse_by,

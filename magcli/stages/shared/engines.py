@@ -14,7 +14,7 @@ from magcli.stages.shared import templates
 if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
-    from magcli.model.chat import ChatTemplate
+    from magcli.model.model import Model
     from magcli.run.job import Job, Notes
     from magcli.stages.shared.options import (
         DType,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         LocalEngineOptions,
         RewardOptions,
         SamplingOptions,
-        TemplateOptions,
     )
     from magcli.stages.shared.options import Sandbox as SandboxOption
     from magcli.verify.grader import Grader
@@ -35,29 +34,27 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
     """The engine that a stage's options describe; ``unfinished`` as in ``Job.choose``."""
     from magcli.generate.open import open_generator
 
+    model = templates.open_model(config.model, config)
+    dtype = sampling_format(model, config, job, unfinished)
     return open_generator(
-        config.model,
+        templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
         engine=config.engine,
-        dtype=sampling_format(config.model, config, job, unfinished),
+        dtype=dtype,
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,
-        template=templates.chat_template(
-            config.model, config, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)
-        ),
-        stop=config.stop,
     )
 
 
 def sampling_format(
-    model: str, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
+    model: Model, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
 ) -> DType:
-    """The number format of a local engine, one for all rows, those of unfinished work included; a server has its own.
+    """The number format of a local engine, one for all rows, those of unfinished work included; a URL's has its own.
 
     ``unfinished`` as in ``Job.choose``.
     """
-    if model.startswith(("http://", "https://")):
+    if model.is_url:
         return config.dtype
     from magcli.model import compute
 
@@ -83,29 +80,27 @@ def system_text(path: Path | None) -> str | None:
     return None if path is not None and str(path) == "none" else system_prompt(path)
 
 
-def model_identity(
-    model: str, system: Path | None, template: TemplateOptions | None = None, *, weights: bool = True
-) -> dict[str, Any]:
+def system_identity(system: Path | None) -> dict[str, Any]:
+    """The digest of the system prompt."""
+    return {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+
+
+def model_identity(model: Model, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
     """Digests of a local model, of the system prompt and the chat template, which determine the rows as options do.
 
+    A hub id, the URL of a server and an empty name have no digest.
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
-    digests: dict[str, Any] = templates.template_identity(template) if template else {}
-    digests |= {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
-    if not model or not Path(model).is_dir():
-        return digests
-    from magcli.model.load import fingerprint
-
-    return digests | {"model_sha256": fingerprint(Path(model), weights=weights)}
+    digests = system_identity(system)
+    if model.template.source:
+        digests["chat_template_sha256"] = hashlib.sha256(model.template.source.encode()).hexdigest()
+    if model.is_local:
+        digests["model_sha256"] = model.digest if weights else model.config_digest
+    return digests
 
 
 def answerable(
-    problems: Sequence[dict[str, Any]],
-    model: str,
-    system: str | None,
-    grader: Grader,
-    job: Job,
-    template: ChatTemplate | None = None,
+    problems: Sequence[dict[str, Any]], model: Model, system: str | None, grader: Grader, job: Job
 ) -> list[dict[str, Any]]:
     """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
 
@@ -115,9 +110,8 @@ def answerable(
         UsageError: no problem is left.
     """
     from magcli.model.chat import prompt_tokens, to_messages
-    from magcli.model.load import load_config, load_tokenizer
 
-    tokenizer, context = load_tokenizer(model, template), load_config(model).max_position_embeddings
+    tokenizer, context = model.tokenizer, model.context
     found = []
     for row in problems:
         grader.check(row)

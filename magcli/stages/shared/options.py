@@ -99,16 +99,6 @@ def sandbox() -> Any:
     )
 
 
-def stop() -> Any:
-    """More end tokens."""
-    return opt(
-        (),
-        "More tokens that end a completion, by text or id, each a single token; the model's own and the chat "
-        "template's end of turn always end it.",
-        panel=SAMPLING,
-    )
-
-
 def save_dtype() -> Any:
     """The dtype of saved weights."""
     return opt("source", "Dtype of the saved weights; source: as in the model at the start.", panel=CHECKPOINTS)
@@ -129,12 +119,11 @@ class LocalEngineOptions:
         panel=MODEL,
     )
     device: str = device()
-    stop: tuple[str, ...] = stop()
 
 
 @dataclass(frozen=True)
 class TemplateOptions:
-    """How prompts are rendered."""
+    """How prompts are rendered, and where completions end."""
 
     chat_template: Path | None = opt(
         None, "File with a chat template (Jinja) that replaces the model's; saved with a trained model.", panel=MODEL
@@ -143,6 +132,12 @@ class TemplateOptions:
         (),
         "Variables of the chat template, key=value, such as enable_thinking=false; values are JSON or text.",
         panel=MODEL,
+    )
+    stop: tuple[str, ...] = opt(
+        (),
+        "More tokens that end a completion, by text or id, each a single token; the model's own and the chat "
+        "template's end of turn always end it.",
+        panel=SAMPLING,
     )
 
 
@@ -238,7 +233,6 @@ class TrainingOptions(TemplateOptions):
         panel=TRAIN,
     )
     save_dtype: SaveDtype = save_dtype()
-    stop: tuple[str, ...] = stop()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
 
 

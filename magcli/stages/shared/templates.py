@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magcli.errors import EnvironmentFault
 from magcli.stages.shared.options import template_source, template_variables
@@ -15,7 +14,7 @@ from magcli.stages.shared.options import template_source, template_variables
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from magcli.model.chat import ChatTemplate
+    from magcli.model.model import Model
     from magcli.run.job import Job, Notes
     from magcli.stages.shared.options import TemplateOptions
 
@@ -23,50 +22,42 @@ NO_SYSTEM = Path("none")
 """The option --system of a run without system prompt."""
 
 
-def template_identity(config: TemplateOptions) -> dict[str, Any]:
-    """The digest of --chat-template, which determines the rows as any option does."""
-    text = template_source(config)
-    return {"chat_template_sha256": hashlib.sha256(text.encode()).hexdigest()} if text else {}
+def open_model(name: str | Path, config: TemplateOptions) -> Model:
+    """A model with the chat template and the end tokens of a stage's options.
 
-
-def without_date(config: TemplateOptions) -> ChatTemplate:
-    """The chat template of the options alone, which is enough to find its end of turn."""
+    A template that prints today's date has none yet (see ``with_date``).
+    """
     from magcli.model.chat import ChatTemplate
+    from magcli.model.model import Model
 
-    return ChatTemplate(template_source(config), template_variables(config))
+    template = ChatTemplate(template_source(config), template_variables(config))
+    return Model.open(name, template, config.stop)
 
 
-def chat_template(
-    model: str,
-    config: TemplateOptions,
+def with_date(
+    model: Model,
     job: Job,
     unfinished: Sequence[Notes] | None = None,
     *,
     system: Path | None = NO_SYSTEM,
     date: str = "",
-) -> ChatTemplate:
-    """How a run renders its prompts.
+) -> Model:
+    """The model as a run renders its prompts.
 
     A template that prints today's date gets that of the run's start: ``date``, or what ``unfinished`` work recorded (as
     in ``Job.choose``). Says once where the system prompt goes if the template does not take it.
     """
-    from magcli.model.chat import use_template
-
-    template = without_date(config)
-    if model.startswith(("http://", "https://")):
-        return template
-    from magcli.model.load import load_tokenizer  # imports torch, which a server's client does not need
-
+    if model.is_url:
+        return model
     try:
-        tokenizer = load_tokenizer(model, template)
+        tokenizer = model.tokenizer
     except EnvironmentFault:
-        return template  # the stage that opens the model says what is wrong; a processor may have the template
+        return model  # the stage that opens the model says what is wrong; a processor may have the template
     if "strftime_now" in str(tokenizer.chat_template):
-        template = replace(template, date=_date(job, unfinished, date))
-        use_template(tokenizer, template)
+        model = model.with_template(replace(model.template, date=_date(job, unfinished, date)))
     if system is None or system != NO_SYSTEM:
-        say_where_system_goes(tokenizer, job)
-    return template
+        say_where_system_goes(model.tokenizer, job)
+    return model
 
 
 def _date(job: Job, unfinished: Sequence[Notes] | None, date: str) -> str:

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
-from magcli.stages.shared.options import template_source
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from magcli.model import compute
+    from magcli.model.model import Model
     from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
@@ -30,7 +28,7 @@ FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
 RunConfig = TypeVar("RunConfig", bound=Any)
 
 
-def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
+def resolve_formats(config: RunConfig, model: Model, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
     """The options of a training run with number formats in place of ``auto``, recorded in its folder.
 
     A resumed run keeps its formats, on whatever machine, unless an option names another. ``exact`` runs default to
@@ -52,7 +50,7 @@ def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool 
 
     def decide(option: str) -> tuple[str, str]:
         purpose, values = FORMATS[option]
-        choice = compute.choose(config.model, config.device, purpose)
+        choice = compute.choose(model, config.device, purpose)
         return values[choice.format], choice.reason
 
     if exact:
@@ -69,23 +67,20 @@ def recorded(run: Path, name: str) -> str:
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
-def original(config: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Original:
+def original(config: Any, model: Model) -> Original:
     """What the saved model takes over from the one that training starts from, with all tokens that end a turn.
 
     Raises:
         UsageError: --stop does not name single tokens.
     """
-    from magcli.model.ends import end_tokens
     from magcli.model.save import open_original
 
-    ends = end_tokens(model, tokenizer, config.stop)
-    scratch = getattr(config, "from_scratch", False)
     return open_original(
-        config.model,
+        model.name,
         dtype=config.save_dtype,
-        ends=ends,
-        chat_template=template_source(config),
-        from_scratch=scratch,
+        ends=model.ends,
+        chat_template=model.template.source,
+        from_scratch=getattr(config, "from_scratch", False),
     )
 
 
@@ -105,22 +100,19 @@ def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool
 
 
 @contextmanager
-def run_folder(
-    stage: str, config: Any, identity: Mapping[str, Any], job: Job, lengths: Sequence[str]
-) -> Iterator[RunDir]:
-    """The folder of a training run, which belongs to one configuration, ``identity`` and inputs.
+def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Iterator[RunDir]:
+    """The folder of a training run, which belongs to the settings of one job and its inputs.
 
     With larger values of the options ``lengths``, an earlier run is prolonged.
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
-    from magcli.config import row_options
     from magcli.data.manifest import Input
     from magcli.run.rundir import RunDir
 
-    options = {key: value for key, value in row_options(config).items() if key not in FORMATS}
+    settings = {key: value for key, value in job.settings.items() if key not in FORMATS}
     inputs = [source.sha256 for source in job.sources]
-    wanted = {**options, **identity, "inputs": inputs}
+    wanted = {**settings, "inputs": inputs}
     with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.store_inputs(given, job.past())

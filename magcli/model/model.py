@@ -1,0 +1,164 @@
+"""A model: everything that its name stands for, looked up once and handed on instead of the name.
+
+A name is a local folder, a hub id, or the URL of a server, of which only the name is known here.
+``magcli.model.load`` knows how each part of a model is read, and its errors. Nothing is read before it is asked for,
+and this module imports neither torch nor transformers, so that a stage pays only for what it uses. A new fact about
+models is a new property here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from magcli.model.chat import ChatTemplate
+from magcli.model.plain import DecoderConfig, decoder_config, end_token
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of this machine, of the hub or of a server; open it with ``Model.open``.
+
+    ``template`` is how its prompts are rendered, ``stop`` are more tokens that end a completion, by their texts or ids
+    (``magcli.model.ends``). Each property raises EnvironmentFault, in one line, if that part of the model is missing or
+    damaged. In another process (pickled) it is opened again.
+    """
+
+    name: str
+    template: ChatTemplate = field(default_factory=ChatTemplate)
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, name: str | Path, template: ChatTemplate | None = None, stop: Sequence[str] = ()) -> "Model":
+        """The model of a folder, hub id or URL; a name without a model is an error of the first property."""
+        return cls(str(name), template or ChatTemplate(), tuple(stop))
+
+    def __reduce__(self) -> tuple[type["Model"], tuple[str, ChatTemplate, tuple[str, ...]]]:
+        return Model, (self.name, self.template, self.stop)
+
+    def with_template(self, template: ChatTemplate) -> "Model":
+        """The same model with another way to render prompts; what was read of it is kept, except for the tokenizer."""
+        copy = Model(self.name, template, self.stop)
+        read = {name: value for name, value in self.__dict__.items() if name in UNRENDERED}
+        copy.__dict__.update(read)
+        return copy
+
+    @property
+    def is_url(self) -> bool:
+        """Whether the model is served by a server, at this URL."""
+        return self.name.startswith(("http://", "https://"))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model is a folder of this machine."""
+        return self.name != "" and Path(self.name).is_dir()
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model's folder; for a hub id, that of the hub client's cache."""
+        from magcli.model.load import local_folder
+
+        return local_folder(self.name)
+
+    @cached_property
+    def plain(self) -> DecoderConfig | None:
+        """The configuration of a plain decoder's folder, for which transformers' models are not needed."""
+        return decoder_config(Path(self.name))
+
+    @cached_property
+    def config(self) -> Any:
+        """The configuration, of transformers' class."""
+        from magcli.model.load import load_config
+
+        return load_config(self.name)
+
+    @cached_property
+    def text_config(self) -> Any:
+        """The configuration of the text model: sizes and context length."""
+        return self.plain or self.config.get_text_config()
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The hidden size and the intermediate size."""
+        hidden = int(self.text_config.hidden_size)
+        return hidden, getattr(self.text_config, "intermediate_size", None) or 4 * hidden
+
+    @property
+    def context(self) -> int:
+        """The maximum sequence length, prompt and completion together."""
+        return int(self.text_config.max_position_embeddings)
+
+    @cached_property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer, which has a chat template and an end-of-sequence token."""
+        from magcli.model.load import load_tokenizer
+
+        return load_tokenizer(self.name, self.template)
+
+    @cached_property
+    def generation_config(self) -> Any:
+        """The generation config, of which only ``eos_token_id`` is certain to be there."""
+        if self.plain:
+            return SimpleNamespace(eos_token_id=end_token(Path(self.name)))
+        from magcli.model.load import load_generation_config
+
+        return load_generation_config(self.name, self.config)
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """Token ids that end a sequence; DataError if ``stop`` does not name single tokens."""
+        from magcli.model.ends import end_tokens
+
+        return end_tokens(self, self.tokenizer, self.stop)
+
+    @cached_property
+    def outline(self) -> "PreTrainedModel":
+        """The model on the meta device, without weights: names and shapes of parameters."""
+        from magcli.model.load import load_outline
+
+        return load_outline(self.name)
+
+    @cached_property
+    def is_vision(self) -> bool:
+        """Whether it is a vision-language model."""
+        from magcli.model.load import is_vision_model
+
+        return is_vision_model(self.name)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of configuration and weights."""
+        from magcli.model.load import fingerprint
+
+        return fingerprint(self.folder)
+
+    @cached_property
+    def config_digest(self) -> str:
+        """SHA-256 of the configuration alone, which determines a model that is trained from scratch."""
+        from magcli.model.load import fingerprint
+
+        return fingerprint(self.folder, weights=False)
+
+    def load(
+        self, *, dtype: "torch.dtype", device: str = "cpu", from_scratch: bool = False, seed: int = 0
+    ) -> "PreTrainedModel":
+        """A new copy of the weights, as ``load_model`` describes."""
+        from magcli.model.load import load_model
+
+        return load_model(self.name, dtype=dtype, device=device, from_scratch=from_scratch, seed=seed)
+
+    def load_vision(self, *, dtype: "torch.dtype", device: str = "cpu") -> "tuple[PreTrainedModel, ProcessorMixin]":
+        """A new copy of the weights of a vision-language model, and its processor."""
+        from magcli.model.load import load_vision_model
+
+        return load_vision_model(self.name, dtype=dtype, device=device)
+
+
+UNRENDERED = ("folder", "plain", "config", "text_config", "generation_config", "outline", "is_vision", "digest")
+"""Properties that do not depend on the chat template."""
