@@ -203,14 +203,8 @@ KNOWN: Mapping[str, pa.DataType] = {
     "num_tokens": pa.int64(),
     **dict.fromkeys(("correct", "correct_anywhere", "custom_output_validator"), pa.bool_()),
 }  # fmt: skip
-"""Optional columns of stages, and their types. A column that mixes values, null and absent keys is stored as JSON text;
-these columns are parsed when a stage reads its input."""
-
-KNOWN_JSON = (
-    "tests", "test_list", "public_tests", "private_tests", "generated_tests", "solutions", "incorrect_solutions",
-    "submissions", "samples", "choices", "options", "time_limit", "memory_limit", "memory_limit_bytes",
-)  # fmt: skip
-"""Optional columns whose values have several forms: they stay JSON text, which stages parse, except null."""
+"""Optional columns of stages, and their types. A column of values without a common type is stored as JSON text; these
+columns are parsed when a stage reads its input."""
 
 
 MAX_NAMES = 3

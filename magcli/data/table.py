@@ -15,7 +15,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, seal, types
-from magcli.data.manifest import Chain
+from magcli.data.manifest import MANIFEST, NOTE, Chain
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -29,7 +29,7 @@ SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextM
     ".csv": csv.file_sink,
 }
 """The writer of each suffix; a name without one is a folder."""
-SIDECARS = (".manifest.json", ".run.json")
+SIDECARS = (MANIFEST, NOTE)
 """Endings of the files that magcli writes next to tables."""
 
 

@@ -1,12 +1,13 @@
 """The values of columns as Python objects: times of any unit, and those of columns that store JSON text."""
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from magcli.data.json_columns import is_json_text
-from magcli.errors import DataError
+from magcli.data.json_columns import encoded, is_json_text
+from magcli.errors import DataError, first_line
 
 
 def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -26,6 +27,27 @@ def _values(column: pa.Array, field: pa.Field) -> list[Any]:
         raise DataError(f"column {field.name} has a text that is not JSON, or is nested too deeply") from None
 
 
+def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The inverse of ``to_rows``; a column that a row lacks is null.
+
+    Raises:
+        DataError: a column has durations or times of day in nanoseconds, which cannot be written back.
+    """
+    columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: list[Any], field: pa.Field) -> pa.Array:
+    if is_json_text(field):
+        return encoded(values)
+    if not _has(field.type, _is_in_nanoseconds):
+        return pa.array(values, field.type)
+    try:
+        return pa.array(values, _with_text(field.type, _is_in_nanoseconds)).cast(field.type)
+    except pa.ArrowException as error:
+        raise DataError(f"column {field.name}: {first_line(error)}; convert it to text or drop it") from None
+
+
 def python_values(column: pa.Array) -> list[Any]:
     """The values of a column; times that Python cannot represent, such as those in nanoseconds, are text."""
     if _has(column.type, _is_in_nanoseconds):
@@ -37,7 +59,7 @@ def python_values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _has(kind: pa.DataType, is_such: Any) -> bool:
+def _has(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> bool:
     """Whether a type is one of those, or has one at any depth."""
     if not pa.types.is_nested(kind):
         return bool(is_such(kind))
@@ -48,11 +70,11 @@ def _is_in_nanoseconds(kind: pa.DataType) -> bool:
     return pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns"
 
 
-def _times_as_text(column: pa.Array, is_such: Any) -> pa.Array:
+def _times_as_text(column: pa.Array, is_such: Callable[[pa.DataType], bool]) -> pa.Array:
     return column.cast(_with_text(column.type, is_such))
 
 
-def _with_text(kind: pa.DataType, is_such: Any) -> pa.DataType:
+def _with_text(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> pa.DataType:
     """The type with text in place of the types that are such."""
     if is_such(kind):
         return pa.string()

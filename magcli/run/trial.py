@@ -7,6 +7,7 @@ from typing import Any
 from magcli.console import Console
 from magcli.data import table
 from magcli.data.source import Rows
+from magcli.data.values import to_rows
 from magcli.errors import MagError
 from magcli.run import validation
 from magcli.run.job import Drops, Job
@@ -26,7 +27,7 @@ def try_first_row(stage: Stage, config: Any, rows: Rows) -> Rows:
     for batch in rows:
         read.append(batch)
         if batch.num_rows:
-            attempt(batch.slice(0, 1).to_pylist()[0])
+            attempt(to_rows(batch.slice(0, 1))[0])
             break
     return chain(read, rows)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,6 +76,13 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
 
 
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
+    """The columns of the traces of each table, without large ones that are not needed (tokens and log-probs)."""
+    from magcli.curate.traces import columns_read
+
+    return [{name: name for name in columns_read(each.names)} for each in given]
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """Traces."""
     from magcli.data.schema import TRACE
@@ -87,9 +94,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Select and mix traces, each as a conversation; reports the mix by source."""
     from magcli.curate.tables import spilled_rows
 
-    _check_columns(job.schema, ", ".join(source.name for source in job.sources))
-    with spilled_rows() as given, spilled_rows() as general:
-        yield from _mixed(config, rows, given, general, job)
+    assert job.inputs is not None
+    for source, given in zip(job.sources, job.inputs.given, strict=True):
+        _check_columns(given, source.name)
+    with spilled_rows() as traces, spilled_rows() as general:
+        yield from _mixed(config, rows, traces, general, job)
 
 
 def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, job: Job) -> Rows:
@@ -136,22 +145,21 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
     return {"id": _key(row), "messages": tables.conversation(row, system), "source": source, "weight": weight}
 
 
-def _check_columns(schema: pa.Schema | None, where: str) -> None:
+def _check_columns(schema: pa.Schema, where: str) -> None:
     from magcli.curate.traces import readable
     from magcli.data.schema import require
 
-    assert schema is not None
     if not readable(schema.names):
         require(schema, ("prompt", "completion"), stage="cold-start", where=where)
 
 
 def _traces(rows: Rows) -> Iterator[Row]:
-    """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
-    from magcli.curate.traces import columns_read, traces_of
+    """All traces in the rows."""
+    from magcli.curate.traces import traces_of
     from magcli.data.values import to_rows
 
     for batch in rows:
-        for row in to_rows(batch.select(columns_read(batch.schema.names))):
+        for row in to_rows(batch):
             yield from traces_of(row)
 
 
@@ -259,11 +267,13 @@ def _answer(row: Row) -> str:
 
 def _instructions(config: Config, job: Job) -> Iterator[Row]:
     from magcli.curate.tables import read_lenient
+    from magcli.curate.traces import columns_read
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
-        yield from _traces(source.rows)
+        names = columns_read(source.schema.names)
+        yield from _traces(batch.select(names) for batch in source.rows)
 
 
 def _measure(config: Config) -> Callable[[Row], int]:

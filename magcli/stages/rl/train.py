@@ -52,6 +52,7 @@ def serve_rank(config: Config) -> bool:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
+    from magcli.data.values import to_rows
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
     from magcli.train.controller import RankController
@@ -61,7 +62,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
-        problems = [row for batch in rows for row in batch.to_pylist()]
+        problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
@@ -284,13 +285,14 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
         DataError: a table lacks a column, or has no usable row.
     """
     from magcli.data import table
+    from magcli.data.values import to_rows
     from magcli.run import validation
 
     found = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
         source = table.read(path)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        found.append([row for batch in rows for row in batch.to_pylist()])
+        found.append([row for batch in rows for row in to_rows(batch)])
     return found
 
 
