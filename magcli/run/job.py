@@ -209,6 +209,7 @@ class CountedInputs:
             yield batch
 
     def _rows(self) -> Rows:
+        is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:
-                yield batch if batch.schema.equals(self.schema) else conform(batch, self.schema)
+                yield batch if is_alone else conform(batch, self.schema)

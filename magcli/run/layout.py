@@ -18,10 +18,13 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Column
     """Name and select the columns of each table as the stage reads them; returns those with another tool's name.
 
     Raises:
-        DataError: a column could be several; the message names the table.
+        DataError: a column could be several, or a table has none that are read; the message names the table.
     """
     given = [source.schema for source in sources]
     for source, columns in zip(sources, stage.layouts(config, given) or [], strict=False):
+        if not columns:
+            there = ", ".join(source.schema.names) or "none"
+            raise DataError(f"{stage.name}: {source.name} has none of the columns to read; it has: {there}")
         _select(source, columns)
     return [_name(source, stage.reads(config) or (), stage.ALIASES or {}) for source in sources]
 
