@@ -11,11 +11,13 @@ from typer.exceptions import TyperException
 from magcli import __version__
 from magcli.command import EndedBySignal, Entry, register
 from magcli.console import Console, discard_stdout, put
-from magcli.errors import MagError, UsageError
+from magcli.data.durable import DISK_ERRORS
+from magcli.errors import EnvironmentFault, MagError, UsageError
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
     Entry("convert", "Data", "Convert tables between formats; rename or select columns."),
+    Entry("split", "Data", "Split a table into training rows and held-out rows."),
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; multiple choice becomes open questions."),
     Entry("filter-math", "Data", "Filter math problems by difficulty: sample each, keep a range of pass rates."),
     Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),
@@ -96,6 +98,11 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS or error.filename is None:
+            raise
+        console.error(f"cannot use {error.filename}: {error.strerror}", code=EnvironmentFault.exit_code)
+        sys.exit(EnvironmentFault.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)

@@ -166,7 +166,7 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     if name == "-":
         stored = _stored(schema)
         with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield _StoringSink(arrow.StreamSink(out, stored, head), stored)
+            yield _StoringSink(arrow.StreamSink(out, stored, head, flush=True), stored)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = suffix(path)
