@@ -82,12 +82,20 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
 def _plain_column(field: pa.Field, feature: Any) -> pa.Field:
     """A column in plain types, with its feature of `datasets`."""
     plain = _plain_field(field)
-    marks = {**(plain.metadata or {}), **feature_marks(feature)}
+    marks = {**(plain.metadata or {}), **_extension_marks(field.type), **feature_marks(feature)}
     if holds_json(field.type):
         return json_field(field.name, plain.metadata)
     if pa.types.is_null(field.type):
         return pa.field(field.name, pa.string(), metadata={**marks, NULL_KEY: b"1"})
     return plain.with_metadata(marks or None)
+
+
+def _extension_marks(kind: pa.DataType) -> dict[bytes, bytes]:
+    """The entries from which Arrow restores an extension type that a library registered, such as `datasets`' arrays."""
+    if not isinstance(kind, pa.ExtensionType):
+        return {}
+    name, parameters = kind.extension_name.encode(), kind.__arrow_ext_serialize__()
+    return {b"ARROW:extension:name": name, b"ARROW:extension:metadata": parameters}
 
 
 def _without_foreign(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:

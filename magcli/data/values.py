@@ -31,7 +31,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Record
     """The inverse of ``to_rows``; a column that a row lacks is null.
 
     Raises:
-        DataError: a column has durations or times of day in nanoseconds, which cannot be written back.
+        DataError: a column has times that Python cannot represent and that cannot be read from text.
     """
     columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -40,7 +40,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Record
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
     if is_json_text(field):
         return encoded(values)
-    if not _has(field.type, _is_in_nanoseconds):
+    if not _has(field.type, pa.types.is_temporal):
         return pa.array(values, field.type)
     try:
         return pa.array(values, _with_text(field.type, _is_in_nanoseconds)).cast(field.type)
