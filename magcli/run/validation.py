@@ -110,7 +110,7 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> 
 
 def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
     if field.name in (*TEXT, "id") and field.name in names:
-        return _as_text(column, field)
+        return as_text(column, field)
     if names and is_json_text(field):  # earlier versions wrote null as text
         column = pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
     if not names or not _is_of_another_type(field):
@@ -119,7 +119,8 @@ def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> 
     return parse_texts(texts, field.name, KNOWN[field.name])
 
 
-def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
+def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The values of a column that must be text."""
     if is_json_text(field):
         texts = column.to_pylist()
         return pa.array(
