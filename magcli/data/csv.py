@@ -7,6 +7,7 @@ columns stay text. An empty cell is null; a quoted empty one (``""``) is an empt
 
 import contextlib
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
+from magcli.data.packed import PACKED, damage, opener
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
@@ -61,11 +63,17 @@ def _readable(schema: pa.Schema) -> pa.Schema:
 
 
 def _header(path: Path) -> list[str]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        names = next(csv.reader(file), [])
+    with damage(str(path)), opener(path)() as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        names = next(csv.reader(text, delimiter=_delimiter(path)), [])
     if not names or len(set(names)) < len(names):
         raise DataError(f"{path}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
+
+
+def _delimiter(path: Path) -> str:
+    is_tsv = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return "\t" if is_tsv else ","
 
 
 def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
@@ -83,12 +91,19 @@ def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Ro
         null_values=[""],
     )
     parse = arrow_csv.ParseOptions(
-        newlines_in_values=True, ignore_empty_lines=not keep_empty, invalid_row_handler=ragged
+        delimiter=_delimiter(path),
+        newlines_in_values=True,
+        ignore_empty_lines=not keep_empty,
+        invalid_row_handler=ragged,
     )
-    read = arrow_csv.ReadOptions(use_threads=False, block_size=min(BLOCK, path.stat().st_size + 1))
+    is_packed = path.suffix.lower() in PACKED
+    read = arrow_csv.ReadOptions(
+        use_threads=False, block_size=BLOCK if is_packed else min(BLOCK, path.stat().st_size + 1)
+    )
     try:
-        for batch in arrow_csv.open_csv(path, read, parse, convert):
-            yield _as_text(batch, bad)
+        with damage(str(path)), opener(path)() as file:
+            for batch in arrow_csv.open_csv(file, read, parse, convert):
+                yield _as_text(batch, bad)
     except pa.ArrowException as error:
         raise DataError(f"{path} is not readable as CSV: {first_line(error)}") from None
 

@@ -2,6 +2,7 @@
 .csv, `datasets` folders; read hub ids.
 """
 
+import codecs
 import contextlib
 import io
 import shutil
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, seal, types
 from magcli.data.manifest import MANIFEST, NOTE, Chain
+from magcli.data.packed import PACKED, Opener, described
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -79,41 +81,55 @@ def _open(name: str, bad: BadRow) -> Source:
             return arrow.open_file(path)
         case ".parquet":
             return arrow.open_parquet(path)
-        case ".jsonl" | ".jsonl.gz" | ".json" | ".json.gz" | ".ndjson" | ".ndjson.gz":
+        case _ if _text_suffix(kind) in (".jsonl", ".json", ".ndjson"):
             return jsonl.open_file(path, bad)
-        case ".csv":
+        case _ if _text_suffix(kind) in (".csv", ".tsv"):
             return csv.open_file(path, bad)
     raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
+def _text_suffix(kind: str) -> str:
+    """The suffix of a text file without that of its compression."""
+    return kind.removesuffix(".gz").removesuffix(".zst")
+
+
 def _may_be_hub_id(path: Path) -> bool:
     """Whether a name may be a hub id, OWNER/NAME, which may contain dots."""
-    known = (*SUFFIXES, ".ndjson", ".gz")
+    known = (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
     return (
         len(path.parts) == 2
         and not path.parts[0].startswith((".", "/"))
-        and not (path.parent.is_dir() or path.suffix in known)
+        and not (path.parent.is_dir() or path.suffix.lower() in known)
     )
 
 
 def suffix(path: Path) -> str:
-    """The suffix that determines the format; for ``.gz`` with the one before it."""
-    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    """The suffix that determines the format, in lower case; for a compressed file with the one before it."""
+    last = path.suffix.lower()
+    return "".join(path.suffixes[-2:]).lower() if last in PACKED else last
 
 
 def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if raw.isatty():
         raise UsageError("no input table: name one, or pipe one in")
     pipe = io.BufferedReader(raw, 1 << 16)
-    head = pipe.peek(4)[:4]
+    head = pipe.peek(64)[:64]
     if not head:
         raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
-    if (first := head.lstrip()[:1]) in (b"{", b"["):
+    if (first := head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]) in (b"{", b"["):
         opened, digest = _spooled(pipe)
         source = jsonl.open_texts(jsonl.opened_texts(opened, name, array=first == b"["), name, bad)
         source.rows = _with_digest(source, source.rows, digest)
         return source
+    if what := described(head) or (": it is text" if _is_text(head) else ""):
+        raise DataError(f"{name} is neither an Arrow stream nor JSON{what}; give the name of a file instead of a pipe")
     return arrow.open_stream(pipe, name)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes of a pipe are readable text, such as CSV."""
+    text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").rstrip("\ufffd")
+    return all(sign.isprintable() or sign.isspace() for sign in text) and "\ufffd" not in text
 
 
 def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
@@ -122,7 +138,7 @@ def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
     source.sha256 = digest
 
 
-def _spooled(pipe: BinaryIO) -> tuple[jsonl.Opener, str]:
+def _spooled(pipe: BinaryIO) -> tuple[Opener, str]:
     """Copy a pipe of JSON, which is read twice, to an unnamed temporary file; returns its opener and its digest."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its last reader
     hashing = seal.HashingWriter(file)
