@@ -49,7 +49,7 @@ def _data_files(path: Path) -> list[Path]:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         files = [path / entry["filename"] for entry in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is not a folder that `datasets` saved: no usable state.json in it") from None
+        raise DataError(f"{path} is not a folder that `datasets` saved, and has no table in it") from None
     if not files:
         raise DataError(f"{path} has no data file")
     return files

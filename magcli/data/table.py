@@ -4,26 +4,35 @@
 
 import codecs
 import contextlib
+import glob
 import io
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, seal, types
-from magcli.data.manifest import MANIFEST, NOTE, Chain
+from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, repository, seal, types
+from magcli.data.manifest import MANIFEST, NOTE, Chain, merge
 from magcli.data.packed import PACKED, Opener, described
+from magcli.data.schema import common_schema, conform
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
+READABLE = tuple(
+    suffix + packed
+    for suffix in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+    for packed in ("", *(PACKED if suffix not in (".parquet", ".arrow") else ()))
+)
+"""The suffixes of the tables in a folder."""
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
     ".arrow": arrow.file_sink,
     ".parquet": arrow.parquet_sink,
@@ -53,6 +62,24 @@ def read(name: str, bad: BadRow = ignore) -> Source:
     return source
 
 
+def expand(names: Sequence[str]) -> list[str]:
+    """The names of tables, with the files that a pattern in quotes stands for.
+
+    Raises:
+        DataError: no file matches.
+    """
+    expanded: list[str] = []
+    for name in names:
+        if os.path.lexists(name) or not any(sign in name for sign in "*?["):
+            expanded.append(name)
+            continue
+        files = sorted(glob.glob(name, recursive=True))
+        if not files:
+            raise DataError(f"no file matches {name}")
+        expanded += files
+    return expanded
+
+
 def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
     for batch in rows:
         try:
@@ -67,8 +94,11 @@ def _open(name: str, bad: BadRow) -> Source:
         usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
         return _read_pipe(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
-        return folder.open_folder(path)
+        return _open_folder(path, "", bad)
     if not path.exists():
+        before, colon, split = name.partition(":")
+        if colon and Path(before).is_dir():
+            return _open_folder(Path(before), split, bad)
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
@@ -86,6 +116,33 @@ def _open(name: str, bad: BadRow) -> Source:
         case _ if _text_suffix(kind) in (".csv", ".tsv"):
             return csv.open_file(path, bad)
     raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
+
+
+def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
+    """Read a folder that `datasets` saved, or the files of one split of a folder of tables."""
+    if (path / "state.json").exists() and not split:
+        return folder.open_folder(path)
+    if (path / "dataset_dict.json").exists():
+        return folder.open_folder(path / split)
+    splits = repository.splits_of(path, READABLE)
+    if not splits:
+        return folder.open_folder(path)
+    names = ", ".join(f"{path}:{name}" for name in splits)
+    if not split and len(splits) > 1:
+        raise DataError(f"{path} contains several tables; give one of them: {names}")
+    if split and split not in splits:
+        raise DataError(f"{path} has no split {split}; it has: {names}")
+    return _joined(str(path), [read(str(file), bad) for file in splits[split or next(iter(splits))]])
+
+
+def _joined(name: str, parts: Sequence[Source]) -> Source:
+    """The files of one split as one table."""
+    schema = common_schema([part.schema for part in parts])
+    rows = (conform(batch, schema) for part in parts for batch in part.rows)
+    totals = [part.total for part in parts]
+    total = sum(each for each in totals if each is not None) if None not in totals else None
+    digest = seal.hash_text("".join(part.sha256 for part in parts))
+    return Source(name, schema, rows, merge([part.chain for part in parts]), digest, total)
 
 
 def _text_suffix(kind: str) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from calling import call_stage
 
 from magcli.data import table
 from magcli.data.values import to_rows
@@ -85,3 +87,60 @@ def test_stdin_is_read_or_named_for_what_it_is(magcli, data: bytes, status: int,
     done = magcli("show", input=data)
     assert done.returncode == status
     assert what in done.stdout.decode() + done.stderr
+
+
+def write_parquet(path: Path, *answers: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"answer": list(answers)}), path)
+
+
+def answers_of(name: str) -> list[str]:
+    return [row["answer"] for batch in table.read(name).rows for row in to_rows(batch)]
+
+
+def test_a_repository_is_read_by_the_splits_in_its_file_names(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data" / "train-00000-of-00002.parquet", "1", "2")
+    write_parquet(tmp_path / "data" / "train-00001-of-00002.parquet", "3")
+    assert answers_of(str(tmp_path)) == answers_of(f"{tmp_path}:train") == ["1", "2", "3"]
+    write_parquet(tmp_path / "data" / "test-00000-of-00001.parquet", "4")
+    assert answers_of(f"{tmp_path}:test") == ["4"]
+    with pytest.raises(DataError, match=r"several tables; give one of them: .*:test, .*:train"):
+        table.read(str(tmp_path))
+    with pytest.raises(DataError, match=r"no split dev; it has: .*:test, .*:train"):
+        table.read(f"{tmp_path}:dev")
+
+
+def test_the_card_of_a_repository_says_what_its_splits_are(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data" / "train-0.parquet", "1")
+    write_parquet(tmp_path / "data" / "test-0.parquet", "2")
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/train-*\n---\nText.\n"
+    )
+    assert answers_of(str(tmp_path)) == ["1"]
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: data/gone-*\n---\n")
+    with pytest.raises(DataError, match=r"README\.md names data/gone-\*, and there is no such file"):
+        table.read(str(tmp_path))
+
+
+def test_a_folder_of_json_lines_leaves_out_side_files(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"answer": "1"}\n')
+    (tmp_path / "b.jsonl").write_text('{"answer": "2", "more": 1}\n')
+    (tmp_path / ".a.jsonl.run.json").write_text("{}")
+    assert answers_of(str(tmp_path)) == ["1", "2"]
+
+
+def test_a_split_of_a_folder_that_datasets_saved(tmp_path: Path) -> None:
+    import datasets
+
+    one, other = (datasets.Dataset.from_list([{"answer": answer}]) for answer in ("1", "2"))
+    datasets.DatasetDict(train=one, test=other).save_to_disk(str(tmp_path / "both"))
+    assert answers_of(f"{tmp_path / 'both'}:test") == ["2"]
+
+
+def test_a_pattern_in_quotes_stands_for_its_files(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"part-{number}.jsonl").write_text(f'{{"answer": "{number}"}}\n')
+    call_stage("convert", tmp_path / "part-*.jsonl", output=tmp_path / "out.jsonl")
+    assert answers_of(str(tmp_path / "out.jsonl")) == ["1", "2"]
+    with pytest.raises(DataError, match=r"no file matches .*gone-\*"):
+        call_stage("convert", tmp_path / "gone-*", output=tmp_path / "out.jsonl")
