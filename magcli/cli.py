@@ -11,7 +11,8 @@ from typer.exceptions import TyperException
 from magcli import __version__
 from magcli.command import EndedBySignal, Entry, register
 from magcli.console import Console, discard_stdout, put
-from magcli.errors import MagError, UsageError
+from magcli.data.durable import DISK_ERRORS
+from magcli.errors import EnvironmentFault, MagError, UsageError
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -97,6 +98,11 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS or error.filename is None:
+            raise
+        console.error(f"cannot use {error.filename}: {error.strerror}", code=EnvironmentFault.exit_code)
+        sys.exit(EnvironmentFault.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)

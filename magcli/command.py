@@ -240,10 +240,11 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
 
 
 def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
+    from magcli.data import table
     from magcli.run import harness, shard
 
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
-    inputs = (tables["inputs"] or ["-"]) if reads_table else []
+    inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
     part = shard.parse(tables["shard"]) if tables["shard"] is not None else None
     named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part, bool(tables["overwrite"]))

@@ -19,6 +19,7 @@ from benchmarks.scale import rows
 from benchmarks.scale.kills import check_resume
 from benchmarks.scale.limits import Cost, run_limited
 from magcli.data import table
+from magcli.data.manifest import note_path
 
 
 class Step(NamedTuple):
@@ -89,7 +90,7 @@ def run_step(step: Step, limit: int) -> Done:
         SystemExit: it failed, or the counts or sums are wrong.
     """
     cost = run_limited(step.arguments, limit)
-    record = json.loads(step.output.with_name(f"{step.output.name}.run.json").read_text())
+    record = json.loads(note_path(step.output).read_text())
     outcomes = Counter(record["dropped"]) + Counter(kept=record["rows_out"])
     if outcomes != step.outcomes:
         raise SystemExit(f"error: magcli {step.arguments[0]}: {dict(outcomes)}, expected {dict(step.outcomes)}")

@@ -72,7 +72,7 @@ def texts_of(row: Row) -> Iterator[Any]:
                 yield item.get("content", item.get("value"))
 
 
-def traces_of(row: Row, form: ThoughtForm = THINK, answer: str | None = None) -> Iterator[dict[str, Any]]:
+def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> Iterator[dict[str, Any]]:
     """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
 
     Thoughts are written in ``form``, also those that are in another form of the table.

@@ -22,6 +22,7 @@ import pyarrow as pa
 from magcli.curate.tables import read_lenient, read_strict
 from magcli.data.schema import with_columns
 from magcli.data.source import Rows
+from magcli.data.values import to_rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
 from magcli.model.thoughts import THINK, ThoughtForm
@@ -176,7 +177,7 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
             f"{path} has no column language, so give a single language in --languages, not {','.join(languages)}"
         )
     found: Texts = {}
-    for number, row in enumerate(row for batch in source.rows for row in batch.to_pylist()):
+    for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
         key = row["id"] if by == "id" else row.get("position", number)
         found.setdefault((str(key), row.get("language") or languages[0]), row["prompt"])
     return found

@@ -7,6 +7,7 @@ columns stay text. An empty cell is null; a quoted empty one (``""``) is an empt
 
 import contextlib
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,10 +15,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
+from magcli.data.packed import PACKED, damage, opener
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
+from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 PATTERNS = {
@@ -59,11 +63,17 @@ def _readable(schema: pa.Schema) -> pa.Schema:
 
 
 def _header(path: Path) -> list[str]:
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        names = next(csv.reader(file), [])
+    with damage(str(path)), opener(path)() as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+        names = next(csv.reader(text, delimiter=_delimiter(path)), [])
     if not names or len(set(names)) < len(names):
         raise DataError(f"{path}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
+
+
+def _delimiter(path: Path) -> str:
+    is_tsv = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return "\t" if is_tsv else ","
 
 
 def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
@@ -81,12 +91,19 @@ def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Ro
         null_values=[""],
     )
     parse = arrow_csv.ParseOptions(
-        newlines_in_values=True, ignore_empty_lines=not keep_empty, invalid_row_handler=ragged
+        delimiter=_delimiter(path),
+        newlines_in_values=True,
+        ignore_empty_lines=not keep_empty,
+        invalid_row_handler=ragged,
     )
-    read = arrow_csv.ReadOptions(use_threads=False, block_size=min(BLOCK, path.stat().st_size + 1))
+    is_packed = path.suffix.lower() in PACKED
+    read = arrow_csv.ReadOptions(
+        use_threads=False, block_size=BLOCK if is_packed else min(BLOCK, path.stat().st_size + 1)
+    )
     try:
-        for batch in arrow_csv.open_csv(path, read, parse, convert):
-            yield _as_text(batch, bad)
+        with damage(str(path)), opener(path)() as file:
+            for batch in arrow_csv.open_csv(file, read, parse, convert):
+                yield _as_text(batch, bad)
     except pa.ArrowException as error:
         raise DataError(f"{path} is not readable as CSV: {first_line(error)}") from None
 
@@ -135,14 +152,26 @@ def _fits(column: pa.Array, kind: pa.DataType) -> bool:
 
 def _typed(rows: Rows, schema: pa.Schema) -> Rows:
     for batch in rows:
-        columns = [_parse(batch.column(field.name), field.type) for field in schema]
+        columns = [_parse(batch.column(field.name), field) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _parse(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_nested(kind):
-        return pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], kind)
-    return column.cast(kind)
+def _parse(column: pa.Array, field: pa.Field) -> pa.Array:
+    if is_json_text(field):
+        return encoded(map(_cell_value, column.to_pylist()))
+    if pa.types.is_nested(field.type):
+        return pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], field.type)
+    return column.cast(field.type)
+
+
+def _cell_value(cell: str | None) -> Any:
+    """The value of a cell in a column of JSON: a text that is not JSON stands for itself."""
+    if cell is None:
+        return None
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
 
 
 class CsvWriter:
@@ -152,12 +181,14 @@ class CsvWriter:
         from pyarrow import csv as arrow_csv
 
         refuse_bytes(schema, "CSV")
+        self.fields = list(schema)
         self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
         self.writer = arrow_csv.CSVWriter(file, self.schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        self.writer.write_batch(pa.RecordBatch.from_arrays([_cell_text(c) for c in batch.columns], schema=self.schema))
+        cells = [_cells_of(column, field) for column, field in zip(batch.columns, self.fields, strict=True)]
+        self.writer.write_batch(pa.RecordBatch.from_arrays(cells, schema=self.schema))
 
     def close(self) -> None:
         """End the table."""
@@ -169,13 +200,23 @@ def _primitive(kind: pa.DataType) -> bool:
     return bool(is_a.is_boolean(kind) or is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_string(kind))
 
 
-def _cell_text(column: pa.Array) -> pa.Array:
+def _cells_of(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The cells of a column; values without a form in CSV are JSON."""
+    if is_json_text(field):
+        return pa.array(map(_json_cell, column.to_pylist()), pa.string())
     if _primitive(column.type):
         return column
     if pa.types.is_nested(column.type):
-        texts = (json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist())
-        return pa.array([None if text == "null" else text for text in texts], pa.string())
+        return encoded(map(finite, python_values(column)))
     return column.cast(pa.string())
+
+
+def _json_cell(text: str | None) -> str | None:
+    """A value of a column of JSON as a cell: a text stands for itself unless it could be read as JSON."""
+    if text is None:
+        return None
+    value = json.loads(text)
+    return value if isinstance(value, str) and _cell_value(value) is value else text
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:

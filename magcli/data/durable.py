@@ -19,7 +19,7 @@ from magcli.errors import EnvironmentFault, UsageError
 
 DISK_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
-    errno.EEXIST,
+    errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.EINVAL,
 }  # fmt: skip
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""

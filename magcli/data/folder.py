@@ -49,7 +49,7 @@ def _data_files(path: Path) -> list[Path]:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         files = [path / entry["filename"] for entry in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{path} is not a folder that `datasets` saved: no usable state.json in it") from None
+        raise DataError(f"{path} is not a folder that `datasets` saved, and has no table in it") from None
     if not files:
         raise DataError(f"{path} has no data file")
     return files
@@ -95,7 +95,8 @@ class FolderSink:
 
         self.writer.close()
         self.file.close()
-        features = Features.from_arrow_schema(self.schema).to_dict()
+        known_types = pa.ipc.read_schema(self.schema.serialize())  # now that `datasets` has registered its own
+        features = Features.from_arrow_schema(known_types).to_dict()
         info = {"features": features, "splits": {"train": {"name": "train", "num_examples": self.rows}}}
         state: dict[str, Any] = {
             "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
@@ -142,7 +143,8 @@ def open_hub(name: str) -> Source:
         data = load_dataset(repository, configuration, split=split)
     except Exception as error:  # the hub client has no common error type
         raise EnvironmentFault(f"cannot load hub data set {name}: {first_line(error)}") from None
-    return Source(name, data.data.table.schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
+    schema = data.data.table.schema.with_metadata(data.features.arrow_schema.metadata)
+    return Source(name, schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
 
 
 def _reach_hub(name: str) -> None:

@@ -1,13 +1,8 @@
 """JSON lines and JSON arrays of objects (``.json``), optionally gzipped, read in two passes: types first, then rows.
 
-Values of one type become that Arrow type. A column whose values do not share a type (integers and floats, objects with
-different keys, null in some rows and absent in others) stores each value as JSON text and is marked so
-(``types.TEXT_KEY``). The spacing and escaping of the lines is stored with the schema, so that reading and writing
-returns the same bytes.
-
-Only the values, not the bytes, are preserved for: key orders that contradict each other, duplicate keys in an object,
-spacing or escaping that changes within the file, blank lines, CRLF, a byte-order mark, and numbers written differently
-from how Python writes them (``1.50``, ``1e5``, ``-0``).
+``shapes`` says which Arrow type a column becomes; a column of values without a common type stores JSON text
+(``json_columns``). Values are preserved, where an absent key equals null and 1 equals 1.0; NaN and Infinity, which are
+not JSON, are written as null. The spacing and escaping of the lines is stored with the schema and used again.
 
 Memory is bounded by a batch; of a row over the limit only the start is kept. A truncated array or gzip file is an
 error.
@@ -16,23 +11,25 @@ error.
 import codecs
 import contextlib
 import gzip
-import io
 import json
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
+from magcli.data.json_columns import finite, is_json_text
 from magcli.data.manifest import TextWriter, check_manifest, with_manifest
+from magcli.data.packed import Opener, damage, described, opener
+from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import BadRow, Rows, Sink, Source
-from magcli.data.types import ABSENT_KEY, TEXT_KEY, Column, is_exact_in_json, key_order, refuse_bytes
-from magcli.errors import DataError, first_line
+from magcli.data.types import is_exact_in_json, refuse_bytes
+from magcli.data.values import python_values
+from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
 BATCH_ROWS = 1024
@@ -45,15 +42,13 @@ ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
 STRUCTURE = re.compile(rb'["\[\]{},]')
 STRING_END = re.compile(rb'"|\\.', re.DOTALL)
 
-Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
-"""Opens a file from its start, each time it is called."""
-
 
 class Texts(NamedTuple):
-    """The texts of all rows, from the first one at each call of ``read``, and the name of one in messages."""
+    """The texts of all rows, at each call of ``read``; the name of one in messages; the first bytes of the file."""
 
     read: Callable[[], Iterator[bytes]]
     noun: str
+    head: Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +62,18 @@ class Style:
     end: bool = True
 
     def dumps(self, value: Any) -> str:
-        """A value in this style."""
-        text = json.dumps(value, ensure_ascii=self.ascii, separators=(self.item, self.key))
+        """A value in this style; NaN and Infinity are null."""
+        encode = _encoder(self.item, self.key, self.ascii)
+        try:
+            text = encode(value)
+        except ValueError:
+            text = encode(finite(value))
         return text.replace("/", "\\/") if self.slash else text
+
+
+@cache
+def _encoder(item: str, key: str, ascii: bool) -> Callable[[Any], str]:
+    return json.JSONEncoder(ensure_ascii=ascii, allow_nan=False, separators=(item, key)).encode
 
 
 SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
@@ -88,6 +92,8 @@ def open_file(path: Path, bad: BadRow) -> Source:
         rows = _rows(texts, manifest.schema, bad)
         return Source(str(path), manifest.schema, rows, manifest.chain, digest, manifest.rows)
     source = open_texts(texts, str(path), bad)
+    if is_json(path) and source.total == 1 and texts.noun == "line":
+        _refuse_columns(texts, str(path))
     source.sha256, source.chain = digest, manifest.chain if manifest else ()
     return source
 
@@ -100,38 +106,61 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
     """
     schema, total = scan(_parsed(texts, lambda *_: None), Style() if texts.noun == "element" else None)
     if not total:
-        raise DataError(f"{name} contains no JSON object")
+        raise DataError(f"{name} contains no JSON object{described(texts.head())}")
     return Source(name, schema, _rows(texts, schema, bad), total=total)
+
+
+def _refuse_columns(texts: Texts, name: str) -> None:
+    """Check that the only object of a ``.json`` file is a row, and not a table of columns.
+
+    Raises:
+        DataError: its values are lists of one length, so that it could be either.
+    """
+    for _, row in _parsed(texts, lambda *_: None):
+        lengths = {len(value) if isinstance(value, list) else -1 for value in row.values()}
+        if len(row) > 1 and len(lengths) == 1 and lengths != {-1}:
+            problem = f"holds one object of lists of {lengths.pop()} values, which may be a table of columns"
+            raise DataError(f"{name} {problem}; write one object a row, or name it .jsonl if it is one row")
 
 
 # ---- texts of rows ----
 
 
 def texts_of(path: Path) -> Texts:
-    """The rows of a file: the elements of an array if a ``.json`` file starts with one, else its lines."""
-    opened = _unpacked(path) if path.suffix == ".gz" else lambda: open(path, "rb")  # noqa: SIM115
-    may_be_array = ".json" in path.suffixes[-2:]
-    return opened_texts(opened, str(path), array=may_be_array and _first_byte(opened, str(path)) == b"[")
+    """The rows of a file: the elements of an array, or its lines.
+
+    A ``.json`` file that starts with a bracket is an array; a file of lines is one if an object follows the bracket.
+    """
+    opened = opener(path)
+    signs = _first_signs(opened, str(path))
+    is_array = signs == "[{" or (signs[0] == "[" and is_json(path))
+    return opened_texts(opened, str(path), array=is_array)
+
+
+def is_json(path: Path) -> bool:
+    """Whether a file is named as one JSON value instead of lines."""
+    return ".json" in [suffix.lower() for suffix in path.suffixes[-2:]]
 
 
 def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
     """The rows of the file that ``opened`` opens: the elements of its array, or its lines."""
-    return Texts(partial(_split, opened, name, _elements if array else _lines), "element" if array else "line")
+    split = partial(_split, opened, name, _elements if array else _lines)
+    head = partial(_head, opened, name)
+    return Texts(split, "element" if array else "line", head)
 
 
-def _unpacked(path: Path) -> Opener:
-    @contextlib.contextmanager
-    def opened() -> Iterator[BinaryIO]:
-        with gzip.open(path, "rb") as packed, io.BufferedReader(packed) as file:
-            yield file
-
-    return opened
+def _head(opened: Opener, name: str) -> bytes:
+    return next(_split(opened, name, _pieces), b"")
 
 
-def _first_byte(opened: Opener, name: str) -> bytes:
-    """The first byte after white space and a byte-order mark."""
-    pieces = (piece.removeprefix(codecs.BOM_UTF8).lstrip() for piece in _split(opened, name, _pieces))
-    return next(filter(None, pieces), b"")[:1]
+def _first_signs(opened: Opener, name: str) -> str:
+    """The first two characters after a byte-order mark, without white space; blanks if there are none."""
+    signs = b""
+    for piece in _split(opened, name, _pieces):
+        signs += b"".join(piece.removeprefix(codecs.BOM_UTF8).split(maxsplit=2))[:2]
+        if len(signs) >= 2:
+            break
+    return signs[:2].decode("latin-1").ljust(2)
 
 
 def _pieces(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -139,11 +168,8 @@ def _pieces(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _split(opened: Opener, name: str, split: Callable[[BinaryIO, str], Iterator[bytes]]) -> Iterator[bytes]:
-    try:
-        with opened() as file:
-            yield from split(file, name)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name} is truncated, damaged or not a gzip file: {first_line(error)}") from None
+    with damage(name), opened() as file:
+        yield from split(file, name)
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -278,12 +304,24 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, style: Style)
     """Rows as a batch of the schema."""
     columns = []
     for field in schema:
-        if TEXT_KEY in (field.metadata or {}):
-            values = [style.dumps(row[field.name]) if field.name in row else None for row in rows]
-        else:
-            values = [row.get(field.name) for row in rows]
+        values = [row.get(field.name) for row in rows]
+        if is_json_text(field):
+            values = [None if value is None else _json_text(value, field.name, style) for value in values]
         columns.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _json_text(value: Any, name: str, style: Style) -> str | None:
+    """A value as JSON text; NaN, which is null, has none.
+
+    Raises:
+        DataError: it is nested too deeply to be written.
+    """
+    try:
+        text = style.dumps(value)
+    except RecursionError:
+        raise DataError(f"column {name} has a value that is nested too deeply to be written; remove the row") from None
+    return None if text == "null" else text
 
 
 # ---- writing ----
@@ -297,16 +335,38 @@ def style_of(schema: pa.Schema) -> Style:
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     """The rows of a batch as JSON text without newlines."""
-    fields = [(is_exact_in_json(f.type), style.dumps(f.name), f.metadata or {}) for f in batch.schema]
-    columns = [column.to_pylist() for column in batch.columns]
+    columns = [_json_values(batch.column(field.name), field) for field in batch.schema]
+    names = batch.schema.names
+    absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
+    texts = [is_json_text(field) for field in batch.schema]
     for values in zip(*columns, strict=True):
-        parts = []
-        for (exact, name, marks), value in zip(fields, values, strict=True):
-            if value is None and (ABSENT_KEY in marks or TEXT_KEY in marks):
-                continue
-            text = value if TEXT_KEY in marks else style.dumps(value if exact else _jsonable(value))
-            parts.append(f"{name}{style.key}{text}")
-        yield "{" + style.item.join(parts) + "}"
+        if any(texts):
+            yield _line_with_texts(names, values, texts, absent, style)
+            continue
+        row = dict(zip(names, values, strict=True))
+        if absent:
+            row = {name: value for name, value in row.items() if value is not None or name not in absent}
+        yield style.dumps(row)
+
+
+def _json_values(column: pa.Array, field: pa.Field) -> list[Any]:
+    """The values of a column in JSON types."""
+    exact = is_exact_in_json(field.type)
+    values: list[Any] = column.to_pylist() if exact else list(map(_jsonable, python_values(column)))
+    return values
+
+
+def _line_with_texts(
+    names: Sequence[str], values: Sequence[Any], texts: Sequence[bool], absent: Container[str], style: Style
+) -> str:
+    """A row of which some values are JSON text already."""
+    parts = []
+    for name, value, is_text in zip(names, values, texts, strict=True):
+        if value is None and name in absent:
+            continue
+        text = value if is_text and value is not None else style.dumps(value)
+        parts.append(f"{style.dumps(name)}{style.key}{text}")
+    return "{" + style.item.join(parts) + "}"
 
 
 def _jsonable(value: Any) -> Any:
@@ -362,5 +422,6 @@ class GzipWriter:
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
     """A file of JSON lines or an array that appears when it is finished, with its manifest next to it."""
-    make = partial(LinesWriter, schema=schema, array=".json" in path.suffixes[-2:])
-    return with_manifest(path, schema, lambda file: GzipWriter(file, make) if path.suffix == ".gz" else make(file))
+    make = partial(LinesWriter, schema=schema, array=is_json(path))
+    is_packed = path.suffix.lower() == ".gz"
+    return with_manifest(path, schema, lambda file: GzipWriter(file, make) if is_packed else make(file))

@@ -1,7 +1,7 @@
 """The history of a table: one link per stage, stored with the data in files and pipes.
 
 A link has the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes. A
-format that cannot contain the history has it in a manifest, a file next to the table.
+format that cannot contain the history has it in a manifest, a hidden file next to the table.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class Link:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
+MANIFEST = ".manifest.json"
+NOTE = ".run.json"
+"""Endings of the side files of a table."""
 Chain = tuple[Link, ...]
 """The history of a table, oldest stage first."""
 
@@ -68,7 +71,29 @@ def merge(chains: Sequence[Chain]) -> Chain:
 
 def manifest_path(path: Path) -> Path:
     """The manifest of a file or folder whose format cannot contain its history."""
-    return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
+    return path / "manifest.json" if path.is_dir() else _existing(path, MANIFEST)
+
+
+def note_path(path: Path) -> Path:
+    """The note of a table: times and rates of the command that wrote it, which would make equal tables differ."""
+    return _existing(path, NOTE)
+
+
+def _existing(path: Path, ending: str) -> Path:
+    """A side file: the hidden one, or the visible one of an earlier version if only that exists."""
+    hidden, visible = hidden_path(path, ending), path.with_name(path.name + ending)
+    return visible if visible.exists() and not hidden.exists() else hidden
+
+
+def hidden_path(path: Path, ending: str) -> Path:
+    """A side file to write; it is hidden, because `datasets` takes every other file of a folder for data."""
+    return path.with_name(f".{path.name}{ending}")
+
+
+def remove_side_file(path: Path, ending: str) -> None:
+    """Remove a side file, also that of an earlier version."""
+    durable.remove(hidden_path(path, ending))
+    durable.remove(path.with_name(path.name + ending))
 
 
 @dataclass(frozen=True)
@@ -142,10 +167,9 @@ class ManifestSink:
 @contextlib.contextmanager
 def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], TextWriter]) -> Iterator[ManifestSink]:
     """Write a file and then its manifest; a kill in between leaves a file without history."""
-    place = manifest_path(path)
     with durable.atomic_file(path) as file:
         sink = ManifestSink(make(file), file, schema)
         yield sink
-        durable.remove(place)
-    with durable.atomic_file(place) as file:
+        remove_side_file(path, MANIFEST)
+    with durable.atomic_file(hidden_path(path, MANIFEST)) as file:
         file.write(sink.manifest.encode())

@@ -2,13 +2,16 @@
 several tables as one.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import pyarrow as pa
 
-from magcli.data.types import ABSENT_KEY, TEXT_KEY, is_json_text
+from magcli.data.features import FEATURE_KEY
+from magcli.data.json_columns import encoded, is_json_text, json_field
+from magcli.data.shapes import ABSENT_KEY, NULL_KEY
+from magcli.data.types import refuse_bytes
+from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 PROBLEM = pa.schema(
@@ -200,14 +203,8 @@ KNOWN: Mapping[str, pa.DataType] = {
     "num_tokens": pa.int64(),
     **dict.fromkeys(("correct", "correct_anywhere", "custom_output_validator"), pa.bool_()),
 }  # fmt: skip
-"""Optional columns of stages, and their types. A column that mixes values, null and absent keys is stored as JSON text;
-these columns are parsed when a stage reads its input."""
-
-KNOWN_JSON = (
-    "tests", "test_list", "public_tests", "private_tests", "generated_tests", "solutions", "incorrect_solutions",
-    "submissions", "samples", "choices", "options", "time_limit", "memory_limit", "memory_limit_bytes",
-)  # fmt: skip
-"""Optional columns whose values have several forms: they stay JSON text, which stages parse, except null."""
+"""Optional columns of stages, and their types. A column of values without a common type is stored as JSON text; these
+columns are parsed when a stage reads its input."""
 
 
 MAX_NAMES = 3
@@ -267,30 +264,45 @@ def repeat_rows(batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
     return batch.take(pa.array([row for row in range(batch.num_rows) for _ in range(count)], pa.int64()))
 
 
-def common_schema(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
+def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """The schema of several tables as one: all columns, in order of appearance.
 
-    Raises:
-        DataError: a column has types that have no common one.
+    A column without a common type is JSON, as it would be in one table.
     """
     if len(schemas) < 2:
         return schemas[0] if schemas else pa.schema([])
     columns = dict.fromkeys(name for schema in schemas for name in schema.names)
-    return pa.schema([_common_field(column, schemas, names) for column in columns], schemas[0].metadata)
+    return pa.schema([_common_field(column, schemas) for column in columns], schemas[0].metadata)
 
 
-def _common_field(column: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Field:
+def _common_field(column: str, schemas: Sequence[pa.Schema]) -> pa.Field:
     fields = [schema.field(column) for schema in schemas if column in schema.names]
-    marks = {mark for field in fields for mark in field.metadata or {}}
-    if TEXT_KEY in marks or (column in TEXT_COLUMNS and _mixes_numbers(fields)):
-        return pa.field(column, pa.string(), metadata={TEXT_KEY: b"1"})
+    marks = _common_marks(fields, len(schemas))
+    typed = [field for field in fields if NULL_KEY not in (field.metadata or {})]
+    if not typed:
+        return pa.field(column, pa.string(), metadata={**marks, NULL_KEY: b"1"})
+    kind = _common_type(typed)
+    return json_field(column, marks) if kind is None else pa.field(column, kind, metadata=marks or None)
+
+
+def _common_marks(fields: Sequence[pa.Field], tables: int) -> dict[bytes, bytes]:
+    """Whether nulls are absent keys, and the feature if all tables agree."""
+    metadata = [field.metadata or {} for field in fields]
+    features = {marks.get(FEATURE_KEY) for marks in metadata}
+    feature = features.pop() if len(features) == 1 else None
+    is_absent = len(fields) < tables or any(ABSENT_KEY in marks for marks in metadata)
+    return ({ABSENT_KEY: b"1"} if is_absent else {}) | ({FEATURE_KEY: feature} if feature else {})
+
+
+def _common_type(fields: Sequence[pa.Field]) -> pa.DataType | None:
+    """The type that holds the values of all fields, or None; text columns keep numbers of two kinds as written."""
+    if any(map(is_json_text, fields)) or (fields[0].name in TEXT_COLUMNS and _mixes_numbers(fields)):
+        return None
+    single = [pa.schema([field.remove_metadata()]) for field in fields]
     try:
-        single = [pa.schema([field.remove_metadata()]) for field in fields]
-        kind = pa.unify_schemas(single, promote_options="permissive").field(0).type
-    except pa.ArrowException as error:
-        raise DataError(f"column {column} has different types in {', '.join(names)}: {first_line(error)}") from None
-    absent = len(fields) < len(schemas) or ABSENT_KEY in marks
-    return pa.field(column, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
+        return pa.unify_schemas(single, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
 
 
 def _mixes_numbers(fields: Sequence[pa.Field]) -> bool:
@@ -312,11 +324,11 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
     column, given = batch.column(field.name), batch.schema.field(field.name)
+    if NULL_KEY in (given.metadata or {}):
+        return pa.nulls(batch.num_rows, field.type)
     if is_json_text(field) and not is_json_text(given):
-        values = column.to_pylist()
-        return pa.array(
-            [None if value is None else json.dumps(value, ensure_ascii=False) for value in values], pa.string()
-        )
+        refuse_bytes(pa.schema([given]), "JSON")
+        return encoded(python_values(column))
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:

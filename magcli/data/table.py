@@ -2,24 +2,37 @@
 .csv, `datasets` folders; read hub ids.
 """
 
+import codecs
 import contextlib
+import glob
 import io
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, seal, types
+from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, repository, seal, types
+from magcli.data.manifest import MANIFEST, NOTE, Chain, merge
+from magcli.data.packed import PACKED, Opener, described
+from magcli.data.schema import common_schema, conform
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
+READABLE = tuple(
+    suffix + packed
+    for suffix in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
+    for packed in ("", *(PACKED if suffix not in (".parquet", ".arrow") else ()))
+)
+"""The suffixes of the tables in a folder."""
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
     ".arrow": arrow.file_sink,
     ".parquet": arrow.parquet_sink,
@@ -27,7 +40,7 @@ SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextM
     ".csv": csv.file_sink,
 }
 """The writer of each suffix; a name without one is a folder."""
-SIDECARS = (".manifest.json", ".run.json")
+SIDECARS = (MANIFEST, NOTE)
 """Endings of the files that magcli writes next to tables."""
 
 
@@ -49,6 +62,24 @@ def read(name: str, bad: BadRow = ignore) -> Source:
     return source
 
 
+def expand(names: Sequence[str]) -> list[str]:
+    """The names of tables, with the files that a pattern in quotes stands for.
+
+    Raises:
+        DataError: no file matches.
+    """
+    expanded: list[str] = []
+    for name in names:
+        if os.path.lexists(name) or not any(sign in name for sign in "*?["):
+            expanded.append(name)
+            continue
+        files = sorted(glob.glob(name, recursive=True))
+        if not files:
+            raise DataError(f"no file matches {name}")
+        expanded += files
+    return expanded
+
+
 def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
     for batch in rows:
         try:
@@ -63,8 +94,11 @@ def _open(name: str, bad: BadRow) -> Source:
         usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
         return _read_pipe(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
-        return folder.open_folder(path)
+        return _open_folder(path, "", bad)
     if not path.exists():
+        before, colon, split = name.partition(":")
+        if colon and Path(before).is_dir():
+            return _open_folder(Path(before), split, bad)
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
@@ -77,41 +111,82 @@ def _open(name: str, bad: BadRow) -> Source:
             return arrow.open_file(path)
         case ".parquet":
             return arrow.open_parquet(path)
-        case ".jsonl" | ".jsonl.gz" | ".json" | ".json.gz" | ".ndjson" | ".ndjson.gz":
+        case _ if _text_suffix(kind) in (".jsonl", ".json", ".ndjson"):
             return jsonl.open_file(path, bad)
-        case ".csv":
+        case _ if _text_suffix(kind) in (".csv", ".tsv"):
             return csv.open_file(path, bad)
     raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
+def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
+    """Read a folder that `datasets` saved, or the files of one split of a folder of tables."""
+    if (path / "state.json").exists() and not split:
+        return folder.open_folder(path)
+    if (path / "dataset_dict.json").exists():
+        return folder.open_folder(path / split)
+    splits = repository.splits_of(path, READABLE)
+    if not splits:
+        return folder.open_folder(path)
+    names = ", ".join(f"{path}:{name}" for name in splits)
+    if not split and len(splits) > 1:
+        raise DataError(f"{path} contains several tables; give one of them: {names}")
+    if split and split not in splits:
+        raise DataError(f"{path} has no split {split}; it has: {names}")
+    return _joined(str(path), [read(str(file), bad) for file in splits[split or next(iter(splits))]])
+
+
+def _joined(name: str, parts: Sequence[Source]) -> Source:
+    """The files of one split as one table."""
+    schema = common_schema([part.schema for part in parts])
+    rows = (conform(batch, schema) for part in parts for batch in part.rows)
+    totals = [part.total for part in parts]
+    total = sum(each for each in totals if each is not None) if None not in totals else None
+    digest = seal.hash_text("".join(part.sha256 for part in parts))
+    return Source(name, schema, rows, merge([part.chain for part in parts]), digest, total)
+
+
+def _text_suffix(kind: str) -> str:
+    """The suffix of a text file without that of its compression."""
+    return kind.removesuffix(".gz").removesuffix(".zst")
+
+
 def _may_be_hub_id(path: Path) -> bool:
     """Whether a name may be a hub id, OWNER/NAME, which may contain dots."""
-    known = (*SUFFIXES, ".ndjson", ".gz")
+    known = (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
     return (
         len(path.parts) == 2
         and not path.parts[0].startswith((".", "/"))
-        and not (path.parent.is_dir() or path.suffix in known)
+        and not (path.parent.is_dir() or path.suffix.lower() in known)
     )
 
 
 def suffix(path: Path) -> str:
-    """The suffix that determines the format; for ``.gz`` with the one before it."""
-    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    """The suffix that determines the format, in lower case; for a compressed file with the one before it."""
+    last = path.suffix.lower()
+    return "".join(path.suffixes[-2:]).lower() if last in PACKED else last
 
 
 def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if raw.isatty():
         raise UsageError("no input table: name one, or pipe one in")
     pipe = io.BufferedReader(raw, 1 << 16)
-    head = pipe.peek(4)[:4]
+    head = pipe.peek(64)[:64]
     if not head:
         raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
-    if (first := head.lstrip()[:1]) in (b"{", b"["):
+    if (first := head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]) in (b"{", b"["):
         opened, digest = _spooled(pipe)
         source = jsonl.open_texts(jsonl.opened_texts(opened, name, array=first == b"["), name, bad)
         source.rows = _with_digest(source, source.rows, digest)
         return source
+    if what := described(head) or (": it is text" if _is_text(head) else ""):
+        raise DataError(f"{name} is neither an Arrow stream nor JSON{what}; give the name of a file instead of a pipe")
     return arrow.open_stream(pipe, name)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes of a pipe are readable text, such as CSV."""
+    text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").rstrip("\ufffd")
+    return all(sign.isprintable() or sign.isspace() for sign in text) and "\ufffd" not in text
 
 
 def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
@@ -120,7 +195,7 @@ def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
     source.sha256 = digest
 
 
-def _spooled(pipe: BinaryIO) -> tuple[jsonl.Opener, str]:
+def _spooled(pipe: BinaryIO) -> tuple[Opener, str]:
     """Copy a pipe of JSON, which is read twice, to an unnamed temporary file; returns its opener and its digest."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its last reader
     hashing = seal.HashingWriter(file)
@@ -162,12 +237,44 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     """A table to write, by its name; it appears when it is finished and the block ends without an error."""
     path = Path(name)
     if name == "-":
+        stored = _stored(schema)
         with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield arrow.StreamSink(out, schema, head, flush=True)
+            yield _StoringSink(arrow.StreamSink(out, stored, head, flush=True), stored)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with SINKS.get(suffix(path), folder.folder_sink)(path, schema, head) as sink:
-        yield sink
+    kind = suffix(path)
+    if kind in (*LINES, ".csv"):
+        with SINKS[kind](path, schema, head) as sink:
+            yield sink
+        return
+    stored = _stored(schema)
+    with SINKS.get(kind, folder.folder_sink)(path, stored, head) as sink:
+        yield _StoringSink(sink, stored)
+
+
+def _stored(schema: pa.Schema) -> pa.Schema:
+    """The schema in Arrow and Parquet files, as `datasets` writes it: ``arrow.json``, and features."""
+    return features.with_features(json_columns.with_arrow_json(schema))
+
+
+@dataclass
+class _StoringSink:
+    """Writes a table with the types and metadata of ``_stored``."""
+
+    sink: Sink
+    schema: pa.Schema
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        columns = [
+            pa.ExtensionArray.from_storage(field.type, column) if isinstance(field.type, pa.JsonType) else column
+            for column, field in zip(batch.columns, self.schema, strict=True)
+        ]
+        self.sink.write(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+
+    def finish(self, chain: Chain) -> str:
+        """End the table."""
+        return self.sink.finish(chain)
 
 
 def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:

@@ -1,14 +1,11 @@
-"""Column types: the plain types that stages get, the types of JSON values, and the size of rows.
+"""Column types: the plain types that stages get, and the size of rows.
 
 Other tools write dictionaries, large or view strings, lists with 64-bit offsets, and columns of type null. They are
-read as ``string``, ``binary`` and ``list``; an extension type is read as its storage type.
+read as ``string``, ``binary`` and ``list``; an extension type is read as its storage type, ``arrow.json`` as JSON text.
 """
 
-import itertools
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.data.features import feature_marks, features_of
+from magcli.data.json_columns import holds_json, json_field, json_texts
+from magcli.data.shapes import NULL_KEY
 from magcli.errors import DataError
 
 Sizes = npt.NDArray[np.int64]
@@ -23,10 +23,6 @@ FOREIGN_KEYS = (b"pandas", b"huggingface", b"PARQUET:field_id", b"ARROW:schema")
 """Metadata of other tools that describes columns and would be wrong after columns change."""
 BATCH_BYTES = 1 << 26
 """Maximum bytes of a batch with more than one row, far below the 2 GiB of a text column."""
-TEXT_KEY = b"magcli.json_text"
-"""Marks a column that stores each value as JSON text."""
-ABSENT_KEY = b"magcli.absent"
-"""Marks a column whose nulls are absent keys."""
 
 
 def refuse_bytes(schema: pa.Schema, form: str) -> None:
@@ -69,9 +65,10 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     Raises:
         DataError: two columns have the same name, or a name is not valid UTF-8.
     """
+    features = features_of(schema)
     try:
         names = schema.names
-        fields = [_plain_field(field) for field in schema]
+        fields = [_plain_column(field, features.get(field.name)) for field in schema]
     except UnicodeDecodeError:
         raise DataError(f"{name} is damaged, or has a column whose name is not valid UTF-8") from None
     twice = sorted({column for column in names if names.count(column) > 1})
@@ -79,8 +76,26 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
         raise DataError(
             f"{name} has more than one column named {', '.join(twice)}; rename them with the tool that wrote it"
         )
-    fields = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in fields]
     return pa.schema(fields, _without_foreign(schema.metadata))
+
+
+def _plain_column(field: pa.Field, feature: Any) -> pa.Field:
+    """A column in plain types, with its feature of `datasets`."""
+    plain = _plain_field(field)
+    marks = {**(plain.metadata or {}), **_extension_marks(field.type), **feature_marks(feature)}
+    if holds_json(field.type):
+        return json_field(field.name, plain.metadata)
+    if pa.types.is_null(field.type):
+        return pa.field(field.name, pa.string(), metadata={**marks, NULL_KEY: b"1"})
+    return plain.with_metadata(marks or None)
+
+
+def _extension_marks(kind: pa.DataType) -> dict[bytes, bytes]:
+    """The entries from which Arrow restores an extension type that a library registered, such as `datasets`' arrays."""
+    if not isinstance(kind, pa.ExtensionType):
+        return {}
+    name, parameters = kind.extension_name.encode(), kind.__arrow_ext_serialize__()
+    return {b"ARROW:extension:name": name, b"ARROW:extension:metadata": parameters}
 
 
 def _without_foreign(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
@@ -118,13 +133,15 @@ def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
     while batch.num_rows:
         count = fitting_rows(sizes, BATCH_BYTES)
         part, batch, sizes = batch.slice(0, count), batch.slice(count), sizes[count:]
-        columns = [_cast(column, field.type) for column, field in zip(part.columns, schema, strict=True)]
+        columns = [_cast(column, field) for column, field in zip(part.columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if holds_json(column.type):
+        return json_texts(column, field.name)
     storage = column.storage if isinstance(column, pa.ExtensionArray) else column
-    return storage if storage.type == kind else storage.cast(kind)
+    return storage if storage.type == field.type else storage.cast(field.type)
 
 
 def fitting_rows(sizes: Sizes, max_bytes: int) -> int:
@@ -164,141 +181,6 @@ def _list_bytes(column: pa.Array) -> Sizes:
 
 def _numbers(values: pa.Array) -> Sizes:
     return np.asarray(pc.fill_null(values, 0), np.int64)
-
-
-# ---- JSON ----
-
-Shape = Any
-"""The type of a JSON value: a name such as ``int64``, ``("list", shape)`` or ``("struct", ((key, shape), ...))``.
-Creating and comparing Arrow types for each value would take most of the time to read a file."""
-SCALARS = {type(None): "null", bool: "bool", float: "float64", str: "string"}
-
-
-def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch, with the values of columns that store JSON text."""
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    for field in batch.schema:
-        if is_json_text(field):
-            for row in rows:
-                row[field.name] = None if row[field.name] is None else json.loads(row[field.name])
-    return rows
-
-
-def is_json_text(field: pa.Field) -> bool:
-    """Whether a column stores each value as JSON text."""
-    return TEXT_KEY in (field.metadata or {})
-
-
-def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """JSON texts as values of a type; for ``string``, values that are not strings stay as written.
-
-    Raises:
-        DataError: a value is of another type.
-    """
-    return pa.array([None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()], kind)
-
-
-def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
-    value = json.loads(text)
-    if value is None:
-        return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else text
-    if pa.types.is_boolean(kind) and value in (0, 1):
-        return bool(value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if pa.types.is_integer(kind) and is_number and value % 1 == 0 and abs(value) < 2**63:
-        return int(value)
-    what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
-    raise DataError(f"column {name} has {text[:100]}, where {what} is expected; correct it, or remove the column")
-
-
-@dataclass(slots=True)
-class Column:
-    """A key of JSON objects: the shape of its values (None: they differ), number of rows, whether null occurs."""
-
-    shape: Shape | None = "null"
-    present: int = 0
-    null: bool = False
-
-    def add(self, value: Any) -> None:
-        """Add the value of one more row."""
-        self.present += 1
-        self.null = self.null or value is None
-        if self.shape is not None and value is not None:
-            self.shape = unify(self.shape, json_shape(value))
-
-    def field(self, key: str, total: int) -> pa.Field:
-        """The column's field with its marks."""
-        absent = self.present < total
-        if self.shape is None or (absent and self.null):
-            return pa.field(key, pa.string(), metadata={TEXT_KEY: b"1"})
-        kind = pa.string() if self.shape == "null" else arrow_type(self.shape)
-        return pa.field(key, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
-
-
-def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
-    """The keys in an order that agrees with every row, or in order of appearance if rows contradict each other."""
-    seen = dict.fromkeys(key for keys in orders for key in keys)
-    after: dict[str, set[str]] = {key: set() for key in seen}
-    for keys in orders:
-        for before, key in itertools.pairwise(keys):
-            after[key].add(before)
-    ordered: list[str] = []
-    while waiting := [key for key in seen if key not in ordered]:
-        ready = next((key for key in waiting if after[key].issubset(ordered)), None)
-        if ready is None:
-            return list(seen)
-        ordered.append(ready)
-    return ordered
-
-
-def json_shape(value: Any) -> Shape | None:
-    """The shape of a JSON value; None if no Arrow type represents it exactly."""
-    match value:
-        case bool() | float() | str() | None:
-            return SCALARS[type(value)]
-        case int():
-            return "int64" if -(2**63) <= value < 2**63 else None
-        case list():
-            return _list_shape(value)
-        case dict() if value:
-            parts = tuple((key, json_shape(part)) for key, part in value.items())
-            return None if any(part in (None, "null") for _, part in parts) else ("struct", parts)
-    return None
-
-
-def _list_shape(values: Sequence[Any]) -> Shape | None:
-    shape: Shape | None = "null"
-    for value in values:
-        shape = unify(shape, json_shape(value))
-        if shape is None:
-            return None
-    return ("list", shape)
-
-
-def unify(left: Shape | None, right: Shape | None) -> Shape | None:
-    """The shape that represents the values of both exactly; None if there is none."""
-    if left is None or right is None:
-        return None
-    if left == right or right == "null":
-        return left
-    if left == "null":
-        return right
-    if left[0] == right[0] == "list":
-        inner = unify(left[1], right[1])
-        return None if inner is None else ("list", inner)
-    return None
-
-
-def arrow_type(shape: Shape) -> pa.DataType:
-    """The Arrow type of a shape."""
-    match shape:
-        case ("list", part):
-            return pa.list_(arrow_type(part))
-        case ("struct", parts):
-            return pa.struct([(key, arrow_type(part)) for key, part in parts])
-    return pa.type_for_alias(shape)
 
 
 # ---- pyarrow without pandas ----

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from magcli.config import did_you_mean
 from magcli.data import table
+from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.evaluation import programs
 from magcli.evaluation.suite import SHIPPED, Source, Suite
@@ -155,7 +156,7 @@ def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
 
 
 def _table(name: str) -> Iterator[Row]:
-    return (row for batch in table.read(name).rows for row in batch.to_pylist())
+    return (row for batch in table.read(name).rows for row in to_rows(batch))
 
 
 def _satisfies(suite: str, where: Mapping[str, Any], row: Row) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from magcli.data import table
-from magcli.data.manifest import Chain, Link, manifest_path
+from magcli.data.manifest import Chain, Link, manifest_path, note_path
 from magcli.data.schema import DROPPED
+from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.report.formatting import short_path
 from magcli.run.rundir import RunDir, read_run
@@ -26,7 +27,7 @@ Artifact = TypeVar("Artifact")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table written by magcli: columns, number of rows if known, digest, history, and its ``.run.json``."""
+    """A table written by magcli: columns, number of rows if known, digest, history, and its note."""
 
     path: Path
     columns: tuple[str, ...]
@@ -176,7 +177,7 @@ def _entries(folder: Path, found: Artifacts) -> list[Path]:
 
 def _may_have_history(path: Path) -> bool:
     """Whether a table in a folder is worth opening: other projects' files are not read."""
-    return path.suffix in (".arrow", ".parquet") or manifest_path(path).exists() or _note_path(path).exists()
+    return path.suffix in (".arrow", ".parquet") or manifest_path(path).exists() or note_path(path).exists()
 
 
 def open_table(path: Path) -> Table:
@@ -195,17 +196,13 @@ def open_table(path: Path) -> Table:
 def rows_of(each: Table) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of a table."""
     for batch in table.read(str(each.path)).rows:
-        yield from batch.to_pylist()
-
-
-def _note_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.run.json")
+        yield from to_rows(batch)
 
 
 def _note(path: Path) -> Mapping[str, Any]:
-    """The ``.run.json`` of a table (command, time, seconds); empty if missing or damaged."""
+    """The note of a table (command, time, seconds); empty if missing or damaged."""
     try:
-        note = json.loads(_note_path(path).read_text(encoding="utf-8"))
+        note = json.loads(note_path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}

@@ -7,7 +7,7 @@ from typing import Any
 from magcli.console import Console
 from magcli.data import table
 from magcli.errors import MagError
-from magcli.run import trial, validation
+from magcli.run import layout, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped
 from magcli.run.stage import Stage
@@ -58,12 +58,12 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     def drop(place: str, reason: str, excerpt: str) -> None:
         job.drops.add(Dropped(place, reason, excerpt))
 
-    job.inputs = CountedInputs([table.read(name, drop) for name in inputs])
+    sources = [table.read(name, drop) for name in inputs]
+    given = [source.schema for source in sources]
+    job.inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
     job.total = job.inputs.total
     columns, where = stage.reads(config) or (), ", ".join(inputs)
-    job.schema, rows = validation.validate_rows(
-        columns, job.inputs.schema, job.inputs.rows(), job, where, stage.ALIASES
-    )
+    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)
     reasons = job.drops.summary()

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import platform
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, MagError, usage
-from magcli.run import trial, validation
+from magcli.run import layout, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
@@ -70,11 +69,11 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             table.check_target(target)
             if target != "-":
                 stack.enter_context(durable.locked(Path(target)))
-        job.inputs = _inputs(tables, drops)
+        job.inputs = _inputs(stage, config, tables, drops)
         forced = tables.restart or configuration.is_set(config, "always_run")
         if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
             durable.remove(_journal_path(tables))
-            durable.remove_stale(_note_path(tables))
+            durable.remove_stale(_note_of(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         if not tables.overwrite:
@@ -86,14 +85,17 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
         _run(stage, config, tables, job, stack)
 
 
-def _inputs(tables: Tables, drops: Drops) -> CountedInputs:
-    """The inputs, open; unreadable lines are counted once, with the first shard."""
+def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedInputs:
+    """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
 
     def drop(place: str, reason: str, excerpt: str) -> None:
         drops.add(Dropped(place, reason, excerpt))
 
     later = tables.shard is not None and tables.shard.number > 1
-    inputs = CountedInputs([table.read(name, table.ignore if later else drop) for name in tables.inputs])
+    sources = [table.read(name, table.ignore if later else drop) for name in tables.inputs]
+    given = [source.schema for source in sources]
+    renamed = layout.arrange(stage, config, sources)
+    inputs = CountedInputs(sources, given, renamed)
     if tables.shard:
         inputs.select_shard(tables.shard)
     return inputs
@@ -126,9 +128,8 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     assert job.inputs is not None
     job.total = job.inputs.total
     columns, where = stage.reads(config) or (), ", ".join(tables.inputs)
-    job.schema, rows = validation.validate_rows(
-        columns, job.inputs.schema, job.inputs.rows(), job, where, stage.ALIASES
-    )
+    _say_renamed(job)
+    job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
     if stage.RESUMES and tables.output not in (None, "-"):
@@ -143,15 +144,24 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     _report(job, rows_out, started, tables)
 
 
+def _say_renamed(job: Job) -> None:
+    """Say which columns of which table are read under another tool's name."""
+    assert job.inputs is not None
+    for source, renamed in zip(job.sources, job.inputs.renamed, strict=True):
+        if renamed:
+            columns = ", ".join(f"{alias} as {name}" for name, alias in renamed.items())
+            where = f" of {source.name}" if len(job.sources) > 1 else ""
+            aliases = {alias: name for name, alias in renamed.items()}
+            job.console.say(f"{job.stage}: reading {columns}{where}", event="renamed", columns=aliases)
+
+
 def _journal_path(tables: Tables) -> Path:
     output = Path(str(tables.output))
     return output.with_name(f".{output.name}.journal")
 
 
-def _note_path(tables: Tables) -> Path:
-    """The side file of times and rates, which would make equal outputs differ."""
-    output = Path(str(tables.output))
-    return output.with_name(f"{output.name}.run.json")
+def _note_of(tables: Tables) -> Path:
+    return manifest.hidden_path(Path(str(tables.output)), manifest.NOTE)
 
 
 @contextlib.contextmanager
@@ -281,7 +291,7 @@ def _write_dropped_rows(job: Job, output: str, history: manifest.Chain) -> None:
 
 
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
-    """One line for people, and a side file of times and rates, which would make equal outputs differ."""
+    """One line for people, and the note of the run."""
     seconds = time.monotonic() - started
     reasons = job.drops.summary()
     dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
@@ -300,9 +310,9 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             "stage": job.stage,
             "command": sys.argv[1:],
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "host": platform.node(),
             **counts,
             **job.facts,
         }
-        with durable.atomic_file(_note_path(tables)) as file:
+        manifest.remove_side_file(Path(tables.output), manifest.NOTE)
+        with durable.atomic_file(_note_of(tables)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

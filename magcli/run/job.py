@@ -15,6 +15,7 @@ from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
 from magcli.data.source import Rows, Source
+from magcli.data.values import to_rows
 from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.shard import Shard, bounds, slice_rows
@@ -67,7 +68,7 @@ class Drops:
         if not self.keep and batch.num_rows:
             with self._lock:
                 self.counts[reason] += batch.num_rows
-        for number, row in enumerate(batch.to_pylist() if self.keep else (), before + 1):
+        for number, row in enumerate(to_rows(batch) if self.keep else (), before + 1):
             self.row(str(row.get("id") or f"row {number}"), reason, row)
 
 
@@ -185,11 +186,21 @@ class Job:
 
 
 class CountedInputs:
-    """Several inputs as one stream whose rows are counted. Their schemas must agree on shared columns."""
+    """Several inputs as one stream whose rows are counted, with the columns of all.
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    ``given`` are the schemas of the tables as they are, ``renamed`` the columns that are read under another name.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        given: Sequence[pa.Schema] | None = None,
+        renamed: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         self.sources, self.count = sources, 0
-        self.schema = common_schema([source.schema for source in sources], [source.name for source in sources])
+        self.given = given or [source.schema for source in sources]
+        self.renamed = renamed or [{} for _ in sources]
+        self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
         self.bounds: tuple[int, int] | None = None
@@ -213,6 +224,7 @@ class CountedInputs:
             yield batch
 
     def _rows(self) -> Rows:
+        is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:
-                yield batch if batch.schema.equals(self.schema) else conform(batch, self.schema)
+                yield batch if is_alone else conform(batch, self.schema)

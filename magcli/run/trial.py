@@ -4,6 +4,7 @@ from itertools import chain
 from typing import Any
 
 from magcli.data.source import Rows
+from magcli.data.values import to_rows
 from magcli.run.stage import Stage
 
 
@@ -20,6 +21,6 @@ def try_first_row(stage: Stage, config: Any, rows: Rows) -> Rows:
     for batch in rows:
         read.append(batch)
         if batch.num_rows:
-            attempt(batch.slice(0, 1).to_pylist()[0])
+            attempt(to_rows(batch.slice(0, 1))[0])
             break
     return chain(read, rows)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from magcli.data.source import Rows
 from magcli.data.table import rechunk
+from magcli.data.values import to_rows
 from magcli.run.job import Job
 from magcli.run.journal import Result
 from magcli.run.shutdown import handle_once
@@ -98,7 +99,7 @@ def keyed(parts: Rows) -> Iterator[Unit]:
     """Each unit with a key: a hash of its columns and values and, for equal units, a count."""
     seen: dict[str, int] = {}
     for part in parts:
-        content = repr((part.schema.names, part.schema.types, part.to_pylist()))
+        content = repr((part.schema.names, part.schema.types, to_rows(part)))
         name = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
         seen[name] = seen.get(name, -1) + 1
         yield f"{name}-{seen[name]}", part

@@ -12,9 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data.schema import KNOWN, KNOWN_JSON, require, resolve_aliases
+from magcli.data.json_columns import encoded, is_json_text
+from magcli.data.schema import KNOWN, require, resolve_aliases
+from magcli.data.shapes import ABSENT_KEY
 from magcli.data.source import Rows
-from magcli.data.types import ABSENT_KEY, is_json_text, parse_texts
+from magcli.data.values import parse_texts, python_values, to_rows
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
 
@@ -64,9 +66,17 @@ def _converted(field: pa.Field, names: Sequence[str]) -> pa.Field:
     """The field of a column after validation; without required columns the table stays as it is."""
     if field.name in (*TEXT, "id") and field.name in names:
         return pa.field(field.name, pa.string())
-    if names and is_json_text(field) and field.name in KNOWN:
+    if names and _is_of_another_type(field):
         return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
     return field
+
+
+def _is_of_another_type(field: pa.Field) -> bool:
+    """Whether a known column has values of several types, or floats where integers are expected."""
+    kind = KNOWN.get(field.name)
+    if kind is None:
+        return False
+    return is_json_text(field) or (pa.types.is_integer(kind) and pa.types.is_floating(field.type))
 
 
 def _renamed(found: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
@@ -100,24 +110,24 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> 
 
 def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
     if field.name in (*TEXT, "id") and field.name in names:
-        return _as_text(column, field)
-    if not names or not is_json_text(field):
+        return as_text(column, field)
+    if names and is_json_text(field):  # earlier versions wrote null as text
+        column = pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
+    if not names or not _is_of_another_type(field):
         return column
-    if field.name in KNOWN:
-        return parse_texts(column, field.name, KNOWN[field.name])
-    if field.name in KNOWN_JSON:
-        return pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
-    return column
+    texts = column if is_json_text(field) else encoded(column.to_pylist())
+    return parse_texts(texts, field.name, KNOWN[field.name])
 
 
-def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
+def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The values of a column that must be text."""
     if is_json_text(field):
         texts = column.to_pylist()
         return pa.array(
             [None if text is None else _value_text(json.loads(text), field, text) for text in texts], pa.string()
         )
     if pa.types.is_nested(column.type):
-        values = column.to_pylist()
+        values = python_values(column)
         return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
     if pa.types.is_binary(column.type):
         return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
@@ -176,7 +186,7 @@ def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> 
     if reasons.null_count == len(reasons):
         return batch
     for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
-        values = batch.slice(row, 1).to_pylist()[0]
+        (values,) = to_rows(batch.slice(row, 1))
         job.drops.row(str(values.get("id") or f"row {before + row + 1}")[:ID_LIMIT], reasons[row].as_py(), values)
     return batch.filter(reasons.is_null())
 

@@ -108,12 +108,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _with_context(rows: Rows, job: Job) -> Rows:
     """The rows with context columns, in which other tools store the facts of a question, prepended to the question."""
     from magcli.curate.tables import context_columns, context_of
+    from magcli.data.values import to_rows
 
     assert job.inputs is not None
     given, reported = job.inputs.schema.names, False
-    names = context_columns(given)
+    names = list(dict.fromkeys(name for each in job.inputs.given for name in context_columns(each.names)))
     for batch in rows:
-        contexts = [context_of(row, names) for row in batch.select(names).to_pylist()] if names else []
+        contexts = [context_of(row, names) for row in to_rows(batch.select(names))] if names else []
         if any(contexts) and not reported:
             reported = True
             job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="context", columns=names)
@@ -122,23 +123,23 @@ def _with_context(rows: Rows, job: Job) -> Rows:
 
 def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool) -> pa.RecordBatch:
     """Prompts that begin with their contexts; ids that are hashes of questions, which may repeat, include these."""
-    import pyarrow as pa
-
     from magcli.curate.tables import with_context
+    from magcli.data.values import from_rows, to_rows
 
-    found = batch.to_pylist()
+    found = to_rows(batch)
     for row, context in zip(found, contexts, strict=True):
         if context:
             row["prompt"] = with_context(context, row["prompt"])
         if context and hash_ids:
             key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
             row["id"] = hashlib.sha256(key).hexdigest()[:16]
-    return pa.RecordBatch.from_pylist(found, batch.schema)
+    return from_rows(found, batch.schema)
 
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that the rules keep, or the model if they are uncertain; reports its answers at the end."""
     from magcli.curate.math.problems import clean, model_question
+    from magcli.data.values import to_rows
     from magcli.run.units import resumable
     from magcli.verify.math import parsable
 
@@ -157,7 +158,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         return decided
 
     async def compute(part: pa.RecordBatch) -> Result:
-        given = part.to_pylist()
+        given = to_rows(part)
         return _result(given, [await decide(row) for row in given], out)
 
     async def close() -> None:
@@ -193,9 +194,8 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
 
 def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa.Schema) -> Result:
     """The cleaned rows, and the dropped ones with their reasons."""
-    import pyarrow as pa
-
     from magcli.curate.math.problems import Kept
+    from magcli.data.values import from_rows
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
@@ -205,7 +205,7 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa
             kept.append({**row, **found._asdict()})
         else:
             dropped.append(Dropped(row["id"], found.reason, as_text({**row, "detail": found.detail})))
-    return Result(pa.RecordBatch.from_pylist(kept, out), dropped)
+    return Result(from_rows(kept, out), dropped)
 
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
@@ -213,11 +213,12 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.math.duplicates import index_evaluations, short_names
+    from magcli.data.values import to_rows
 
     evaluations, matches = index_evaluations(map(Path, config.against)), Counter[str]()
     for batch in rows:
         found = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
-        for row, source in zip(batch.to_pylist(), found, strict=True) if any(found) else ():
+        for row, source in zip(to_rows(batch), found, strict=True) if any(found) else ():
             if source:
                 matches[source.file] += 1
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
@@ -254,6 +255,9 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementIndex) -> None:
-    (values,) = row.to_pylist()
+
+    from magcli.data.values import to_rows
+
+    (values,) = to_rows(row)
     id, _ = index.keys[duplicate.of]
     job.drops.row(values["id"], "duplicate" if duplicate.exact else "near-duplicate", {**values, "duplicate_of": id})

@@ -90,6 +90,18 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
 
 
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
+    """The columns of the traces of each table, without large ones that are not needed (tokens and log-probs)."""
+    from magcli.curate.traces import columns_read
+
+    chosen = []
+    for table in given:
+        answer = _answer_column(table.names)
+        names = columns_read(table.names, answer)
+        chosen.append({"answer" if name == answer else name: name for name in names})
+    return chosen
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """Traces."""
     from magcli.data.schema import TRACE
@@ -101,16 +113,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Select and mix traces, each as a conversation; reports the mix by source."""
     from magcli.curate.tables import spilled_rows
 
-    _check_columns(job.schema, ", ".join(source.name for source in job.sources))
+    assert job.inputs is not None
+    for source, given in zip(job.sources, job.inputs.given, strict=True):
+        _check_columns(given, source.name)
     form, rows = _form(config, rows, job)
-    with spilled_rows() as given, spilled_rows() as general:
-        yield from _mixed(config, rows, given, general, form, job)
+    with spilled_rows() as traces, spilled_rows() as general:
+        yield from _mixed(config, rows, traces, general, form, job)
 
 
 def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     """The form of thoughts of the model to train, and all rows."""
-    from magcli.curate.traces import columns_read, texts_of
-    from magcli.data.types import to_rows
+    from magcli.curate.traces import texts_of
+    from magcli.data.values import to_rows
     from magcli.model.model import Model
 
     if config.tokenizer and config.thoughts == options.AUTO:
@@ -119,7 +133,7 @@ def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
         return form, rows
 
     def texts(batch: pa.RecordBatch) -> Iterator[Any]:
-        for row in to_rows(batch.select(columns_read(batch.schema.names))):
+        for row in to_rows(batch):
             yield from texts_of(row)
 
     return forms.form_of_rows(config.thoughts, rows, job, texts)
@@ -171,29 +185,27 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
     return {"id": _key(row), "messages": tables.conversation(row, system), "source": source, "weight": weight}
 
 
-def _check_columns(schema: pa.Schema | None, where: str) -> None:
+def _check_columns(schema: pa.Schema, where: str) -> None:
     from magcli.curate.traces import readable
     from magcli.data.schema import require
 
-    assert schema is not None
     if not readable(schema.names, _answer_column(schema.names)):
         require(schema, ("prompt", "completion"), stage="cold-start", where=where)
-
-
-def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
-    """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
-    from magcli.curate.traces import columns_read, traces_of
-    from magcli.data.types import to_rows
-
-    for batch in rows:
-        answer = _answer_column(batch.schema.names)
-        for row in to_rows(batch.select(columns_read(batch.schema.names, answer))):
-            yield from traces_of(row, form, answer)
 
 
 def _answer_column(names: Sequence[str]) -> str | None:
     """The column with the answers of problems."""
     return next((name for name in ("answer", *tables.ALIASES["answer"]) if name in names), None)
+
+
+def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
+    """All traces in the rows."""
+    from magcli.curate.traces import traces_of
+    from magcli.data.values import to_rows
+
+    for batch in rows:
+        for row in to_rows(batch):
+            yield from traces_of(row, form)
 
 
 def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
@@ -340,11 +352,13 @@ def _answer(row: Row) -> str:
 
 def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
     from magcli.curate.tables import read_lenient
+    from magcli.curate.traces import columns_read
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
-        yield from _traces(source.rows, form)
+        names = columns_read(source.schema.names)
+        yield from _traces((batch.select(names) for batch in source.rows), form)
 
 
 def _measure(config: Config) -> Callable[[Row], int]:

@@ -1,11 +1,12 @@
 """Convert tables between formats, and rename or select columns.
 
 Reads and writes .arrow, .parquet, .jsonl, .json (one array), .jsonl.gz, .json.gz, .csv, `datasets` folders and - (stdin
-or stdout); reads hub ids. JSON lines are copied byte for byte.
+or stdout); reads hub ids. Values stay the same, where a key that is absent equals null and 1 equals 1.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,33 +43,51 @@ def check(config: Config) -> None:
         usage(not twice, f"convert.rename: {''.join(twice[:1])} occurs twice as NEW or as OLD; each may occur once")
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The columns after renaming and choosing."""
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
+    """The columns of each table after renaming and choosing.
+
+    Raises:
+        DataError: no table has a column that is renamed or chosen.
+        UsageError: a table has a column of the new name already.
+    """
     import pyarrow as pa
 
     from magcli.data.schema import require
 
     new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
-    require(given, new_of, stage="convert", where="the input")
-    renamed = pa.schema([field.with_name(new_of.get(field.name, field.name)) for field in given], given.metadata)
-    twice = {name for name in new_of.values() if renamed.names.count(name) > 1}
-    usage(not twice, f"convert.rename: the input has a column {', '.join(sorted(twice))} already; rename that one too")
-    require(renamed, config.columns, stage="convert", where="the input")
-    chosen = [renamed.field(name) for name in config.columns] if config.columns else list(renamed)
-    return pa.schema(chosen, renamed.metadata)
+    require(_together(given), new_of, stage="convert", where="the input")
+    renamed = [[(new_of.get(name, name), name) for name in schema.names] for schema in given]
+    for columns in renamed:
+        names = [new for new, _ in columns]
+        twice = sorted({name for name in new_of.values() if names.count(name) > 1})
+        usage(not twice, f"convert.rename: the input has a column {', '.join(twice)} already; rename that one too")
+    every = _together([pa.schema([(new, pa.null()) for new, _ in columns]) for columns in renamed])
+    require(every, config.columns, stage="convert", where="the input")
+    wanted = set(config.columns or every.names)
+    return [{new: old for new, old in columns if new in wanted} for columns in renamed]
+
+
+def _together(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The names of the columns of all tables."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.null()) for name in dict.fromkeys(name for each in schemas for name in each.names)])
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The columns in the order of their choice."""
+    import pyarrow as pa
+
+    return pa.schema([given.field(name) for name in config.columns or given.names], given.metadata)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the rows with their new columns."""
-    import pyarrow as pa
-
+    """Write the rows, with the chosen columns in their order."""
     assert job.schema is not None
-    target = schema(config, job.schema)
-    old_of = dict(pair.split("=") for pair in config.rename)
+    names = schema(config, job.schema).names
     done = 0
     for batch in rows:
         part = batch.slice(0, max(config.limit - done, 0)) if config.limit else batch
         job.drops.batch(batch.slice(part.num_rows), "over-limit", done + part.num_rows)
         done += batch.num_rows
-        columns = [part.column(old_of.get(name, name)) for name in target.names]
-        yield pa.RecordBatch.from_arrays(columns, schema=target)
+        yield part.select(names) if config.columns else part

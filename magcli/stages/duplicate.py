@@ -76,14 +76,14 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Duplicate code problems; reports at the end how many, and why others were not."""
-    import pyarrow as pa
+    from magcli.data.values import from_rows, to_rows
 
     assert job.schema is not None
     out, tally = schema(config, job.schema), Counter[str]()
     with job.console.progress(job.total, "problems", "duplicate") as bar:
         for batch in rows:
             found = []
-            for row in map(_with_texts, batch.to_pylist()):
+            for row in map(_with_texts, to_rows(batch)):
                 outcome, made = _duplicated(row)
                 tally[outcome or "math"] += 1
                 if config.only and outcome not in (None, "duplicated"):
@@ -91,7 +91,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 else:
                     found += [{**each, "duplicate": outcome} for each in made]
             bar.advance(batch.num_rows)
-            yield pa.RecordBatch.from_pylist(found, out)
+            yield from_rows(found, out)
     _report(tally, job)
 
 

@@ -181,11 +181,12 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     """
     from magcli.data import table
     from magcli.data.schema import require
+    from magcli.data.values import to_rows
     from magcli.model.hub import Figure
 
     source = table.read(str(path))
     require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
-    rows = [row for batch in source.rows for row in batch.to_pylist()]
+    rows = [row for batch in source.rows for row in to_rows(batch)]
     config = source.chain[-1].config if source.chain else {}
     model = models.get(str(config.get("model_sha256")), path.stem)
     for row in rows:

@@ -132,12 +132,13 @@ def _replay(config: Config, rows: Rows, job: Job) -> Rows:
     """Decide from the matrix."""
     from magcli.curate.code.agreement import MatrixReplay
     from magcli.curate.code.problems import Unusable
+    from magcli.data.values import to_rows
 
     assert config.from_matrix is not None
     replay = MatrixReplay(config.from_matrix)
     with job.console.progress(job.total, "problems", job.stage) as bar:
         for batch in rows:
-            for row in batch.to_pylist():
+            for row in to_rows(batch):
                 prepared = _prepared(config, row)
                 runs = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
                 result = _decided(config, row, prepared, runs, batch.schema)
@@ -155,6 +156,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.curate.code.execution import ExclusiveRetry, run_all
     from magcli.curate.code.problems import Unusable
+    from magcli.data.values import to_rows
     from magcli.run.units import resumable
 
     box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
@@ -171,7 +173,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         return found
 
     async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
+        (row,) = to_rows(part)
         prepared = _prepared(config, row)
         runs = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
         return _decided(config, row, prepared, runs, part.schema)
@@ -183,7 +185,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     def recorded() -> Rows:
         """The rows; their problems are recorded for the matrix."""
         for batch in rows:
-            prepared = ((row["id"], _prepared(config, row)) for row in batch.to_pylist())
+            prepared = ((row["id"], _prepared(config, row)) for row in to_rows(batch))
             problems.extend((id, each.digest) for id, each in prepared if not isinstance(each, Unusable))
             yield batch
 
@@ -232,6 +234,7 @@ def _decided(
     from magcli.curate.code.agreement import Rules
     from magcli.curate.code.prepare import decide_prepared, kept_columns
     from magcli.curate.code.problems import Unusable
+    from magcli.data.values import from_rows
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
@@ -241,7 +244,7 @@ def _decided(
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
         return Result(pa.RecordBatch.from_pylist([], columns), dropped, retry=found.reason == "not-run")
-    return Result(pa.RecordBatch.from_pylist([{**row, **kept_columns(prepared, found)}], columns))
+    return Result(from_rows([{**row, **kept_columns(prepared, found)}], columns))
 
 
 def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:

@@ -93,9 +93,8 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
-    import pyarrow as pa
-
     from magcli.curate.sampling import SamplingCost, sample_in_waves
+    from magcli.data.values import from_rows, to_rows
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable
@@ -110,7 +109,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
+        (row,) = to_rows(part)
         grader.check(row)
         judge = DifficultyJudge(config, grader, row)
         try:
@@ -123,7 +122,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
             return drop_result(learned, judgement, columns)
-        return Result(pa.RecordBatch.from_pylist([learned], schema(config, part.schema)))
+        return Result(from_rows([learned], schema(config, part.schema)))
 
     async def close() -> None:
         await generator.close()

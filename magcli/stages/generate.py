@@ -64,6 +64,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
     from magcli.curate.sampling import completion_columns, sample_problem
     from magcli.data.schema import repeat_rows, with_columns
+    from magcli.data.values import to_rows
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable
@@ -74,7 +75,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
+        (row,) = to_rows(part)
         try:
             samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:

@@ -79,6 +79,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from functools import partial
 
     from magcli.data.schema import with_columns
+    from magcli.data.values import to_rows
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
@@ -91,7 +92,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     counts = VerdictCounts(form)
 
     async def compute(part: pa.RecordBatch) -> Result:
-        verdicts = await asyncio.gather(*map(verdict, part.to_pylist()))
+        verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
         return Result(with_columns(part, columns(verdicts)))
 
     window = 4 * config.workers

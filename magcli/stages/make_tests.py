@@ -114,6 +114,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.problems import Unusable
     from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
     from magcli.data.schema import NEW_TESTS
+    from magcli.data.values import to_rows
     from magcli.run.job import drop_result
     from magcli.run.units import resumable
 
@@ -122,7 +123,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     generator = engines.open_engine(config, job) if config.model else None
 
     async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
+        (row,) = to_rows(part)
         prepared = prepare(row, compare=config.compare, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return drop_result(row, prepared.reason, schema(config, part.schema), detail=prepared.detail)
@@ -190,12 +191,11 @@ def _result(
     row: dict[str, Any], prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None, out: pa.Schema
 ) -> Result:
     """The row with its columns in one form, its tests and the new ones."""
-    import pyarrow as pa
-
     from magcli.curate.code.prepare import problem_columns
     from magcli.curate.inputs.new_tests import outcome_columns
+    from magcli.data.values import from_rows
     from magcli.run.journal import Result
 
     given = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
     columns = {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}
-    return Result(pa.RecordBatch.from_pylist([{**row, **columns}], out), retry=made.reason == "not-run")
+    return Result(from_rows([{**row, **columns}], out), retry=made.reason == "not-run")

@@ -251,7 +251,7 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
 
     A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
     """
-    from magcli.data.types import to_rows
+    from magcli.data.values import to_rows
     from magcli.model import targets
     from magcli.model.chat import check_vocabulary
     from magcli.train.sft import Example

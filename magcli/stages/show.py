@@ -179,9 +179,11 @@ def _digest(rows: Rows) -> str:
 
 
 def _show(config: Config, rows: Rows, thoughts: ThoughtForm) -> None:
+    from magcli.data.values import to_rows
+
     shown, more = 0, 0
     for batch in rows:
-        for row in batch.to_pylist():
+        for row in to_rows(batch):
             if config.num and shown >= config.num:
                 more += 1
                 continue

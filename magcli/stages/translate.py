@@ -124,9 +124,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Translate the selected rows; reports at the end how many, and why others were not."""
     import asyncio
 
-    import pyarrow as pa
-
     from magcli.curate.translation import LanguageChoice, read_translations, with_translations
+    from magcli.data.values import from_rows, to_rows
     from magcli.run.journal import Result
     from magcli.run.units import resumable
 
@@ -141,10 +140,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     out = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
-        rows = part.to_pylist()
+        rows = to_rows(part)
         changed = await asyncio.gather(*(_translate(config, row, choice, generator) for row in rows))
         done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, changed, strict=True)]
-        return Result(pa.RecordBatch.from_pylist(done, out))
+        return Result(from_rows(done, out))
 
     def finished() -> int:
         return generator.num_finished if generator else 0

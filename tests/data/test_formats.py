@@ -269,7 +269,7 @@ def test_a_saved_folder_cut_between_batches_is_refused(tmp_path: Path, datasets)
 
 
 def test_a_folder_that_is_not_a_table(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not a folder that `datasets` saved"):
+    with pytest.raises(DataError, match=r"is not a folder that `datasets` saved, and has no table in it"):
         table.read(str(tmp_path))
 
 

@@ -123,7 +123,7 @@ def test_json_arrays_pass_through_pipes_and_side_files_are_refused(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert json.loads(out.read_text()) == ROWS
     assert out.read_text().splitlines()[1] == json.dumps(ROWS[0], ensure_ascii=False) + ","
-    for name in ("rows.json.run.json", "rows.json.manifest.json"):
+    for name in (".rows.json.run.json", ".rows.json.manifest.json"):
         with pytest.raises(DataError, match="is not a table but the manifest"):
             table.read(str(tmp_path / name))
     with pytest.raises(UsageError, match=r"unknown table format '\.csv\.gz'"):

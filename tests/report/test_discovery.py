@@ -98,7 +98,7 @@ def test_a_file_that_is_not_part_of_a_pipeline_is_refused(tmp_path):
 
 def test_a_damaged_note_counts_as_missing(pipeline, tmp_path):
     shutil.copy(pipeline / "clean.arrow", tmp_path)
-    (tmp_path / "clean.arrow.run.json").write_text("{")
+    (tmp_path / ".clean.arrow.run.json").write_text("{")
     (table,) = discover([tmp_path]).tables
     assert table.note == {}
 

@@ -1,6 +1,7 @@
 """What a run of a stage leaves beside its table."""
 
 import json
+import platform
 
 import pytest
 from calling import call_stage
@@ -12,11 +13,12 @@ def test_after_a_kill_in_the_last_instant_repeating_the_command_cleans_up(tmp_pa
     source, out = tmp_path / "rows.jsonl", tmp_path / "out.arrow"
     source.write_text('{"id": "a"}\n')
     call_stage("convert", source, output=out)
-    note = json.loads(out.with_name("out.arrow.run.json").read_text())
+    note = json.loads(out.with_name(".out.arrow.run.json").read_text())
     assert (note["rows_in"], note["rows_out"]) == (1, 1)
-    out.with_name(".out.arrow.run.json.999999999.tmp").touch()
+    assert platform.node() not in out.with_name(".out.arrow.run.json").read_text()
+    out.with_name("..out.arrow.run.json.999999999.tmp").touch()
     call_stage("convert", source, output=out)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arrow", "out.arrow.run.json", "rows.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.arrow.run.json", "out.arrow", "rows.jsonl"]
 
 
 def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
@@ -75,4 +77,4 @@ def test_a_table_without_history_that_a_kill_left_is_replaced(tmp_path):
     out.write_text('{"id": "a"}\n')
     (tmp_path / ".out.jsonl.lock").write_text("process 999999999 on here since then")
     call_stage("convert", source, output=out)
-    assert (tmp_path / "out.jsonl.manifest.json").exists()
+    assert (tmp_path / ".out.jsonl.manifest.json").exists()

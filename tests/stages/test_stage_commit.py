@@ -102,7 +102,7 @@ def test_several_inputs_are_one_table_and_more_shards_than_rows_leave_some_empty
 def test_shards_are_recorded_with_the_table(tmp_path):
     shards = [EXAMPLES / "shards" / f"graded-{number}.arrow" for number in (1, 2)]
     call_stage("commit", *shards, output=tmp_path / "joined.jsonl")
-    record = json.loads((tmp_path / "joined.jsonl.run.json").read_text())
+    record = json.loads((tmp_path / ".joined.jsonl.run.json").read_text())
     assert record["shards"] == {str(path): table.read(str(path)).sha256 for path in shards}
     assert len(rows_of(tmp_path / "joined.jsonl")) == record["rows_in"] == 7
 

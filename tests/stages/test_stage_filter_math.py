@@ -138,11 +138,11 @@ def test_adaptive_sampling_decides_the_same_with_fewer_tokens(guesser, problems,
     assert every
     assert {row["num_samples"] for row in every.values()} == {12}
     assert all(row["num_samples"] in ((6, 9, 12) if suspect else (8, 11, 12)) for row in fewer.values())
-    counts = json.loads((tmp_path / "adaptive" / "kept.arrow.run.json").read_text())["sampling"]
+    counts = json.loads((tmp_path / "adaptive" / ".kept.arrow.run.json").read_text())["sampling"]
     assert counts["samples"] + counts["samples_saved"] == 12 * 12, "all problems but two, of which one is too long"
     assert counts["samples_saved"] > 0
     assert 0 < counts["tokens_saved"] < 12 * 12 * 24
-    assert "sampling" not in json.loads((tmp_path / "all" / "kept.arrow.run.json").read_text())
+    assert "sampling" not in json.loads((tmp_path / "all" / ".kept.arrow.run.json").read_text())
 
 
 def scripted_completions(outcomes):

@@ -59,7 +59,7 @@ def test_the_bytes_do_not_depend_on_the_other_sequences(guesser, problems, tmp_p
     assert (tmp_path / "broken.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
     assert {path.name for path in tmp_path.iterdir() if "broken" in path.name} == {
         "broken.arrow",
-        "broken.arrow.run.json",
+        ".broken.arrow.run.json",
     }
 
 

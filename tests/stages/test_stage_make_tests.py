@@ -264,7 +264,7 @@ def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
     errors = capsys.readouterr().err
     assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in errors
     assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in errors
-    assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 1
+    assert json.loads((tmp_path / ".out.arrow.run.json").read_text())["model"]["input_kept"] == 1
     kept, _ = made(tmp_path, rows[:1], **options, tries=1)
     assert {name: count for name, count in kept["p"]["programs"].items() if count} == {
         "cut": 1, "no-program": 1, "repeated": 1, "used": 1, "unused": 3,

@@ -22,6 +22,7 @@ import numpy as np
 from rensa import RMinHash, RMinHashLSH
 
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
+from magcli.data.values import to_rows
 from magcli.errors import DataError
 
 PERMUTATIONS, BANDS = 64, 16
@@ -238,7 +239,7 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
                 f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}"
             )
         context = context_columns(names)
-        for number, row in enumerate(row for batch in source.rows for row in batch.to_pylist()):
+        for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
             id = str(row["id"] if row.get("id") is not None else number)
             index.add(EvaluationRow(name, id), with_context(context_of(row, context), str(row[column] or "")))
     return index

@@ -254,9 +254,11 @@ def _sides(
 
 def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
     """The metrics in a table by model, called ``label`` if the table names none."""
+    from magcli.data.values import to_rows
+
     found: dict[str, dict[Key, Estimate]] = {}
     if "metric" in source.schema.names:
-        for row in (row for batch in source.rows for row in batch.to_pylist()):
+        for row in (row for batch in source.rows for row in to_rows(batch)):
             found.setdefault(row.get("model") or label, {})[row.get("suite") or "", row["metric"]] = _as_estimate(row)
     return found
 
@@ -304,9 +306,11 @@ def _has_digest(path: Path, sha256: str) -> bool:
 
 
 def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
-    """The tables of completions in the run file, with their digests; empty if it is damaged or missing."""
+    """The tables of completions in the run note, with their digests; empty if it is damaged or missing."""
+    from magcli.data.manifest import note_path
+
     try:
-        note = json.loads(metrics.with_name(f"{metrics.name}.run.json").read_text(encoding="utf-8"))[COMPLETIONS]
+        note = json.loads(note_path(metrics).read_text(encoding="utf-8"))[COMPLETIONS]
         return {suite: each for suite, each in note.items() if isinstance(each, dict) and {"path", "sha256"} <= {*each}}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -154,9 +154,11 @@ def completions_table(completions: Path | None, name: str) -> Path | None:
 
 def digest(problems: Sequence[pa.RecordBatch]) -> str:
     """SHA-256 of problems, as values."""
+    from magcli.data.values import to_rows
+
     sha = hashlib.sha256()
     for batch in problems:
-        sha.update(repr((batch.schema.names, batch.to_pylist())).encode("utf-8", "surrogatepass"))
+        sha.update(repr((batch.schema.names, to_rows(batch))).encode("utf-8", "surrogatepass"))
     return sha.hexdigest()
 
 
@@ -205,13 +207,15 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
 
 def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
     """Stored completions; problems without any were dropped during sampling, and are counted as dropped again."""
+    from magcli.data.values import to_rows
+
     assert task.table is not None
     answered: set[str] = set()
     reasons = _drop_reasons(task.table)
     for batch in rows:
         answered.update(batch.column("id").to_pylist())
         yield batch
-    for row in (row for batch in task.problems for row in batch.to_pylist() if row["id"] not in answered):
+    for row in (row for batch in task.problems for row in to_rows(batch) if row["id"] not in answered):
         job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
 
 
@@ -278,6 +282,7 @@ class _Runner:
 
     def _try_functions(self) -> None:
         """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
+        from magcli.data.values import to_rows
         from magcli.verify.trial import load_reward, try_reward
 
         try:
@@ -285,7 +290,7 @@ class _Runner:
                 first = next((batch for batch in task.problems if batch.num_rows), None)
                 if task.function and first is not None:
                     load_reward(task.function)
-                    try_reward(self.graders[task.function], task.function, first.slice(0, 1).to_pylist()[0])
+                    try_reward(self.graders[task.function], task.function, to_rows(first.slice(0, 1))[0])
         except BaseException:
             for grader in self.graders.values():
                 grader.shutdown()
@@ -316,11 +321,12 @@ class _Runner:
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:
         from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
         from magcli.data.schema import repeat_rows, with_columns
+        from magcli.data.values import to_rows
         from magcli.run.job import drop_result
         from magcli.run.journal import Result
         from magcli.verify.reward import columns
 
-        row, grader = part.to_pylist()[0], self.graders[task.function]
+        row, grader = to_rows(part)[0], self.graders[task.function]
         grader.check(row)
         try:
             samples = await sample_problem(self.generator, row, task.plan)

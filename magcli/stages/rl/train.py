@@ -57,8 +57,10 @@ def serve_rank(config: Config) -> bool:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
+    from magcli.data.values import to_rows
+
     model = previews.open_readable(config.model, config, config.system, job)
-    pools = [[row for batch in rows for row in batch.to_pylist()], *stage_rows(config, reads(config), job)]
+    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
     with engines.open_grader(config, config.reward) as grader:
         if config.eval_table is not None:
             heldout.check_table("rl", config.eval_table, config.system, model, grader)
@@ -71,6 +73,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
+    from magcli.data.values import to_rows
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
     from magcli.train.controller import RankController
@@ -80,7 +83,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
         stack.callback(controller.stop)
-        problems = [row for batch in rows for row in batch.to_pylist()]
+        problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
@@ -345,13 +348,14 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
         DataError: a table lacks a column, or has no usable row.
     """
     from magcli.data import table
+    from magcli.data.values import to_rows
     from magcli.run import validation
 
     found = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
         source = table.read(path)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        found.append([row for batch in rows for row in batch.to_pylist()])
+        found.append([row for batch in rows for row in to_rows(batch)])
     return found
 
 

@@ -140,13 +140,14 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
     from magcli.data import table
     from magcli.data.schema import require, resolve_aliases
+    from magcli.data.values import to_rows
 
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = table.read(str(path))
     named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
     schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
     require(schema, columns, stage=stage, where=str(path))
-    rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
+    rows = [row for batch in source.rows for row in to_rows(batch.rename_columns(schema.names))]
     if not rows:
         raise DataError(f"{stage}: {path} holds no problems")
     problems = [_checked(stage, row, number, path, grader) for number, row in enumerate(rows)]

@@ -44,16 +44,20 @@ def _say_unchecked(what: str, why: str, job: Job) -> None:
 
 def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
     """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
+    from magcli.data.values import to_rows
+
     model = open_readable(name, config, system, job)
-    return len(fitting([row for batch in rows for row in batch.to_pylist()], model, system, job))
+    return len(fitting([row for batch in rows for row in to_rows(batch)], model, system, job))
 
 
 def graded_problems(
     name: str, config: TemplateOptions, grading: GraderOptions, system: Path | None, rows: Rows, job: Job
 ) -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
+    from magcli.data.values import to_rows
+
     model = open_readable(name, config, system, job)
-    problems = fitting([row for batch in rows for row in batch.to_pylist()], model, system, job)
+    problems = fitting([row for batch in rows for row in to_rows(batch)], model, system, job)
     with engines.open_grader(grading) as grader:
         return len(gradable(problems, grader, job))
 

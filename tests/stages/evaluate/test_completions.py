@@ -29,7 +29,7 @@ def measured(path: Path, right: int, ks: str = "1") -> Path:
     """A table of metrics beside the completions that it was made of, noted as if a model had been asked."""
     kept = written(path.with_name(f"{path.stem}-kept.jsonl"), graded(right))
     call_stage("evaluate", kept, output=path, ks=ks)
-    note = path.with_name(f"{path.name}.run.json")
+    note = path.with_name(f".{path.name}.run.json")
     settings = {**json.loads(note.read_text()), COMPLETIONS: digests({"": kept})}
     note.write_text(json.dumps(settings))
     return path
@@ -71,7 +71,7 @@ def test_restored_completions_are_compared_again(tmp_path) -> None:
 )
 def test_a_damaged_note_of_a_table_is_ignored(text, tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
-    (tmp_path / "b.arrow.run.json").write_text(text)
+    (tmp_path / ".b.arrow.run.json").write_text(text)
     assert {row["difference"] for row in compared(tmp_path, *tables)} == {None}
 
 
