@@ -22,18 +22,21 @@ from transformers import (
 
 SIZES = {
     "vocab_size": 104,
-    "hidden_size": 32,
-    "intermediate_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 96,
     "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
     "max_position_embeddings": 512,
     "rms_norm_eps": 1e-6,
     "bos_token_id": 1,
     "eos_token_id": 1,
     "pad_token_id": 1,
 }
-"""Of a text model whose vocabulary is that of the tests' tokenizer, and whose end token is its ``<|end|>``."""
+"""Of a text model whose vocabulary is that of the tests' tokenizer, and whose end token is its ``<|end|>``.
+
+vLLM's attention on a CPU needs heads of at least 32.
+"""
 
 IMAGE = 0
 """The id of the image token: ``<unk>``, which no text of the tests has."""
@@ -50,7 +53,7 @@ VISION = {
 
 def mistral3():
     """Like Mistral Small 3.1: an untied head, and heads wider than the hidden size over their number."""
-    text = MistralConfig(**SIZES, head_dim=16, sliding_window=None, rope_parameters=ROPE, tie_word_embeddings=False)
+    text = MistralConfig(**SIZES, head_dim=64, sliding_window=None, rope_parameters=ROPE, tie_word_embeddings=False)
     return Mistral3Config(
         text_config=text.to_dict(), vision_config=PixtralVisionConfig(**VISION).to_dict(), image_token_index=IMAGE,
         tie_word_embeddings=False,
@@ -59,7 +62,7 @@ def mistral3():
 
 def gemma3():
     """Like Gemma 3 4B: tied, with windows in some layers."""
-    text = Gemma3TextConfig(**SIZES, head_dim=8, sliding_window=512, tie_word_embeddings=True)
+    text = Gemma3TextConfig(**SIZES, head_dim=32, sliding_window=512, tie_word_embeddings=True)
     return Gemma3Config(
         text_config=text.to_dict(), vision_config=SiglipVisionConfig(**VISION).to_dict(), mm_tokens_per_image=4,
         image_token_index=IMAGE, boi_token_index=IMAGE, eoi_token_index=IMAGE, tie_word_embeddings=True,
@@ -68,9 +71,9 @@ def gemma3():
 
 def qwen2_5_vl():
     """Like Qwen2.5-VL 3B: tied."""
-    vision = {"depth": 1, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 24}
+    vision = {"depth": 1, "hidden_size": 16, "out_hidden_size": 64, "num_heads": 2, "intermediate_size": 24}
     return Qwen2_5_VLConfig(
-        text_config={**SIZES, "rope_parameters": {**ROPE, "mrope_section": [1, 1, 2]}},
+        text_config={**SIZES, "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6]}},
         vision_config={**vision, "patch_size": 8, "fullatt_block_indexes": [0]},
         tie_word_embeddings=True, **_qwen_tokens(),
     )  # fmt: skip
@@ -78,17 +81,17 @@ def qwen2_5_vl():
 
 def qwen2_vl():
     """Like Qwen2-VL 7B: untied."""
-    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 2, "patch_size": 8}
-    text = {**SIZES, "rope_parameters": {**ROPE, "mrope_section": [1, 1, 2]}}
+    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2, "patch_size": 8}
+    text = {**SIZES, "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6]}}
     return Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=False, **_qwen_tokens())
 
 
 def qwen3_vl():
     """Like Qwen3-VL 4B: tied."""
-    rope = {**ROPE, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
-    vision = {"depth": 2, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 24}
+    rope = {**ROPE, "mrope_section": [8, 4, 4], "mrope_interleaved": True}
+    vision = {"depth": 2, "hidden_size": 16, "out_hidden_size": 64, "num_heads": 2, "intermediate_size": 24}
     return Qwen3VLConfig(
-        text_config={**SIZES, "head_dim": 8, "rope_parameters": rope},
+        text_config={**SIZES, "head_dim": 32, "rope_parameters": rope},
         vision_config={**vision, "patch_size": 8, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
         tie_word_embeddings=True, **_qwen_tokens(),
     )  # fmt: skip

@@ -101,7 +101,7 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
     text = text_config(config, stored)
     model_class: Any = AutoModelForCausalLM._model_mapping[type(text)]
     names = checkpoint_names(places(outline(text), stored))
-    weights = _read({parameter: stored[name] for parameter, name in names.items()})
+    weights = read_tensors(folder, names)
     loaded: PreTrainedModel = model_class.from_pretrained(None, config=text, state_dict=weights, dtype=dtype)
     return loaded
 
@@ -116,8 +116,14 @@ def outline(text: Any) -> "PreTrainedModel":
     return model
 
 
-def _read(tensors: Mapping[str, Stored]) -> "dict[str, Tensor]":
-    """The values of stored tensors, mapped from their files; DataError if one is quantised."""
+def read_tensors(folder: Path, names: Mapping[str, str]) -> "dict[str, Tensor]":
+    """Tensors of a model folder, mapped from their files, by parameter; ``names`` are those in the checkpoint.
+
+    Raises:
+        DataError: a file is damaged, or a tensor is quantised.
+    """
+    stored = stored_tensors(folder)
+    tensors = {parameter: stored[name] for parameter, name in names.items()}
     check_floats(tensors.values())
     found: dict[str, Tensor] = {}
     for file in sorted({stored.file for stored in tensors.values()}):
