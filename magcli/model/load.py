@@ -34,6 +34,10 @@ MODEL_FILES = [*PATTERNS, "*.safetensors"]
 OTHER_FORMATS = ["consolidated*", "original/*"]
 """Files of a hub's repository that have the same weights in the layout of another library."""
 
+MISTRAL_TOKENIZER = "tekken.json"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")
+PROCESSOR_TEMPLATE = "chat_template.json"
+
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
@@ -66,12 +70,41 @@ def vocabulary(name: str) -> dict[str, int]:
 
 
 def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it."""
+    """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it.
+
+    A processor may hold the chat template, in a file of its own that tokenizers do not read. Mistral's own library,
+    which transformers prefers where it is installed, has no chat template.
+    """
     import transformers
 
-    kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=_local_only(name))
+    folder, local = Path(name), _local_only(name)
+    if (folder / MISTRAL_TOKENIZER).is_file() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        raise EnvironmentFault(
+            f"model {name}: its tokenizer is only in {MISTRAL_TOKENIZER}, the format of mistral-common; copy "
+            "tokenizer.json and tokenizer_config.json from a repository of this model in Hugging Face layout"
+        )
+    plain = tokenizer_class(folder)
+    options = {} if plain else {"mistral_format": False}
+    kind = getattr(transformers, plain or "AutoTokenizer")
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=local, **options)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = _processor_template(name)
     return tokenizer
+
+
+def _processor_template(name: str) -> str | None:
+    """The chat template in the file of a processor."""
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        name,
+        PROCESSOR_TEMPLATE,
+        local_files_only=_local_only(name),
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    template = (read_json(Path(file)) or {}).get("chat_template") if file else None
+    return template if isinstance(template, str) else None
 
 
 def load_model(
@@ -87,6 +120,7 @@ def load_model(
     if device == "cpu":
         keep_freed_memory()
     whole = nested_config(name)
+    _check_supported(name, whole)
     if whole is not None and from_scratch:
         raise UsageError(f"model {name}: its vision encoder would have no weights; train a text model from scratch")
     with quiet_transformers(), _explained(name):
@@ -109,6 +143,16 @@ def nested_config(name: str) -> Any:
         return None
     config = load_config(name)
     return config if nested.is_nested(config) else None
+
+
+def _check_supported(name: str, nested_in: Any) -> None:
+    """Raise EnvironmentFault for a vision-language model whose text model is not known to be usable alone."""
+    content = read_json(Path(name) / "config.json") or {}
+    if nested_in is None and "vision_config" in content and is_vision_model(name):
+        raise EnvironmentFault(
+            f"model {name}: the text model of {content.get('model_type')} cannot be used by itself, only of "
+            f"{', '.join(nested.FAMILIES)}; save its text model as a folder of its own, and put it back by magcli graft"
+        )
 
 
 def is_vision_model(name: str) -> bool:

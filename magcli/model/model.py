@@ -110,6 +110,14 @@ class Model:
 
         return checkpoint_names(self.text_places)
 
+    def parameters_of(self, stored: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+        """Tensors of the checkpoint by the names of the text model's parameters; those of a larger model are left out.
+
+        A checkpoint may lack a head that is tied to the embeddings.
+        """
+        places = self.text_places
+        return {places[name]: tensor for name, tensor in stored.items() if name in places} if places else stored
+
     @property
     def widths(self) -> tuple[int, int]:
         """The hidden size and the intermediate size."""
