@@ -59,8 +59,9 @@ class Rollout:
 class Generator(Protocol):
     """Text in, text out."""
 
-    num_finished: int
-    """Completions finished so far, those of running calls included."""
+    @property
+    def num_finished(self) -> int:
+        """Completions finished so far, those of running calls included."""
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]

@@ -27,7 +27,6 @@ EQUAL_IF_PRESENT = ("sliding_window", "layer_types", "query_pre_attn_scalar", "a
 """Such settings of some model families."""
 
 
-
 class Shaped(Protocol):
     """A tensor of a text model, as far as its place depends on it."""
 

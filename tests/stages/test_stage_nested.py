@@ -1,4 +1,4 @@
-"""Text models inside vision-language models through sft, generate, rl, export: their vision encoders stay as they are."""
+"""Text models inside vision-language models through sft, generate, rl and export; vision encoders stay as they are."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,8 @@ def reinforce(model, run, problems, engine, **options):
     reward = write_reward(run.parent)
     call_stage(
         "rl", problems, model=str(model), run=run, updates=2, group=4, n_async=8, n_batch=8, n_mini=8, max_tokens=8,
-        lr=1e-3, bf16="no", dtype="fp32", system=Path("none"), engine=engine, reward=reward, diverse_by="reward", **options,
+        lr=1e-3, bf16="no", dtype="fp32", system=Path("none"), engine=engine, reward=reward, diverse_by="reward",
+        **options,
     )  # fmt: skip
 
 
