@@ -71,6 +71,7 @@ def _open_server(model: Model, deadline: float, slots: int) -> Generator:
         api_key=os.environ.get("OPENAI_API_KEY", ""),
         template_args=model.template.args,
         stop=model.stop,
+        thoughts=model.thoughts,
     )
 
 
@@ -158,7 +159,7 @@ class NestedGenerator:
         self._spec = spec
         self._text: TorchPolicy | VllmPolicy | None = None
         self._vision: VisionGenerator | None = None
-        _ = spec.model.tokenizer  # one that cannot be used is an error at once
+        self.thoughts = spec.model.thoughts  # a tokenizer that cannot be used is an error at once
 
     @property
     def num_finished(self) -> int:
