@@ -1,11 +1,12 @@
 """Opens the engine for a model; an engine's packages are imported only when it is opened."""
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.types import Generator
+from magcli.generate.types import Completion, Generator, Message, Sampling
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
@@ -53,7 +54,9 @@ def open_generator(
         raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model.name}")
     spec = Spec(model, engine, dtype, slots, deterministic, device, deadline, exact_head=False)
     _check_deterministic(spec)
-    return _open_vision(spec) if model.is_vision else open_policy(spec)
+    if not model.is_vision:
+        return open_policy(spec)
+    return NestedGenerator(spec) if model.is_nested else open_vision(spec)
 
 
 def _open_server(model: Model, deadline: float, slots: int) -> Generator:
@@ -128,13 +131,57 @@ def require_vllm() -> None:
         )
 
 
-def _open_vision(spec: Spec) -> "VisionGenerator":
-    """A vision-language model, which also accepts prompts without images."""
+def open_vision(spec: Spec) -> "VisionGenerator":
+    """The whole of a vision-language model, which also accepts prompts without images.
+
+    Raises:
+        UsageError: the engine is vLLM, which is used for text only.
+        EnvironmentFault: the model is missing, or its processor.
+    """
     if spec.engine == "vllm":
         raise UsageError(
-            f"engine vllm supports text models only; {spec.model.name} is a vision-language model: use --engine torch"
+            f"engine vllm is used for text only; {spec.model.name} is a vision-language model: use --engine torch"
         )
     from magcli.generate.vision import VisionGenerator
 
     loaded, processor = spec.model.load_vision(dtype=spec.torch_dtype, device=spec.device)
     return VisionGenerator(spec.model, loaded, processor)
+
+
+class NestedGenerator:
+    """A vision-language model: its text model in any engine for prompts without images, the whole model for others.
+
+    Each is opened when the first such prompt comes, so a table without images pays for the text model only. Which one
+    samples a row depends on that row alone.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._text: TorchPolicy | VllmPolicy | None = None
+        self._vision: VisionGenerator | None = None
+        self.thoughts = spec.model.thoughts  # a tokenizer that cannot be used is an error at once
+
+    @property
+    def num_finished(self) -> int:
+        """Completions finished so far."""
+        return sum(opened.num_finished for opened in (self._text, self._vision) if opened is not None)
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Sample one completion per seed with the text model, in the order of the seeds."""
+        self._text = self._text or open_policy(self._spec)
+        return await self._text.complete(messages, sampling, seeds=seeds)
+
+    async def complete_with_images(
+        self, messages: Sequence[Message], images: Sequence[bytes], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """The same with the whole model and images; errors as ``open_vision`` and ``VisionGenerator``."""
+        self._vision = self._vision or open_vision(self._spec)
+        return await self._vision.complete_with_images(messages, images, sampling, seeds=seeds)
+
+    async def close(self) -> None:
+        """Close what has been opened."""
+        for opened in (self._text, self._vision):
+            if opened is not None:
+                await opened.close()

@@ -63,8 +63,9 @@ class Generator(Protocol):
     thoughts: ThoughtForm
     """The form in which its completions have their thoughts."""
 
-    num_finished: int
-    """Completions finished so far, those of running calls included."""
+    @property
+    def num_finished(self) -> int:
+        """Completions finished so far, those of running calls included."""
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]

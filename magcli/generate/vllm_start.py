@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.metadata import entry_points
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
@@ -16,6 +17,7 @@ import torch
 
 from magcli.errors import EnvironmentFault, first_line
 from magcli.generate.wire import Spec
+from magcli.model.model import Model
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
@@ -25,6 +27,9 @@ SOCKETS = "magcli-vllm-"
 
 PLUGINS, PLUGIN = "vllm.general_plugins", "magcli"
 """vLLM's group of entry points, and ours in it."""
+
+TEXT_LOADER = "magcli_text"
+"""The name of our loader in vLLM's registry, for a text model inside a larger one; see ``vllm_worker``."""
 
 CPU_BLOCK = 32
 """Positions per block of the cache, the minimum of the CPU's attention: prompts are shared in whole blocks."""
@@ -64,8 +69,9 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             transfer = WeightTransferConfig(backend=backend)
+            weights = _weights(spec.model, sockets)
             llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(model=str(folder), weight_transfer_config=transfer, **_settings(spec))
+                AsyncEngineArgs(weight_transfer_config=transfer, **weights, **_settings(spec))
             )
         except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
@@ -85,13 +91,31 @@ def socket_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
 
 
+def _weights(model: Model, temporary: Path) -> dict[str, Any]:
+    """The arguments of the engine that say where its model is.
+
+    The format is given because vLLM prefers Mistral's own, which has other names, if a folder has both. A text model
+    inside a larger one is given to vLLM as the causal model that it is, so vLLM needs no packages for images: its
+    configuration is written to the ``temporary`` folder, and our loader reads its tensors.
+    """
+    if not model.is_nested:
+        return {"model": str(model.folder), "config_format": "hf", "load_format": "hf"}
+    folder = temporary / "text"
+    config = deepcopy(model.text_config)
+    config.architectures = [type(model.outline).__name__]
+    config.save_pretrained(folder)
+    tensors = {"folder": str(model.folder), "names": dict(model.checkpoint_names)}
+    return {"model": str(folder), "load_format": TEXT_LOADER, "model_loader_extra_config": tensors}
+
+
 def _settings(spec: Spec) -> dict[str, Any]:
-    """The arguments of the engine, except model and transfer.
+    """The arguments of the engine, except model, weights and transfer.
 
     Log-probs are those of the sampled distribution, after temperature, unlike vLLM's default. Only token ids go in and
     out, so it needs no tokenizer.
     """
     dtype, slots, context, device = spec.torch_dtype, spec.slots, spec.model.context, spec.device
+    memory = cache_bytes(spec.model.text_config, dtype, slots * context, context, _free_memory(device))
     head = torch.float32 if spec.exact_head else dtype
     on_gpu = device.startswith("cuda")
     placement = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
@@ -101,7 +125,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
         "max_model_len": context,
         "max_num_seqs": slots,
-        "kv_cache_memory_bytes": cache_bytes(spec.model.config, dtype, slots * context, context, _free_memory(device)),
+        "kv_cache_memory_bytes": memory,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",

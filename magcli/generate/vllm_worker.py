@@ -1,14 +1,14 @@
-"""magcli inside vLLM's own processes: receives new weights, and ends these processes with their parent.
+"""magcli inside vLLM's own processes: reads nested text models, receives new weights, ends with its parent.
 
 vLLM calls ``register`` in each of its processes (entry point ``vllm.general_plugins``). In processes that magcli did
-not start it only registers the weight transfers.
+not start it only registers the loader and the weight transfers.
 """
 
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,16 +16,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from vllm.config.load import LoadConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.model_loader import register_model_loader
+from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-from magcli.generate.vllm_start import STARTED_BY
+from magcli.generate.vllm_start import STARTED_BY, TEXT_LOADER
 from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, GlooPair
 from magcli.generate.weights import WeightFile
+from magcli.model.nested import read_tensors
 
 
 def register() -> None:
-    """Register our weight transfers; in an engine process of magcli also redirect stdout and watch the parent."""
+    """Register what we add to vLLM; in an engine process of magcli also redirect stdout and watch the parent."""
+    register_model_loader(TEXT_LOADER)(TextModelLoader)
     with suppress(ValueError):  # they are registered already
         WeightTransferEngineFactory.register_engine(FILE_TRANSFER, FileTransfer)
         WeightTransferEngineFactory.register_engine(GLOO_TRANSFER, GlooTransfer)
@@ -39,6 +44,25 @@ def _exit_with(parent: BaseProcess) -> None:
     """Exit when the parent has ended, killed or not: an orphaned engine would hold its memory forever."""
     connection.wait([parent.sentinel])
     os._exit(1)
+
+
+class TextModelLoader(DefaultModelLoader):  # type: ignore[misc]
+    """Loads a text model inside a larger one: the tensors ``names`` (parameter -> name in the checkpoint) of a folder.
+
+    The other tensors, such as the vision encoder's, are not read. A subclass because vLLM's registry requires one.
+    """
+
+    def __init__(self, load_config: LoadConfig) -> None:
+        super().__init__(replace(load_config, load_format="safetensors", model_loader_extra_config={}))
+        self._folder = Path(load_config.model_loader_extra_config["folder"])
+        self._names: dict[str, str] = load_config.model_loader_extra_config["names"]
+
+    def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Tensor]]:
+        """The text tensors by the names of the text model's parameters."""
+        yield from read_tensors(self._folder, self._names).items()
+
+    def download_model(self, model_config: Any) -> None:
+        """Nothing to do: the folder is on this machine."""
 
 
 class FileTransfer(WeightTransferEngine):  # type: ignore[misc]

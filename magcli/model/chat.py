@@ -63,6 +63,9 @@ _FORMS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, ThoughtForm]]"
 _TAKES_SYSTEM: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
 """For each tokenizer its template and whether that renders the system prompt."""
 
+_NEEDS_PARTS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
+"""For each tokenizer its template and whether that renders content in parts only."""
+
 PROBES = ("probe7391system", "probe5284question", "probe6173answer", "probe8462more", "probe9051thoughts")
 """Texts that no template contains: a system prompt, a question, an answer, another question, thoughts."""
 
@@ -220,7 +223,44 @@ def _with_system_in_question(turns: "Sequence[Message]") -> list[dict[str, Any]]
     return others
 
 
+def as_read(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> list[dict[str, Any]]:
+    """A copy of the turns in the form that the tokenizer's template reads.
+
+    Templates of some vision-language models loop over the parts of a content and lose one that is a text.
+    """
+    return _in_parts(turns) if _needs_parts(tokenizer) else [dict(turn) for turn in turns]
+
+
+def _needs_parts(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """Whether the template renders a question in parts, but not one that is a text."""
+    state = template_state(tokenizer)
+    known = _NEEDS_PARTS.get(tokenizer)
+    if known is None or known[0] != state:
+        question = [{"role": "user", "content": PROBES[1]}]
+        needed = not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
+        known = (state, needed)
+        _NEEDS_PARTS[tokenizer] = known
+    return known[1]
+
+
+def _shows_question(tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, Any]]) -> bool:
+    try:
+        return PROBES[1] in _rendered_turns(tokenizer, turns, True)
+    except DataError:
+        return False
+
+
+def _in_parts(turns: "Sequence[Message]") -> list[dict[str, Any]]:
+    return [{**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in turns]
+
+
 def _apply(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", add_generation_prompt: bool) -> str:
+    return _rendered_turns(tokenizer, as_read(tokenizer, turns), add_generation_prompt)
+
+
+def _rendered_turns(
+    tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, Any]], add_generation_prompt: bool
+) -> str:
     variables = template_variables(tokenizer)
     apply = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=add_generation_prompt)
     return rendered(tokenizer.name_or_path, lambda: str(apply([dict(turn) for turn in turns], **variables)))

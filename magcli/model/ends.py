@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError, usage
-from magcli.model.chat import rendered, thought_form
+from magcli.model.chat import as_read, rendered, thought_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,8 +39,9 @@ def turn_ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
     """
     if tokenizer.chat_template is None:
         return ()
-    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
+    conversation = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
     try:
+        turns = as_read(tokenizer, conversation)
         text = rendered(tokenizer.name_or_path, lambda: str(tokenizer.apply_chat_template(turns, tokenize=False)))
     except (DataError, ValueError, TypeError):  # a template for other conversations, or several without a default
         return ()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import torch
 
@@ -25,6 +25,16 @@ EQUAL = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hea
 EQUAL_IF_PRESENT = ("sliding_window", "layer_types", "query_pre_attn_scalar", "attn_logit_softcapping",
            "final_logit_softcapping")  # fmt: skip
 """Such settings of some model families."""
+
+
+class Shaped(Protocol):
+    """A tensor of a text model, as far as its place depends on it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+T = TypeVar("T", bound=Shaped)
 
 Plan = Mapping[str, Stored]
 """The tensors of the text model by the names of the tensors of the vision-language model that they replace."""
@@ -48,18 +58,22 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
         DataError: no prefix fits all tensors (the message names the first that does not fit), several do, the
             vision-language model has text tensors that the text model lacks, or it has no other tensors.
     """
-    found: dict[str, Stored] = {}
-    source = _untied(text, vlm)
-    for top in sorted({name.partition(".")[0] for name in source}):
-        part = {name: stored for name, stored in source.items() if name.partition(".")[0] == top}
-        prefix = _prefix(top, part, vlm)
-        found |= {_renamed(name, prefix): stored for name, stored in part.items()}
-        if top != HEAD:
-            _check_covered(prefix, part, vlm)
-    found |= _tied_head(found, text, vlm)
+    found = places(_untied(text, vlm), vlm)
     if len(found) == len(vlm):
         raise DataError("all tensors of the vision-language model are text tensors: it has no vision encoder")
     return found
+
+
+def places(text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
+    """``plan`` without regard to values: a head of the text model must have a place of its own."""
+    found: dict[str, T] = {}
+    for top in sorted({name.partition(".")[0] for name in text}):
+        part = {name: tensor for name, tensor in text.items() if name.partition(".")[0] == top}
+        prefix = _prefix(top, part, vlm)
+        found |= {_renamed(name, prefix): tensor for name, tensor in part.items()}
+        if top != HEAD:
+            _check_covered(prefix, part, vlm)
+    return found | _tied_head(found, text, vlm)
 
 
 def _renamed(name: str, prefix: str) -> str:
@@ -67,7 +81,7 @@ def _renamed(name: str, prefix: str) -> str:
     return prefix + name.partition(".")[2]
 
 
-def _prefix(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> str:
+def _prefix(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> str:
     """The prefix under which the vision-language model has all tensors of one part of the text model."""
     prefixes = _prefixes(top, part, vlm)
     if not prefixes:
@@ -81,7 +95,7 @@ def _prefix(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> 
     return complete[0]
 
 
-def _prefixes(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> list[str]:
+def _prefixes(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> list[str]:
     """The candidate prefixes for a part in the vision-language model; a head keeps its name."""
     suffixes = {name if top == HEAD else name.partition(".")[2] for name in part}
     head = f"{HEAD}." if top == HEAD else ""
@@ -89,12 +103,12 @@ def _prefixes(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -
     return sorted({name[:start] + head for name, start in starts if name[start:] in suffixes})
 
 
-def _fits(name: str, stored: Stored, prefix: str, vlm: Mapping[str, Stored]) -> bool:
+def _fits(name: str, stored: Shaped, prefix: str, vlm: Mapping[str, Stored]) -> bool:
     there = vlm.get(_renamed(name, prefix))
     return there is not None and there.shape == stored.shape
 
 
-def _misfit(part: Mapping[str, Stored], prefix: str, vlm: Mapping[str, Stored]) -> str:
+def _misfit(part: Mapping[str, Shaped], prefix: str, vlm: Mapping[str, Stored]) -> str:
     """An error message for the first tensor that does not fit under the best prefix."""
     name, stored = next((n, s) for n, s in sorted(part.items()) if not _fits(n, s, prefix, vlm))
     there = vlm.get(_renamed(name, prefix))
@@ -104,7 +118,7 @@ def _misfit(part: Mapping[str, Stored], prefix: str, vlm: Mapping[str, Stored]) 
     return f"the text model's {name} is {shapes}: it is not this model's text model"
 
 
-def _check_covered(prefix: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> None:
+def _check_covered(prefix: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -> None:
     """Reject an incomplete text model, which would leave some of the old text tensors in place."""
     names = {name.partition(".")[2] for name in part}
     roots = tuple(f"{prefix}{root}." for root in {name.partition(".")[0] for name in names})
@@ -114,15 +128,26 @@ def _check_covered(prefix: str, part: Mapping[str, Stored], vlm: Mapping[str, St
         raise DataError(f"the text model has no tensor for {min(left)} of the vision-language model")
 
 
+def is_head(name: str) -> bool:
+    """Whether a tensor's name is that of an output head."""
+    return f".{name}".endswith(f".{HEAD}.weight")
+
+
+def has_own_head(tensors: Mapping[str, Stored]) -> bool:
+    """Whether a model stores an output head that differs from its embeddings."""
+    heads, embedding = _heads(tensors), _embeddings(tensors)
+    return bool(heads) and (embedding is None or not _equal(tensors[heads[0]], embedding))
+
+
 def _heads(names: Iterable[str]) -> list[str]:
-    return [name for name in names if f".{name}".endswith(f".{HEAD}.weight")]
+    return [name for name in names if is_head(name)]
 
 
-def _embeddings(tensors: Mapping[str, Stored]) -> Stored | None:
+def _embeddings(tensors: Mapping[str, T]) -> T | None:
     return next((stored for name, stored in tensors.items() if name.endswith(EMBEDDING)), None)
 
 
-def _tied_head(found: Plan, text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
+def _tied_head(found: Mapping[str, T], text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
     """The embeddings for a stored head, if the text model has no head."""
     heads, embedding = _heads(vlm), _embeddings(found)
     if _heads(text) or not heads:

@@ -18,10 +18,12 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
-from magcli.errors import EnvironmentFault, first_line
+from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
+from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
 MODEL_FILES = [*PATTERNS, "*.safetensors"]
+OTHER_FORMATS = ["consolidated*", "original/*"]
+"""Files of a hub's repository that have the same weights in the layout of another library."""
 
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken*.json")
-"""Patterns of which every folder with a tokenizer has a file."""
+MISTRAL_TOKENIZER = "tekken.json"
+PROCESSOR_TEMPLATE = "chat_template.json"
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
+"""Patterns of which every folder with a tokenizer in Hugging Face layout has a file."""
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
@@ -64,17 +71,50 @@ def vocabulary(name: str) -> dict[str, int]:
         return tokens
 
 
+def _check_tokenizer_files(folder: Path, name: str) -> None:
+    """Raise EnvironmentFault if a model folder has no tokenizer, or only one in another library's format."""
+    if not (folder / "config.json").is_file() or any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+        return
+    if (folder / MISTRAL_TOKENIZER).is_file():
+        raise EnvironmentFault(
+            f"model {name}: its tokenizer is only in {MISTRAL_TOKENIZER}, the format of mistral-common; copy "
+            "tokenizer.json and tokenizer_config.json from a repository of this model in Hugging Face layout"
+        )
+    raise EnvironmentFault(f"model {name}: the folder has no tokenizer; add the model's tokenizer*.json")
+
+
 def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it."""
+    """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it.
+
+    A processor may hold the chat template, in a file of its own that tokenizers do not read. Mistral's own library,
+    which transformers prefers where it is installed, has no chat template.
+    """
     import transformers
 
-    folder = Path(name)
-    has_tokenizer = any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)
-    if (folder / "config.json").is_file() and not has_tokenizer:
-        raise EnvironmentFault(f"model {name}: the folder has no tokenizer; add the model's tokenizer*.json")
-    kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=_local_only(name))
+    folder, local = Path(name), _local_only(name)
+    _check_tokenizer_files(folder, name)
+    plain = tokenizer_class(folder)
+    options = {} if plain else {"mistral_format": False}
+    kind = getattr(transformers, plain or "AutoTokenizer")
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=local, **options)
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = _processor_template(name)
     return tokenizer
+
+
+def _processor_template(name: str) -> str | None:
+    """The chat template in the file of a processor."""
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        name,
+        PROCESSOR_TEMPLATE,
+        local_files_only=_local_only(name),
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    template = (read_json(Path(file)) or {}).get("chat_template") if file else None
+    return template if isinstance(template, str) else None
 
 
 def load_model(
@@ -82,20 +122,47 @@ def load_model(
 ) -> "PreTrainedModel":
     """Load a causal language model in evaluation mode, with weights of ``dtype`` on ``device``.
 
-    ``from_scratch`` needs only the folder's ``config.json``: the weights are randomly initialized from ``seed``, the
-    same on every device and for every ``dtype``.
+    Of a vision-language model it is the text model alone. ``from_scratch`` needs only the folder's ``config.json``: the
+    weights are randomly initialized from ``seed``, the same on every device and for every ``dtype``.
     """
     from transformers import AutoModelForCausalLM
 
     if device == "cpu":
         keep_freed_memory()
+    whole = nested_config(name)
+    _check_supported(name, whole)
+    if whole is not None and from_scratch:
+        raise UsageError(f"model {name}: its vision encoder would have no weights; train a text model from scratch")
     with quiet_transformers(), _explained(name):
         if from_scratch:
             model = _random_model(load_config(name), dtype, seed)
+        elif whole is not None:
+            model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
+
+
+def nested_config(name: str) -> Any:
+    """The transformers configuration of a model whose text model is inside a larger one; None for any other model."""
+    folder = Path(name)
+    content = read_json(folder / "config.json")
+    is_text = content is not None and "vision_config" not in content
+    if is_text or (folder / "adapter_config.json").exists():
+        return None
+    config = load_config(name)
+    return config if nested.is_nested(config) else None
+
+
+def _check_supported(name: str, nested_in: Any) -> None:
+    """Raise EnvironmentFault for a vision-language model whose text model is not known to be usable alone."""
+    content = read_json(Path(name) / "config.json") or {}
+    if nested_in is None and "vision_config" in content and is_vision_model(name):
+        raise EnvironmentFault(
+            f"model {name}: the text model of {content.get('model_type')} cannot be used by itself, only of "
+            f"{', '.join(nested.FAMILIES)}; save its text model as a folder of its own, and put it back by magcli graft"
+        )
 
 
 def is_vision_model(name: str) -> bool:
@@ -139,13 +206,34 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
 
 
-def load_outline(name: str) -> "PreTrainedModel":
-    """A model on the meta device, without weights: configuration, names and shapes of parameters."""
-    from transformers import AutoModelForCausalLM
+def load_text_config(name: str, config: Any) -> Any:
+    """The configuration of the text model of a model folder or hub id, from its ``config``."""
+    if not nested.is_nested(config):
+        return config.get_text_config()
+    with quiet_transformers(), _explained(name):
+        return nested.text_config(config, _stored(name))
 
-    with quiet_transformers(), _explained(name), torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
-        return model
+
+def load_outline(name: str, text_config: Any = None) -> "PreTrainedModel":
+    """A model on the meta device, without weights: configuration, names and shapes of parameters.
+
+    ``text_config`` replaces the model's own configuration, for a text model inside a larger one.
+    """
+    with quiet_transformers(), _explained(name):
+        return nested.outline(load_config(name) if text_config is None else text_config)
+
+
+def text_places(name: str, outline: "PreTrainedModel") -> dict[str, str]:
+    """The parameter of a text model inside a larger one for each of the text tensors in the checkpoint."""
+    with _explained(name):
+        return nested.places(outline, _stored(name))
+
+
+def _stored(name: str) -> dict[str, Stored]:
+    """The tensors of a model's checkpoint; none if it has no weights."""
+    folder = local_folder(name)
+    has_weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+    return stored_tensors(folder) if has_weights else {}
 
 
 def load_generation_config(name: str, config: Any) -> "GenerationConfig":
@@ -165,7 +253,14 @@ def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
     from huggingface_hub import snapshot_download
 
     with quiet_transformers(), _explained(name):
-        return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=list(patterns)))
+        return Path(
+            snapshot_download(
+                name,
+                local_files_only=_local_only(name),
+                allow_patterns=list(patterns),
+                ignore_patterns=OTHER_FORMATS,
+            )
+        )
 
 
 def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:

@@ -6,7 +6,7 @@ and this module imports neither torch nor transformers, so that a stage pays onl
 models is a new property here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +82,42 @@ class Model:
     @cached_property
     def text_config(self) -> Any:
         """The configuration of the text model: sizes and context length."""
-        return self.plain or self.config.get_text_config()
+        if self.plain:
+            return self.plain
+        from magcli.model.load import load_text_config
+
+        return load_text_config(self.name, self.config)
+
+    @cached_property
+    def is_nested(self) -> bool:
+        """Whether the text model is inside a larger one, for example of a vision-language model."""
+        from magcli.model.load import nested_config
+
+        return nested_config(self.name) is not None
+
+    @cached_property
+    def text_places(self) -> Mapping[str, str]:
+        """The parameter of the text model for each text tensor of a larger checkpoint; none if it is not nested."""
+        if not self.is_nested:
+            return {}
+        from magcli.model.load import text_places
+
+        return text_places(self.name, self.outline)
+
+    @property
+    def checkpoint_names(self) -> Mapping[str, str]:
+        """The name in the checkpoint of each parameter of a nested text model; none for any other model."""
+        from magcli.model.nested import checkpoint_names
+
+        return checkpoint_names(self.text_places)
+
+    def parameters_of(self, stored: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+        """Tensors of the checkpoint by the names of the text model's parameters; those of a larger model are left out.
+
+        A checkpoint may lack a head that is tied to the embeddings.
+        """
+        places = self.text_places
+        return {places[name]: tensor for name, tensor in stored.items() if name in places} if places else stored
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -129,10 +164,10 @@ class Model:
 
     @cached_property
     def outline(self) -> "PreTrainedModel":
-        """The model on the meta device, without weights: names and shapes of parameters."""
+        """The text model on the meta device, without weights: names and shapes of parameters."""
         from magcli.model.load import load_outline
 
-        return load_outline(self.name)
+        return load_outline(self.name, self.text_config if self.is_nested else None)
 
     @cached_property
     def is_vision(self) -> bool:
@@ -170,5 +205,8 @@ class Model:
         return load_vision_model(self.name, dtype=dtype, device=device)
 
 
-UNRENDERED = ("folder", "plain", "config", "text_config", "generation_config", "outline", "is_vision", "digest")
+UNRENDERED = (
+    *("folder", "plain", "config", "text_config", "generation_config", "outline", "is_vision", "digest"),
+    *("is_nested", "text_places"),
+)
 """Properties that do not depend on the chat template."""

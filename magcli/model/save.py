@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -66,7 +66,8 @@ class Original:
     """The model that training started from, as far as a saved model takes it over.
 
     ``stored`` has its tensors by name, none if the weights were randomly initialized or are not in safetensors;
-    ``dtype`` is the default for saving.
+    ``dtype`` is the default for saving. ``text_places`` are as in ``Model``: the text tensors of a larger model, whose
+    other tensors are copied.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Original:
     stored: Mapping[str, Stored]
     index: bytes | None
     dtype: SaveDtype = "source"
+    text_places: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_original(
@@ -83,11 +85,12 @@ def open_original(
     ends: Collection[int] = (),
     chat_template: str = "",
     from_scratch: bool = False,
+    text_places: Mapping[str, str] | None = None,
 ) -> Original:
     """Read the small files of a model folder or hub id, and where its tensors are.
 
     ``ends`` are the end tokens that the generation config of the saved model must have; ``chat_template`` replaces its
-    chat template unless it is empty.
+    chat template unless it is empty; ``text_places`` are those of a nested text model, as in ``Model``.
 
     Raises:
         EnvironmentFault: the model is missing, or a configuration is damaged.
@@ -101,7 +104,7 @@ def open_original(
     index = (folder / INDEX).read_bytes() if stored and (folder / INDEX).is_file() else None
     if chat_template:
         files = with_template(files, chat_template)
-    return Original(name, with_ends(files, ends), stored, index, dtype)
+    return Original(name, with_ends(files, ends), stored, index, dtype, text_places or {})
 
 
 def save_model(
@@ -168,11 +171,16 @@ def _stored_names(model: "PreTrainedModel", state: Mapping[str, Tensor], origina
     """The tensors by their names in the original's checkpoint.
 
     transformers renames, fuses and splits tensors of some families when it loads them; this is reverted. Of tied
-    tensors, those names are kept that the original stores, else the first one.
+    tensors, those names are kept that the original stores, else the first one. A nested text model has the names of its
+    places.
 
     Raises:
         EnvironmentFault: some names do not occur in the original, which stores others instead.
     """
+    if original.text_places:
+        text = {name: state[parameter] for name, parameter in original.text_places.items()}
+        _check_kinds(text, original)
+        return text
     first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     tensors = _reverted(model, {name: tensor for name, tensor in state.items() if name in first_names})
     if not original.stored:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from magcli.errors import DataError
 from magcli.model.chat import (
     PROBES,
+    as_read,
     prompt_tokens,
     render_text,
     rendered,
@@ -301,9 +302,9 @@ def _last_tag(prompt: str, form: ThoughtForm) -> str:
 def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str) -> TokensWithMask | None:
     """The last turn by the template's marks of what is generated; None if it has none there."""
     variables = template_variables(tokenizer)
-    conversation = [dict(turn) for turn in turns]
-    if conversation[0]["role"] == "system" and not takes_system(tokenizer):
+    if turns[0]["role"] == "system" and not takes_system(tokenizer):
         return None
+    conversation = as_read(tokenizer, turns)
     output = rendered(
         tokenizer.name_or_path,
         lambda: tokenizer.apply_chat_template(

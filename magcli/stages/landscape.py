@@ -315,9 +315,9 @@ def _open(
     last, rounding, versions = model.folder, _rounding(config, dtype), count(1)
 
     async def visit(where: Visit) -> pa.RecordBatch:
-        weights = dict(perturbed(last, components, where.a1, where.a2, round=rounding))
-        real = coordinates(weights.items(), last, components)
-        await policy.load(weights, next(versions))
+        stored = dict(perturbed(last, components, where.a1, where.a2, round=rounding))
+        real = coordinates(stored.items(), last, components)
+        await policy.load(model.parameters_of(stored), next(versions))
 
         async def one(number: int, row: Mapping[str, Any]) -> pa.RecordBatch:
             samples = await sample_problem(policy, row, plan, range(where.first, where.last))

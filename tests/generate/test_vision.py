@@ -12,8 +12,9 @@ from vision import make_vision_model
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.generate import vision
 from magcli.generate.engine import TorchPolicy
-from magcli.generate.open import open_generator
+from magcli.generate.open import NestedGenerator, open_generator, open_vision
 from magcli.generate.types import Sampling, VisionModel
+from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "what?"}]
@@ -34,7 +35,7 @@ def model_dir(tiny_model_dir, tmp_path_factory):
 
 @pytest.fixture
 def generator(model_dir):
-    made = open_generator(Model.open(model_dir), dtype="fp32")
+    made = open_vision(Spec(Model.open(model_dir), dtype="fp32"))
     yield made
     asyncio.run(made.close())
 
@@ -49,8 +50,27 @@ def test_only_vision_language_models_accept_images(model_dir, tiny_model_dir, ge
     assert isinstance(text, TorchPolicy)
     assert not isinstance(text, VisionModel)
     asyncio.run(text.close())
+
+
+def test_prompts_without_images_are_sampled_by_the_text_model(model_dir, generator):
+    both = open_generator(Model.open(model_dir), dtype="fp32", slots=2)
+    assert isinstance(both, NestedGenerator)
+    sampling = Sampling(12, temperature=0)
+    (seen,) = say(both, [picture(0)], sampling, [1])
+    assert [seen] == say(generator, [picture(0)], sampling, [1])
+    assert isinstance(both._vision, vision.VisionGenerator)
+    assert both._text is None
+    (read,) = asyncio.run(both.complete(ASKED, sampling, seeds=[1]))
+    assert isinstance(both._text, TorchPolicy)
+    assert [read] == say(generator, [], sampling, [1])
+    assert both.num_finished == 2
+    asyncio.run(both.close())
+
+
+def test_images_need_the_embedded_engine(model_dir):
+    both = open_generator(Model.open(model_dir), engine="vllm")
     with pytest.raises(UsageError, match="use --engine torch"):
-        open_generator(Model.open(model_dir), engine="vllm")
+        say(both, [picture(0)], Sampling(4), [1])
 
 
 def test_greedy_tokens_are_those_of_the_model_itself(model_dir, generator):

@@ -83,12 +83,14 @@ def original(config: Any, model: Model) -> Original:
     """
     from magcli.model.save import open_original
 
+    from_scratch = getattr(config, "from_scratch", False)
     return open_original(
         model.name,
         dtype=config.save_dtype,
         ends=model.ends,
         chat_template=model.template.source,
-        from_scratch=getattr(config, "from_scratch", False),
+        from_scratch=from_scratch,
+        text_places={} if from_scratch else model.text_places,
     )
 
 
