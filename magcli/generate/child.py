@@ -8,7 +8,8 @@ import asyncio
 import os
 import socket
 import sys
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from magcli.errors import EnvironmentFault, MagError
@@ -24,6 +25,8 @@ from magcli.generate.wire import (
     Loaded,
     Ready,
     SampleRequest,
+    Scored,
+    ScoreRequest,
     Spec,
     Transfer,
     frame,
@@ -60,34 +63,47 @@ class Served:
                 case Abort(request):
                     if request in self.tasks:
                         self.tasks[request].cancel()
+                case ScoreRequest() as asked:
+                    self.tasks[asked.request] = asyncio.create_task(self._score(asked))
                 case Load() | Transfer() as asked:
                     await self._load(asked)
 
     async def _answer(self, asked: SampleRequest) -> None:
-        try:
+        with self._answering(asked.request):
             async with aclosing(self.policy.sample(asked.prompt, asked.sampling, seeds=asked.seeds)) as stream:
                 async for rollout in stream:
                     self.tell(Ended(asked.request, rollout, self.policy.seconds))
+
+    async def _score(self, asked: ScoreRequest) -> None:
+        with self._answering(asked.request):
+            (scores,) = await self.policy.score(asked.sequences)
+            self.tell(Scored(asked.request, scores))
+
+    @contextmanager
+    def _answering(self, request: int) -> Iterator[None]:
+        """Tell the parent of an error in this request, or break if it is the engine's."""
+        try:
+            yield
         except EnvironmentFault as error:
             self._break(error)
         except MagError as error:
-            self.tell(Failed(asked.request, error))
+            self.tell(Failed(request, error))
         except Exception as error:
             self._break(error)
         finally:
-            self.tasks.pop(asked.request, None)
+            self.tasks.pop(request, None)
 
     async def _load(self, asked: Load | Transfer) -> None:
         try:
             if isinstance(asked, Load):
-                await self.policy.load(WeightFile(Path(asked.path)), asked.version)
-                self.tell(Loaded(asked.version, self.policy.load_seconds))
+                (arrived,) = await self.policy.load(WeightFile(Path(asked.path)), asked.version)
+                self.tell(Loaded(asked.version, self.policy.load_seconds, arrived))
             else:
                 from magcli.generate.vllm import VllmPolicy
 
                 assert isinstance(self.policy, VllmPolicy), "no other engine takes part in a broadcast"
-                await self.policy.transfer(asked.step, asked.info, asked.version)
-                self.tell(Loaded(asked.step, self.policy.load_seconds))
+                arrived = await self.policy.transfer(asked.step, asked.info, asked.version)
+                self.tell(Loaded(asked.step, self.policy.load_seconds, arrived))
         except Exception as error:
             self._break(error)
 

@@ -22,7 +22,17 @@ from magcli.errors import MagError, UsageError
 from magcli.generate import dispatch
 from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
-from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights, tokens_left
+from magcli.generate.types import (
+    Completion,
+    Digests,
+    Message,
+    Rollout,
+    Sampling,
+    Scores,
+    Sequences,
+    Weights,
+    tokens_left,
+)
 from magcli.generate.wire import Spec
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
@@ -167,13 +177,21 @@ class Engine:
             if running and running.request.number == request:
                 self._running[slot] = None
 
-    def load(self, weights: Weights, version: int) -> None:
+    @torch.inference_mode()
+    def score(self, sequences: Sequences) -> Scores:
+        """The log-probs of tokens after their contexts, at temperature 1; running sequences are not affected."""
+        with one_thread() if self._fixed_rows else nullcontext():
+            return [self._model.score(context, tokens).tolist() for context, tokens in sequences]
+
+    def load(self, weights: Weights, version: int) -> Digests:
         """Replace the weights; running sequences keep their KV cache, prompts of queued samples are recomputed.
 
+        Returns the digests of the tensors as they were read.
+
         Raises:
-            MagError: a parameter is missing or has another shape; nothing has been changed.
+            WeightsFault: a parameter is missing or has another shape; nothing has been changed.
         """
-        self._model.load(weights)
+        arrived = self._model.load(weights)
         self._version = version
         self._recent.clear()
         for request in self._queue:
@@ -181,6 +199,7 @@ class Engine:
         for running in filter(None, self._running):
             made = self._step - running.first_step
             running.versions = [span for span in running.versions if span[0] < made] + [(made, version)]
+        return arrived
 
     def _assign(self) -> list[tuple[Request, list[int]]]:
         """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
@@ -319,6 +338,11 @@ class TorchPolicy:
         return self._engine.version
 
     @property
+    def sent_dtype(self) -> None:
+        """Weights are not cast before the engine has them."""
+        return None
+
+    @property
     def num_running(self) -> int:
         """Slots in use."""
         return self._engine.num_running
@@ -371,12 +395,21 @@ class TorchPolicy:
             del self._results[request]
             self._engine.abort(request)
 
-    async def load(self, weights: Weights, version: int) -> None:
-        """Replace the weights between two decode steps; running sequences keep their KV cache."""
+    async def load(self, weights: Weights, version: int) -> list[Digests]:
+        """Replace the weights between two decode steps; running sequences keep their KV cache.
+
+        Returns the digests of the tensors as they were read.
+        """
         self._check_open()
         started = time.monotonic()
-        self._engine.load(weights, version)
+        arrived = self._engine.load(weights, version)
         self.load_seconds += time.monotonic() - started
+        return [arrived]
+
+    async def score(self, sequences: Sequences) -> list[Scores]:
+        """The log-probs of tokens after their contexts, at temperature 1."""
+        self._check_open()
+        return [self._engine.score(sequences)]
 
     async def close(self) -> None:
         """Stop running sequences; current callers get an error."""

@@ -10,13 +10,18 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
+from magcli.generate.digest import check_arrival, digests
 from magcli.generate.remote import GeneratorDied, RemoteSampler
-from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import Spec
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_DEATHS = 5
 """Deaths without a finished sequence in between after which generators are not replaced any more."""
@@ -94,6 +99,11 @@ class Fleet:
     def version(self) -> int:
         """The version of the weights that all members have."""
         return self._version
+
+    @property
+    def sent_dtype(self) -> "torch.dtype | None":
+        """The type to which weights are cast before they are sent; a file has them as they are."""
+        return self._spec.torch_dtype if self._spec.transfer == "broadcast" else None
 
     @property
     def seconds(self) -> float:
@@ -236,11 +246,28 @@ class Fleet:
             del self._replacements[member]
         self._dispatch()
 
-    async def load(self, weights: Weights, version: int) -> None:
-        """Give all members new weights; running sequences go on with their KV cache."""
+    async def score(self, sequences: Sequences) -> list[Scores]:
+        """The log-probs of given tokens in each member; a member that dies meanwhile is replaced and left out."""
+        members = [member for member in self._members if member.alive]
+        answers = await asyncio.gather(*(member.score(sequences) for member in members), return_exceptions=True)
+        scores = []
+        for member, answer in zip(members, answers, strict=True):
+            if isinstance(answer, GeneratorDied):
+                self._start_replacement(member, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                scores.append(answer)
+        return scores
+
+    async def load(self, weights: Weights, version: int) -> list[Digests]:
+        """Give all members new weights; running sequences go on with their KV cache.
+
+        Returns the digests of the tensors as each member has received them.
+        """
         held = ExitStack()
-        if self._spec.transfer == "broadcast":
-            kept: Weights = copied(weights, dtype=self._spec.torch_dtype)
+        if self.sent_dtype is not None:
+            kept: Weights = copied(weights, dtype=self.sent_dtype)
         else:
             kept = await asyncio.to_thread(held.enter_context, shared(weights))
         async with self._replacing:
@@ -253,10 +280,11 @@ class Fleet:
         for member, end in zip(list(self._members), ends, strict=True):
             if isinstance(end, GeneratorDied):
                 await self._replace(member, end)
-            elif end is not None:
+            elif isinstance(end, BaseException):
                 self._newest, self._version = before
                 raise end
         self._dispatch()
+        return [member.arrived for member in self._members]
 
     async def close(self) -> None:
         """End all processes; current callers get an error."""
@@ -296,7 +324,9 @@ class Fleet:
     async def _brought_up(self, new: RemoteSampler) -> RemoteSampler:
         try:
             if self._newest is not None:
-                await new.load(self._newest, self._version)
+                arrived = await new.load(self._newest, self._version)
+                sent = await asyncio.to_thread(digests, self._newest)
+                check_arrival(sent, arrived, self._version, "a generator that replaces a dead one")
         except BaseException:
             await new.close()
             raise

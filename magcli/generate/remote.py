@@ -5,12 +5,13 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.generate.digest import WeightsFault, renamed
+from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import shared
 from magcli.generate.wire import (
     Abort,
@@ -21,6 +22,8 @@ from magcli.generate.wire import (
     Loaded,
     Ready,
     SampleRequest,
+    Scored,
+    ScoreRequest,
     Spec,
     Transfer,
     TransferStep,
@@ -58,8 +61,8 @@ class RemoteSampler:
     ) -> None:
         self.spec, self.process, self._reader, self._writer = spec, process, reader, writer
         self._requests = count()
-        self._waiting: dict[int, asyncio.Queue[Rollout | Exception]] = {}
-        self._loading: dict[int | TransferStep, asyncio.Future[None]] = {}
+        self._waiting: dict[int, asyncio.Queue[Rollout | Scores | Exception]] = {}
+        self._loading: dict[int | TransferStep, asyncio.Future[Digests]] = {}
         self._broadcast = _broadcast_to(spec, self.ask_step) if spec.transfer == "broadcast" else None
         self._coming = 0
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -68,6 +71,8 @@ class RemoteSampler:
         self.assigned = 0
         """Number of samples that the pool has given it and that have not ended."""
         self.version = 0
+        self.arrived: Digests = {}
+        """The digests of its newest weights, as they arrived."""
         self.seconds = 0.0
         """Time that the engine has worked so far."""
         self.load_seconds = 0.0
@@ -125,6 +130,7 @@ class RemoteSampler:
                 item = await waiting.get()
                 if isinstance(item, Exception):
                     raise item
+                assert isinstance(item, Rollout)
                 left -= 1
                 yield item
         finally:
@@ -132,40 +138,60 @@ class RemoteSampler:
             if left and self.alive:
                 self._tell(Abort(request))
 
-    async def load(self, weights: Weights, version: int) -> None:
+    async def score(self, sequences: Sequences) -> Scores:
+        """The log-probs of tokens after their contexts, at temperature 1; errors as ``sample``."""
+        request = next(self._requests)
+        waiting = self._waiting[request] = asyncio.Queue()
+        try:
+            self._tell(ScoreRequest(request, sequences))
+            answer = await waiting.get()
+        finally:
+            del self._waiting[request]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, list)
+        return answer
+
+    async def load(self, weights: Weights, version: int) -> Digests:
         """Replace the weights between two decode steps; running sequences go on with their KV cache.
 
+        Returns their digests as they arrived.
+
         Raises:
-            MagError: the weights do not fit a broadcast's engine.
+            WeightsFault: the weights do not fit the engine.
             GeneratorDied: the process is gone or does not take them in time.
         """
         if self._broadcast is None:
             with shared(weights) as file:
-                await self._ask(Load(str(file.path), version), version)
+                self.arrived = await self._ask(Load(str(file.path), version), version)
         else:
             self._coming = version
-            await self._send(self._broadcast, weights)
+            names = await self._send(self._broadcast, weights)
+            self.arrived = renamed(self.arrived, names)
         self.version = version
+        return self.arrived
 
     async def ask_step(self, step: TransferStep, info: Any) -> None:
         """Have the generator do one step of a broadcast; with the last, the weights that come are in use."""
-        await self._ask(Transfer(step, info, self._coming), step)
+        self.arrived = await self._ask(Transfer(step, info, self._coming), step)
 
-    async def _send(self, broadcast: "Broadcast", weights: Weights) -> None:
+    async def _send(self, broadcast: "Broadcast", weights: Weights) -> Mapping[str, str]:
+        """Broadcast weights; returns the names in ``weights`` of the names under which they are sent."""
         try:
-            await broadcast.send(weights)
+            return await broadcast.send(weights)
         except MagError:
             raise
         except Exception as error:  # whatever NCCL or gloo says, the generator cannot be trusted to have its weights
             self._die(f"new weights did not reach it: {type(error).__name__}: {error}")
             raise self._dead() from error
 
-    async def _ask(self, message: Load | Transfer, awaited: int | TransferStep) -> None:
+    async def _ask(self, message: Load | Transfer, awaited: int | TransferStep) -> Digests:
         done = self._loading[awaited] = asyncio.get_running_loop().create_future()
         try:
             self._tell(message)
             async with asyncio.timeout(LOAD_SECONDS):
-                await done
+                digests: Digests = await done
+                return digests
         except TimeoutError:
             self._die(f"it did not take new weights in {LOAD_SECONDS:g} s")
             raise self._dead() from None
@@ -218,12 +244,15 @@ class RemoteSampler:
             case Failed(int(request), error):
                 if waiting := self._waiting.get(request):
                     waiting.put_nowait(error)
+            case Scored(request, scores):
+                if waiting := self._waiting.get(request):
+                    waiting.put_nowait(scores)
             case Beat(seconds):
                 self.seconds = seconds
-            case Loaded(what, load_seconds):
+            case Loaded(what, load_seconds, arrived):
                 self.load_seconds = load_seconds
                 if done := self._loading.get(what):
-                    done.set_result(None)
+                    done.set_result(arrived)
             case Ready():
                 self._ready.set_result(None)
 
@@ -234,17 +263,16 @@ class RemoteSampler:
         self.process.kill()
         status = self.process.wait()
         how = reason or (f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}")
-        self._death = (
-            error
-            if error and not self._ready.done()
-            else GeneratorDied(f"generator process {self.process.pid} died: {how}")
-        )
+        # An engine that cannot start, or that weights do not fit, would fail again in a replacement.
+        is_final = error is not None and (not self._ready.done() or isinstance(error, WeightsFault))
+        self._death = error if is_final else GeneratorDied(f"generator process {self.process.pid} died: {how}")
         self._writer.close()
         if self._broadcast is not None:
             self._broadcast.abort()
         for waiting in self._waiting.values():
             waiting.put_nowait(self._dead())
-        for future in [self._ready, *self._loading.values()]:
+        futures: list[asyncio.Future[Any]] = [self._ready, *self._loading.values()]
+        for future in futures:
             if not future.done():
                 future.set_exception(self._dead())
                 future.exception()

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from magcli.errors import EnvironmentFault
 from magcli.generate.attention import SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
-from magcli.generate.types import Weights
+from magcli.generate.digest import digest
+from magcli.generate.types import Digests, Weights
 from magcli.generate.weights import name_in, parameter_names
 
 if TYPE_CHECKING:
@@ -85,6 +86,14 @@ class SlotModel:
             return self._decode(tokens, positions, span), []
         return self._mixed(tokens, positions, span, prompts)
 
+    def score(self, context: Sequence[int], tokens: Sequence[int]) -> Tensor:
+        """The log-probs ``[tokens]`` of tokens after a context, in float32; no slot changes."""
+        sequence = torch.tensor([*context, *tokens], device=self.device)
+        steps = torch.arange(len(sequence) - 1, device=self.device)
+        batch = self._batch(steps[:0], 0, [len(steps)])
+        logits = self._run(sequence[:-1], steps, batch, steps[len(context) - 1 :])
+        return logits.log_softmax(-1).gather(1, sequence[len(context) :, None])[:, 0]
+
     def _decode(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor | None:
         return self._run(tokens, positions, self._batch(positions, span, [])) if len(tokens) else None
 
@@ -132,19 +141,25 @@ class SlotModel:
         return SlotBatch(self.cache, positions, mask[:, None, None], block, lengths)
 
     @torch.no_grad()
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights) -> Digests:
         """Copy new weights in place, cast to the engine's types; of tied parameters any one name is enough.
 
+        Returns the digest of each tensor as it was read.
+
         Raises:
-            MagError: a parameter is missing or has another shape; nothing has been changed.
+            WeightsFault: a parameter is missing or has another shape; nothing has been changed.
         """
         parameters = dict(self._model.named_parameters())
         sources = {name: name_in(weights, self._names[name], parameter) for name, parameter in parameters.items()}
+        arrived: dict[str, int] = {}
         for name, parameter in parameters.items():
-            if not parameter.is_meta:
-                parameter.copy_(weights[sources[name]])
-        for name, layer in self._packed_layers.items():
-            layer.pack(weights[sources[f"{name}.weight"]])
+            tensor = weights[sources[name]]
+            arrived[sources[name]] = digest(tensor)
+            if parameter.is_meta:
+                self._packed_layers[name.removesuffix(".weight")].pack(tensor)
+            else:
+                parameter.copy_(tensor)
+        return arrived
 
 
 def _prepare(model: "PreTrainedModel | Decoder") -> "PreTrainedModel | Decoder":

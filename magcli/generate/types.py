@@ -19,6 +19,15 @@ Message = Mapping[str, str]
 Weights = Mapping[str, "torch.Tensor"]
 """Parameters by name, as in the model's ``state_dict``."""
 
+Digests = Mapping[str, int]
+"""A 64-bit digest of each tensor, by name; see ``magcli.generate.digest``."""
+
+Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]
+"""Token ids to score: each a context and the tokens after it."""
+
+Scores = list[list[float]]
+"""Log-probs of the tokens of ``Sequences``, at temperature 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -110,8 +119,14 @@ class Sampler(Protocol):
         running sequences and frees their slots.
         """
 
-    async def load(self, weights: Weights, version: int) -> None:
-        """Replace the weights between two decode steps; running sequences keep their KV cache."""
+    async def load(self, weights: Weights, version: int) -> list[Digests]:
+        """Replace the weights between two decode steps; running sequences keep their KV cache.
+
+        Returns the digests of the tensors as each engine has received them.
+        """
+
+    async def score(self, sequences: Sequences) -> list[Scores]:
+        """What each engine gives as the log-probs of given tokens under its current weights."""
 
     async def close(self) -> None:
         """Stop running sequences and release processes and memory."""
@@ -127,6 +142,10 @@ class RolloutEngine(Sampler, Protocol):
     @property
     def capacity(self) -> int:
         """Number of sequences to have in flight so that no slot stays empty: all slots, and the engines' backlogs."""
+
+    @property
+    def sent_dtype(self) -> "torch.dtype | None":
+        """The type to which weights are cast before they are sent; None: they are sent as they are."""
 
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""

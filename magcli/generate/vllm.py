@@ -21,9 +21,20 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
-from magcli.generate.types import Completion, Finish, Message, Rollout, Sampling, Weights, tokens_left
+from magcli.generate.types import (
+    Completion,
+    Digests,
+    Finish,
+    Message,
+    Rollout,
+    Sampling,
+    Scores,
+    Sequences,
+    Weights,
+    tokens_left,
+)
 from magcli.generate.vllm_start import VllmProcess
-from magcli.generate.vllm_transfer import Sender, run_step
+from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec, TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
 
@@ -255,23 +266,46 @@ class VllmPolicy:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def load(self, weights: Weights, version: int) -> None:
+    async def score(self, sequences: Sequences) -> list[Scores]:
+        """The log-probs of tokens after their contexts, at temperature 1; errors as ``sample``."""
+        self._link.check()
+        await self._link.open()
+        return [await asyncio.gather(*(self._score(context, tokens) for context, tokens in sequences))]
+
+    async def _score(self, context: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """The log-probs of tokens after a context: vLLM gives those of all tokens of a prompt."""
+        try:
+            while (outputs := await self._request([*context, *tokens], _scoring_params())) is None:
+                pass
+        except Exception as error:  # as in ``_one``
+            if self._link.llm.errored:
+                self._link.fail(self._link.death())
+            raise self._link.failure or self._link.fault(f"scored no sequence: {first_line(error)}") from error
+        logprobs = outputs[-1].prompt_logprobs
+        starts = logprobs.start_indices[len(context) :]
+        return [logprobs.logprobs[start] for start in starts]
+
+    async def load(self, weights: Weights, version: int) -> list[Digests]:
         """Replace the weights between two steps; running sequences keep their KV cache.
 
         A ``WeightFile`` is passed by its path, other weights are written to shared memory first. A cancelled load still
         completes.
 
+        Returns the digests of the tensors as vLLM's worker received them.
+
         Raises:
-            MagError: a parameter is missing or has another shape (nothing has been changed), or the policy has been
-                closed.
+            WeightsFault: a parameter is missing or has another shape; nothing has been changed.
+            MagError: the policy has been closed.
             EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
         """
         await self._link.open()
-        await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))
+        return [await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))]
 
-    async def transfer(self, step: TransferStep, info: Any, version: int) -> None:
+    async def transfer(self, step: TransferStep, info: Any, version: int) -> Digests:
         """One step of a transfer that the trainer controls, instead of ``load``; the engine is paused from ``start`` to
         ``finish``. ``info`` is specific to vLLM's backend.
+
+        Returns, after ``finish``, the digests of the tensors under the names under which they came.
 
         Raises:
             EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
@@ -281,8 +315,11 @@ class VllmPolicy:
         if step == "start":
             await self._pause()
         await answer(f"new weights ({step})", run_step(llm, step, info))
-        if step == "finish":
-            await self._resume(version)
+        if step != "finish":
+            return {}
+        arrived = await answer("the digests of new weights", arrived_digests(llm))
+        await self._resume(version)
+        return arrived
 
     async def close(self) -> None:
         """Stop the engine process; current callers get an error."""
@@ -297,14 +334,14 @@ class VllmPolicy:
         try:
             while (outputs := await self._request(prompt, params)) is None:
                 pass
-            results.put_nowait((index, outputs))
+            results.put_nowait((index, [output.outputs[0] for output in outputs]))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
                 self._link.fail(self._link.death())
             results.put_nowait(self._link.failure or self._link.fault(f"refused a sequence: {first_line(error)}"))
 
-    async def _request(self, prompt: Sequence[int], params: Any) -> Outputs | None:
-        """The outputs of one request, first token and rest; None if it has to be resubmitted."""
+    async def _request(self, prompt: Sequence[int], params: Any) -> list[Any] | None:
+        """vLLM's ``RequestOutput``s of one request, first token and rest; None if it has to be resubmitted."""
         from vllm.inputs.engine import tokens_input
 
         request, outputs = RunningRequest(str(next(self._names))), list[Any]()
@@ -315,21 +352,22 @@ class VllmPolicy:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
             async for output in self._link.llm.generate(salted, params, request.name):
                 request.has_token = True
-                outputs.append(output.outputs[0])
+                outputs.append(output)
         finally:
             del self._requests[request.name]
             if not self._requests:
                 self._busy_seconds += time.monotonic() - self._busy_since
-        return None if request.resubmit and outputs[-1].finish_reason == "abort" else outputs
+        return None if request.resubmit and outputs[-1].outputs[0].finish_reason == "abort" else outputs
 
-    async def _replace(self, weights: Weights, version: int) -> None:
+    async def _replace(self, weights: Weights, version: int) -> Digests:
         answer, llm = self._link.answer, self._link.llm
         async with self._loading:
             with ExitStack() as held:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await self._pause()
-                await answer("loading new weights", send(llm))
+                arrived = await answer("loading new weights", send(llm))
             await self._resume(version)
+            return arrived
 
     async def _pause(self) -> None:
         """Stop between two steps; running requests keep their KV cache."""
@@ -373,6 +411,22 @@ def _sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         stream_interval=FIRST_AND_LAST,
+    )
+
+
+def _scoring_params() -> Any:
+    """vLLM's ``SamplingParams`` for the log-probs of a prompt's tokens; it generates one token, which is ignored."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=1,
+        temperature=0.0,
+        prompt_logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        skip_reading_prefix_cache=True,  # vLLM gives no log-probs of cached tokens
+        output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 

@@ -121,6 +121,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     placement = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
     return placement | {
         "skip_tokenizer_init": True,
+        "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
         "dtype": str(dtype).removeprefix("torch."),
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
         "max_model_len": context,

@@ -25,11 +25,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.types import Weights
+from magcli.generate.digest import digest, renamed
+from magcli.generate.types import Digests, Weights
 from magcli.generate.weights import names_in, shared
 from magcli.generate.wire import TransferStep
 
 FILE_TRANSFER, GLOO_TRANSFER = "magcli_file", "magcli_gloo"
+NCCL_TRANSFER, IPC_TRANSFER = "magcli_nccl", "magcli_ipc"
 """The names of our transfers in vLLM's registry; see ``vllm_worker``."""
 
 HOST, READY_KEY = "127.0.0.1", "ready"
@@ -39,8 +41,8 @@ TIMEOUT = timedelta(seconds=60)
 dist: Any = torch.distributed
 """Untyped: torch's types lack what is used here."""
 
-Send = Callable[[Any], Coroutine[Any, Any, None]]
-"""Gives an engine (``AsyncLLM``), paused meanwhile, the prepared weights."""
+Send = Callable[[Any], Coroutine[Any, Any, Digests]]
+"""Gives an engine (``AsyncLLM``), paused meanwhile, the prepared weights; returns their digests as they arrived."""
 
 RunStep = Callable[[TransferStep, Any], Awaitable[None]]
 """Runs one step of a transfer in an engine, wherever it is."""
@@ -66,7 +68,7 @@ def sender_for(device: str, dtype: torch.dtype) -> Sender:
 
 def broadcast_backend(device: str) -> str:
     """vLLM's name for the broadcast to an engine on this device."""
-    return "nccl" if device.startswith("cuda") else GLOO_TRANSFER
+    return NCCL_TRANSFER if device.startswith("cuda") else GLOO_TRANSFER
 
 
 class FileSender:
@@ -82,12 +84,14 @@ class FileSender:
         """Write the file, which exists for the duration of the block; EnvironmentFault if shared memory is full."""
         names_in(weights, outline)
         with shared(weights, dtype=self._dtype) as file:
-            update = {"path": str(file.path), "names": names_in(file, outline)}
+            names = names_in(file, outline)
+            update = {"path": str(file.path), "names": names}
 
-            async def send(engine: Any) -> None:
+            async def send(engine: Any) -> Digests:
                 await run_step(engine, "start", None)
                 await run_step(engine, "update", update)
                 await run_step(engine, "finish", None)
+                return renamed(await arrived_digests(engine), names)
 
             yield send
 
@@ -98,7 +102,7 @@ class IpcSender:
     Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one. Not tested on a GPU.
     """
 
-    backend = "ipc"
+    backend = IPC_TRANSFER
 
     def __init__(self, device: str, dtype: torch.dtype) -> None:
         self._device, self._dtype = torch.device(device), dtype
@@ -107,12 +111,17 @@ class IpcSender:
     @contextmanager
     def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
         """Check that the weights fit; errors as in ``Sender``."""
-        source = Source(self._device, self._dtype)
-        source.set_weights(weights, names_in(weights, outline))
+        source = Source(self._device, self._dtype, digests=True)
+        names = names_in(weights, outline)
+        source.set_weights(weights, names)
 
-        async def send(engine: Any) -> None:
+        async def send(engine: Any) -> Digests:
             client = Client(lambda step, info: run_step(engine, step, info), asyncio.get_running_loop())
             await asyncio.to_thread(self._send, client, source)
+            arrived = await arrived_digests(engine)
+            # A tensor that arrived as it was sent, after its cast, counts as it was read, before its cast.
+            proven = {name: source.read[name] for name, value in arrived.items() if value == source.sent.get(name)}
+            return renamed({**arrived, **proven}, names)
 
         yield send
 
@@ -125,6 +134,12 @@ class IpcSender:
             chunk = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, source.largest)
             info = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=chunk)
             WeightTransferTrainerFactory.trainer_init(info, client=client, source=source).send_weights()
+
+
+async def arrived_digests(engine: Any) -> Digests:
+    """The digests of an engine's newest weights as they arrived, under the names under which they were sent."""
+    (arrived,) = await engine.collective_rpc("arrived_digests")
+    return dict(arrived)
 
 
 async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
@@ -153,11 +168,15 @@ class Parameter(NamedTuple):
 class Source:
     """vLLM's ``WeightSource``: weights under their checkpoint's names, moved to a device and type when iterated.
 
-    It serves update after update: ``set_weights`` gives it the weights of the next.
+    It serves update after update: ``set_weights`` gives it the weights of the next. With ``digests`` it digests each
+    tensor, by its checkpoint's name, as it was read (``read``) and as it is sent (``sent``).
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, *, digests: bool = False) -> None:
         self._device, self._dtype = device, dtype
+        self._digests = digests
+        self.read: dict[str, int] = {}
+        self.sent: dict[str, int] = {}
         self._weights: Weights = {}
         self._names: Mapping[str, str] = {}
         self._stopped = False
@@ -184,7 +203,11 @@ class Source:
         for name, source in self._names.items():
             if self._stopped:
                 raise ConnectionError("the weight transfer has been stopped")
-            yield name, self._weights[source].detach().to(self._device, self._dtype).contiguous()
+            tensor = self._weights[source].detach()
+            sent = tensor.to(self._device, self._dtype).contiguous()
+            if self._digests:
+                self.read[name], self.sent[name] = digest(tensor), digest(sent)
+            yield name, sent
 
 
 class Client:
@@ -239,15 +262,18 @@ class Broadcast:
         self._transport: TrainerTransport | None = None
         self._sent: asyncio.Future[None] | None = None
 
-    async def send(self, weights: Weights) -> None:
+    async def send(self, weights: Weights) -> Mapping[str, str]:
         """Send the engine new weights; its running sequences continue with them.
 
+        Returns the names under which they are sent, with those that they have in ``weights``.
+
         Raises:
-            MagError: a parameter is missing or has another shape; nothing has been sent.
+            WeightsFault: a parameter is missing or has another shape; nothing has been sent.
             GeneratorDied: the generator died.
             Exception: an error of NCCL or gloo, or a transfer that was aborted; the broadcast is unusable afterwards.
         """
-        self._source.set_weights(weights, names_in(weights, self._outline))
+        names = names_in(weights, self._outline)
+        self._source.set_weights(weights, names)
         loop = asyncio.get_running_loop()
         sent = self._sent = loop.create_future()
 
@@ -263,6 +289,7 @@ class Broadcast:
         # A thread that nobody joins: connecting to a generator that died meanwhile may never return.
         threading.Thread(target=work, name="magcli-broadcast", daemon=True).start()
         await sent
+        return names
 
     def abort(self) -> None:
         """Abort a running transfer: NCCL would wait forever for a generator that died."""

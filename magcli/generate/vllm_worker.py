@@ -6,8 +6,8 @@ not start it only registers the loader and the weight transfers.
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
@@ -19,11 +19,15 @@ from torch import Tensor
 from vllm.config.load import LoadConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
+from magcli.generate.digest import digest
+from magcli.generate.types import Digests
 from magcli.generate.vllm_start import STARTED_BY, TEXT_LOADER
-from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, GlooPair
+from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER, GlooPair
 from magcli.generate.weights import WeightFile
 from magcli.model.nested import read_tensors
 
@@ -34,6 +38,8 @@ def register() -> None:
     with suppress(ValueError):  # they are registered already
         WeightTransferEngineFactory.register_engine(FILE_TRANSFER, FileTransfer)
         WeightTransferEngineFactory.register_engine(GLOO_TRANSFER, GlooTransfer)
+        WeightTransferEngineFactory.register_engine(NCCL_TRANSFER, NcclTransfer)
+        WeightTransferEngineFactory.register_engine(IPC_TRANSFER, IpcTransfer)
     parent = parent_process()
     if parent is not None and os.environ.get(STARTED_BY) == str(parent.pid):
         os.dup2(2, 1)
@@ -65,6 +71,33 @@ class TextModelLoader(DefaultModelLoader):  # type: ignore[misc]
         """Nothing to do: the folder is on this machine."""
 
 
+class DigestReporter:
+    """What magcli adds to vLLM's worker."""
+
+    weight_transfer_engine: Any
+
+    def arrived_digests(self) -> Digests:
+        """The digests of the newest weights as they arrived, under the names under which they were sent."""
+        arrived: Digests = self.weight_transfer_engine.arrived
+        return arrived
+
+
+class DigestingModel:
+    """A model for the time of a transfer: digests each tensor that it loads."""
+
+    def __init__(self, model: Any, arrived: dict[str, int]) -> None:
+        self._model, self._arrived = model, arrived
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Any:
+        """Load them as the model does."""
+        return self._model.load_weights(self._digested(weights))
+
+    def _digested(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in weights:
+            self._arrived[name] = digest(tensor)
+            yield name, tensor
+
+
 class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     """vLLM's end of a weight update through a safetensors file that the worker maps; for any device of this machine.
 
@@ -81,6 +114,7 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         """Prepare the layers for weights in checkpoint layout."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
+        self.arrived: dict[str, int] = {}
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
@@ -92,7 +126,9 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def receive_weights(self, update_info: dict[str, Any]) -> None:
         """As ``update_weights``."""
-        self._loaded = set(self.model.load_weights(self._received(update_info)))
+        model = DigestingModel(self.model, self.arrived)
+        self._announced = set(update_info["names"])
+        self._loaded = set(model.load_weights(self._received(update_info)))
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
         file = WeightFile(Path(update_info["path"]))
@@ -104,12 +140,16 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         An output head that is tied to the embedding gets no weights of its own, so vLLM does not repack it on a CPU; it
         is repacked here.
 
+        If tensors that were announced did not arrive, whoever compares the digests will say so.
+
         Raises:
-            ValueError: parameters of vLLM's model got no weights.
+            ValueError: parameters of vLLM's model got no weights, although all arrived.
         """
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         finalize_layerwise_reload(self.model, self.model_config)
+        if self._announced - self.arrived.keys():
+            return
         every = dict(self.model.named_parameters(remove_duplicate=False))
         new = {id(every[name]) for name in self._loaded if name in every}
         for name in every.keys() - self._loaded:
@@ -144,3 +184,42 @@ class GlooTransfer(FileTransfer):
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype))
             self._pair.broadcast([tensor])
             yield name, tensor
+
+
+class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]
+    """vLLM's end of a broadcast by NCCL, with digests of what arrives. Not tested on GPUs."""
+
+    def start_weight_update(self) -> None:
+        """As vLLM's."""
+        self.arrived: dict[str, int] = {}
+        super().start_weight_update()
+
+    def receive_weights(self, update_info: Any) -> None:
+        """As vLLM's."""
+        with digesting(self):
+            super().receive_weights(update_info)
+
+
+class IpcTransfer(IPCWeightTransferEngine):  # type: ignore[misc]
+    """vLLM's end of a transfer within a GPU, with digests of what arrives. Not tested on a GPU."""
+
+    def start_weight_update(self) -> None:
+        """As vLLM's."""
+        self.arrived: dict[str, int] = {}
+        super().start_weight_update()
+
+    def receive_weights(self, update_info: Any) -> None:
+        """As vLLM's."""
+        with digesting(self):
+            super().receive_weights(update_info)
+
+
+@contextmanager
+def digesting(transfer: Any) -> Iterator[None]:
+    """Digest what a transfer gives to its model in the block."""
+    model = transfer.model
+    transfer.model = DigestingModel(model, transfer.arrived)
+    try:
+        yield
+    finally:
+        transfer.model = model

@@ -11,7 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault
+from magcli.generate.digest import WeightsFault, sent_type
 from magcli.generate.types import Weights
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,13 +31,13 @@ def name_in(weights: Weights, names: Names, parameter: Tensor) -> str:
     """The name under which ``weights`` has a parameter; of tied parameters any one name is enough.
 
     Raises:
-        MagError: it is missing or has another shape.
+        WeightsFault: it is missing or has another shape.
     """
     name = next((name for name in names if name in weights), None)
     if name is None:
-        raise MagError(f"new weights lack {names[0]}, which the engine's model has")
+        raise WeightsFault(f"new weights lack {names[0]}, which the engine's model has")
     if (shape := weights[name].shape) != parameter.shape:
-        raise MagError(f"new weights: {names[0]} is {tuple(shape)}, the engine's is {tuple(parameter.shape)}")
+        raise WeightsFault(f"new weights: {names[0]} is {tuple(shape)}, the engine's is {tuple(parameter.shape)}")
     return name
 
 
@@ -93,7 +94,16 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
 
 def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
     """A copy of the weights on the same device; types and tied parameters as in ``shared``."""
-    return {name: tensor.detach().to(_type(tensor, dtype), copy=True) for name, tensor in _untied(weights).items()}
+    once = untied(weights)
+    return {name: tensor.detach().to(sent_type(tensor, dtype), copy=True) for name, tensor in once.items()}
+
+
+def untied(weights: Weights) -> Weights:
+    """Each tensor once, under the first of its names."""
+    found: dict[tuple[int, int], str] = {}
+    for name, tensor in weights.items():
+        found.setdefault((tensor.data_ptr(), tensor.nbytes), name)
+    return {name: weights[name] for name in found.values()}
 
 
 def sweep() -> None:
@@ -109,21 +119,9 @@ def _folder() -> Path:
 
 
 def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
-    tensors = {name: tensor.to(_type(tensor, dtype)).contiguous() for name, tensor in _untied(weights).items()}
+    tensors = {name: tensor.to(sent_type(tensor, dtype)).contiguous() for name, tensor in untied(weights).items()}
     try:
         save_file(tensors, path)
     except (OSError, SafetensorError) as error:
         size = sum(tensor.nbytes for tensor in tensors.values()) / 2**20
         raise EnvironmentFault(f"{path}: cannot write {size:,.0f} MiB of weights: {error}") from error
-
-
-def _type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    return dtype if dtype and tensor.is_floating_point() else tensor.dtype
-
-
-def _untied(weights: Weights) -> Weights:
-    """Each tensor once, under the first of its names."""
-    found: dict[tuple[int, int], str] = {}
-    for name, tensor in weights.items():
-        found.setdefault((tensor.data_ptr(), tensor.nbytes), name)
-    return {name: weights[name] for name in found.values()}

@@ -3,10 +3,10 @@
 import asyncio
 import pickle
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from magcli.generate.types import Rollout, Sampling
+from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences
 from magcli.model.model import Model
 
 if TYPE_CHECKING:
@@ -78,6 +78,14 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """To a generator: give the log-probs of these tokens."""
+
+    request: int
+    sequences: Sequences
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """To a generator: take the weights in this file, as this version."""
 
@@ -109,6 +117,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """From a generator: the answer to a ``ScoreRequest``."""
+
+    request: int
+    scores: Scores
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """From a generator: a request cannot be answered. ``request`` None: the engine has failed, and the process ends."""
 
@@ -120,11 +136,13 @@ class Failed:
 class Loaded:
     """From a generator: the weights of this version make the next token, or this step of a broadcast is done.
 
-    ``load_seconds`` is the time that its sequences have stood still for new weights so far.
+    ``load_seconds`` is the time that its sequences have stood still for new weights so far; ``arrived`` are the digests
+    of all weights as the engine received them, except between the steps of a broadcast.
     """
 
     what: int | TransferStep
     load_seconds: float
+    arrived: Digests = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

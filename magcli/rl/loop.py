@@ -19,13 +19,25 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from magcli.errors import DataError, Stopped
-from magcli.generate.types import Sampler
+from magcli.generate.digest import check_arrivals, combined
+from magcli.generate.types import RolloutEngine, Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
 from magcli.rl.ledger import Ledger
-from magcli.rl.metrics import Times, UpdateMetrics, group_metrics, mismatch_fault, speeds, stop_reason, unused_end
+from magcli.rl.metrics import (
+    Times,
+    UpdateMetrics,
+    group_metrics,
+    mismatch_fault,
+    mismatch_summary,
+    speeds,
+    stop_reason,
+    unused_end,
+    with_probe,
+)
 from magcli.rl.outcomes import GroupOutcomes
-from magcli.rl.schedule import Schedule
+from magcli.rl.probe import PROBE_TOKENS, Run, probe, probe_tokens
+from magcli.rl.schedule import Schedule, StageSettings
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
@@ -51,7 +63,7 @@ class Monitor(Protocol):
 
 async def train(
     trainer: Trainer,
-    engine: Sampler,
+    engine: RolloutEngine,
     scheduler: RolloutScheduler,
     schedule: Schedule,
     checkpointing: Checkpointing,
@@ -64,9 +76,10 @@ async def train(
     ``measure`` evaluates the weights when it is due, while the trainer waits and running groups go on.
 
     Raises:
-        Stopped: the run cannot learn any more; the message says why.
+        Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
+        WeightsFault: new weights did not arrive in an engine as they were sent.
     """
-    run = _in_thread if scheduler.generates_during_updates else _inline
+    run: Run = _in_thread if scheduler.generates_during_updates else inline
     first = trainer.done
     clock = Clock(engine, scheduler)
     counting = asyncio.create_task(
@@ -80,16 +93,20 @@ async def train(
             settings = schedule.settings[stage]
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
-                check_mismatch(await run(partial(trainer.mismatch, batch.trained, settings)), monitor)
+                check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
             metrics = await run(partial(trainer.learn, batch.trained, settings))
             scheduler.trainer_turns_to("weights")
-            await engine.load(await run(trainer.controller.weights), trainer.done)
+            delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
+            tokens = probe_tokens(trainer.done, batch.trained, first=trainer.done == first + 1)
+            delivered |= await probe(trainer, engine, batch.trained, settings, run, tokens=tokens)
             scheduler.trainer_turns_to("saving")
-            line = record(trainer, checkpointing, batch, metrics, clock.lap())
+            line = record(trainer, checkpointing, batch, metrics, clock.lap(), delivered)
             await run(partial(checkpointing.save_due, trainer))
             await evaluate(trainer.done)
             monitor.update(line)
+            if reason := mismatch_fault(delivered):
+                raise Stopped(f"rl: after update {trainer.done}: {reason}")
             if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
@@ -115,6 +132,30 @@ async def evaluate_due(
     monitor.evaluation(step, values)
 
 
+async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str, Any]:
+    """Send the engines the trainer's weights; returns their version and digest for the line of metrics.
+
+    Raises:
+        WeightsFault: they did not arrive in an engine as they were sent.
+    """
+    weights, sent = await run(partial(trainer.weights, engine.sent_dtype))
+    arrivals = await engine.load(weights, trainer.done)
+    check_arrivals(sent, arrivals, trainer.done)
+    return {"weights_version": trainer.done, "weights_digest": combined(sent)}
+
+
+async def first_mismatch(
+    trainer: Trainer, engine: RolloutEngine, batch: Batch, settings: StageSettings, run: Run
+) -> Line:
+    """The mismatch of engine and trainer before the first update of a process: on tokens that the current weights
+    sampled, or, if the run was resumed with older samples, on a probe.
+    """
+    sampled: Line = await run(partial(trainer.mismatch, batch.trained, settings))
+    if sampled["mismatch_tokens"]:
+        return sampled
+    return await probe(trainer, engine, batch.trained, settings, run, tokens=PROBE_TOKENS)
+
+
 def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor) -> None:
     """Repeat the updates that were begun after the checkpoint, with their groups on disk.
 
@@ -131,9 +172,8 @@ def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpoi
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
-        line = record(
-            trainer, checkpointing, batch, metrics, Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
-        )
+        times = Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
+        line = record(trainer, checkpointing, batch, metrics, times, mismatch_summary([]))
         checkpointing.save_due(trainer)
         monitor.update(line)
 
@@ -151,13 +191,14 @@ def record(
     batch: Batch,
     metrics: UpdateMetrics,
     times: Times,
+    delivered: Line,
 ) -> dict[str, Any]:
-    """Record the last update; returns its metrics.
+    """Record the last update; returns its metrics. ``delivered`` are those of the delivery of its weights.
 
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
-    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
+    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | with_probe(metrics.line(), delivered)
     rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
     line |= unused_end(rollouts, trainer.unused_ends)
     line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
@@ -304,7 +345,8 @@ class Clock:
         return Times(seconds, working, int(tokens), idle)
 
 
-async def _inline(work: Callable[[], Result]) -> Result:
+async def inline(work: Callable[[], Result]) -> Result:
+    """Run in this thread."""
     return work()
 
 

@@ -21,6 +21,10 @@ from magcli.verify.types import UNGRADED
 RATIO_QUANTILES = (0.01, 0.5, 0.99)
 MISMATCH_QUANTILES = (0.5, 0.9, 0.99)
 
+SAMPLED = "sampled_"
+"""Prefix of the mismatch on the tokens of a batch that the weights before its update sampled, if there are any; without
+it, the mismatch on the probe after the update (``magcli.rl.probe``)."""
+
 NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
 """The reasons for dropping a graded group that has zero advantage (``magcli.rl.algorithm``)."""
 
@@ -251,6 +255,7 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
     """Why a run should stop after the last of these lines, oldest first, or None."""
     rules = (
         (mismatch_fault, limits.mismatch_updates),
+        (sampled_mismatch_fault, limits.mismatch_updates),
         (unstopped_fault, limits.unstopped_updates),
         (cut_fault, limits.updates),
         (non_diverse_fault, limits.updates),
@@ -267,7 +272,7 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
 
     Before the first update this alone is a reason to stop, because training cannot have caused it.
     """
-    if line["mismatch_tokens"] < limits.mismatch_tokens:
+    if line.get("mismatch_tokens", 0) < limits.mismatch_tokens:
         return None
     median, tail = line["mismatch_p50"], line["mismatch_p99"]
     if not _exceeds(median, limits.mismatch_p50) and not _exceeds(tail, limits.mismatch_p99):
@@ -277,6 +282,20 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
         f"{_text(median)} in the median (limit {limits.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
         f"{limits.mismatch_p99:g}); check the engine, or use --dtype fp32 (with --restart)"
     )
+
+
+def with_probe(line: Line, delivered: Line) -> dict[str, Any]:
+    """The metrics of training and those of the delivery of its weights, whose ``mismatch`` is that of the probe: the
+    mismatch on sampled tokens gets a prefix.
+    """
+    renamed = {f"{SAMPLED}{name}" if name.startswith("mismatch") else name: value for name, value in line.items()}
+    return renamed | dict(delivered)
+
+
+def sampled_mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+    """``mismatch_fault`` of the mismatch on the tokens of an update's batch."""
+    sampled = {name.removeprefix(SAMPLED): value for name, value in line.items() if name.startswith(SAMPLED)}
+    return mismatch_fault(sampled, limits)
 
 
 def mismatch_text(line: Line) -> str:

@@ -52,6 +52,7 @@ METRIC_NAMES = {
     "accuracy_low": "evaluation/accuracy_low",
     "accuracy_high": "evaluation/accuracy_high",
     "answer_tokens": "evaluation/answer_tokens",
+    "weights_version": "run/weights_version",
     "generated_tokens": "tokens/generated",
     "trained_tokens": "tokens/trained",
     "seconds": "speed/seconds",
@@ -81,7 +82,8 @@ def metric_values(line: Line) -> dict[str, float]:
             found |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
         elif key != "step":
             found[metric_name(key)] = value
-    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+    numbers = {name: value for name, value in found.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def metric_name(key: str) -> str:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from magcli.errors import Stopped
-from magcli.generate.types import Rollout
+from magcli.generate.digest import digests
+from magcli.generate.types import Digests, Rollout, Weights
+from magcli.generate.weights import untied
 from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
@@ -58,6 +61,19 @@ class Trainer:
     done: int = 0
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
+
+    def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
+        """The parameters for the engines, each under one name, and their digests as they are sent, in this type."""
+        buffers = {name for name, _ in self.controller.state.model.named_buffers()}
+        every = untied(self.controller.weights())
+        parameters = {name: tensor for name, tensor in every.items() if name not in buffers}
+        return parameters, digests(parameters, dtype)
+
+    def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
+        """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
+        objective = replace(settings.objective, advantage="", loss="")
+        no_rewards = [[0.0] * len(group.rollouts) for group in groups]
+        return compare(self.controller, groups, objective, rewards=no_rewards, version=self.done)
 
     def mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""

@@ -187,7 +187,7 @@ async def _loop(
 
     async with build_engine(config, model, job) as engine:
         if trainer.done:
-            await engine.load(trainer.controller.weights(), trainer.done)
+            await loop.deliver(trainer, engine, loop.inline)
         scheduler = RolloutScheduler(
             build_sampler(config, model, engine, grader),
             build_curriculum(config, rows, checkpointing.ledger),

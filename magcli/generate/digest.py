@@ -1,0 +1,132 @@
+"""Digests of tensors, which prove that new weights have arrived: the trainer digests what it sends, an engine what it
+receives.
+
+A digest is 64 bits. Each 32-bit word is multiplied by a random odd number of its position and all products are added,
+modulo 2^64 (multilinear hashing), so that changed, swapped and shifted words are noticed. It takes about as long as a
+copy, on the device of the tensor, and protects against faults, not against attacks.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from magcli.errors import EnvironmentFault
+from magcli.generate.types import Digests, Weights
+
+ROW_WORDS = 4096
+"""Words that are added up to one number; these numbers are digested in turn."""
+
+WORD_BYTES = 4
+ROW_BYTES = ROW_WORDS * WORD_BYTES
+CPU_ROWS, GPU_ROWS = 16, 4096
+"""Rows multiplied at once: on a CPU so few that the products stay in its cache."""
+
+MODULUS = 1 << 64
+
+
+class WeightsFault(EnvironmentFault):
+    """New weights did not arrive as they were sent."""
+
+
+@torch.no_grad()
+def digest(tensor: Tensor) -> int:
+    """The digest of a tensor's bytes: an integer below 2^64."""
+    words = tensor.detach().contiguous().flatten().view(torch.uint8)
+    value = len(words)
+    while len(words) > ROW_BYTES:
+        words = _row_sums(words).view(torch.uint8)
+        value += len(words)
+    return (value + int(_row_sums(words).sum().item())) % MODULUS
+
+
+def digests(weights: Weights, dtype: torch.dtype | None = None) -> Digests:
+    """The digest of each tensor, by name; ``dtype``: of floating-point tensors after a cast to this type."""
+    return {name: digest(tensor.to(sent_type(tensor, dtype))) for name, tensor in weights.items()}
+
+
+def sent_type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The type in which a tensor is sent: floating-point ones are cast to ``dtype``; None keeps their type."""
+    return dtype if dtype and tensor.is_floating_point() else tensor.dtype
+
+
+def combined(parts: Digests) -> str:
+    """One digest of a whole update, as 16 hexadecimal digits."""
+    lines = [f"{name} {parts[name]:016x}\n" for name in sorted(parts)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+def check_arrival(sent: Digests, arrived: Digests, version: int, engine: str = "the engine") -> None:
+    """Check that an engine has received exactly what was sent as this version of the weights.
+
+    Raises:
+        WeightsFault: a tensor is missing, was not sent, or differs; the message names the first one.
+    """
+    faults = []
+    for name in sorted(sent.keys() | arrived.keys()):
+        if fault := _fault(name, sent, arrived):
+            faults.append(f"{name} {fault}")
+    if faults:
+        others = f" (and {len(faults) - 1:,} more)" if len(faults) > 1 else ""
+        raise WeightsFault(
+            f"weights of update {version} in {engine}: {faults[0]}{others}; check the machine's memory, or try another "
+            "--transfer; the same command resumes before this update"
+        )
+
+
+def check_arrivals(sent: Digests, arrivals: Sequence[Digests], version: int) -> None:
+    """``check_arrival`` for each engine of a run."""
+    for number, arrived in enumerate(arrivals, start=1):
+        engine = f"generator {number} of {len(arrivals)}" if len(arrivals) > 1 else "the engine"
+        check_arrival(sent, arrived, version, engine)
+
+
+def renamed(parts: Digests, names: Mapping[str, str]) -> Digests:
+    """Digests under other names (old name -> new name); those without a new name keep theirs."""
+    return {names.get(name, name): value for name, value in parts.items()}
+
+
+def _fault(name: str, sent: Digests, arrived: Digests) -> str:
+    """What is wrong with a tensor, or an empty string."""
+    if name not in arrived:
+        return "did not arrive"
+    if name not in sent:
+        return "arrived, but was not sent"
+    if sent[name] != arrived[name]:
+        return f"arrived altered (digest {arrived[name]:016x} instead of {sent[name]:016x})"
+    return ""
+
+
+def _row_sums(data: Tensor) -> Tensor:
+    """The weighted sums (int64) of the rows of some bytes; the last row is padded with zeros."""
+    whole, chunk = len(data) // ROW_BYTES * ROW_BYTES, _chunk_bytes(data)
+    sums = [_sums(_as_words(data[start : min(start + chunk, whole)])) for start in range(0, whole, chunk)]
+    if whole < len(data):
+        padded = data.new_zeros(ROW_BYTES)
+        padded[: len(data) - whole] = data[whole:]
+        sums.append(_sums(_as_words(padded)))
+    return torch.cat(sums) if sums else data.new_zeros(1, dtype=torch.int64)
+
+
+def _chunk_bytes(data: Tensor) -> int:
+    return ROW_BYTES * (CPU_ROWS if data.device.type == "cpu" else GPU_ROWS)
+
+
+def _as_words(data: Tensor) -> Tensor:
+    """Whole rows of bytes as int32 ``[rows, words]``; copied if they do not begin at a multiple of a word."""
+    aligned = data.clone() if data.storage_offset() % WORD_BYTES else data
+    return aligned.view(torch.int32).view(-1, ROW_WORDS)
+
+
+def _sums(rows: Tensor) -> Tensor:
+    return (rows * _multipliers(rows.device)).sum(1)
+
+
+@cache
+def _multipliers(device: torch.device) -> Tensor:
+    """A random odd number for each position of a row, the same in all processes."""
+    random = torch.Generator().manual_seed(0)
+    numbers = torch.randint(-(1 << 63), (1 << 63) - 1, (ROW_WORDS,), generator=random)
+    return (numbers | 1).to(device)

@@ -1,0 +1,96 @@
+"""The probe: after each update a few sequences of its batch are scored by trainer and engines at equal weights.
+
+Sampled tokens cannot show that the newest weights are in use: when they train, the trainer's weights are newer. A probe
+needs no samples, so it is possible after each update, with every placement and engine.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from magcli.generate.types import Rollout, Sampler, Scores
+from magcli.rl.metrics import mismatch_fault, mismatch_summary
+from magcli.rl.rollouts import Group
+from magcli.rl.schedule import StageSettings
+from magcli.rl.trainer import Trainer
+
+Run = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+"""Runs work of the trainer, in this thread or in another."""
+
+PROBE_TOKENS = 512
+"""Tokens of a full probe, enough for a verdict (``Limits.mismatch_tokens``)."""
+
+PROBE_EVERY = 10
+"""Updates between full probes; the first after the start of a process is full too."""
+
+PROBE_SHARE = 32
+"""Other probes have one token for so many trained tokens, to take about one percent of an update's time at most,"""
+
+MIN_PROBE_TOKENS = 64
+"""but not fewer tokens than this."""
+
+SEQUENCE_TOKENS = 256
+"""The length to which sequences are cut: a long one takes as much of an engine's memory as many short ones."""
+
+ProbeSequence = tuple[tuple[int, ...], tuple[int, ...]]
+"""A context, and the tokens after it that are scored."""
+
+
+def probe_tokens(update: int, groups: Sequence[Group], *, first: bool) -> int:
+    """The number of tokens to score after an update on these groups."""
+    if first or update % PROBE_EVERY == 0:
+        return PROBE_TOKENS
+    trained = sum(group.num_tokens for group in groups)
+    return min(PROBE_TOKENS, max(MIN_PROBE_TOKENS, trained // PROBE_SHARE))
+
+
+def probe_sequences(groups: Sequence[Group], tokens: int) -> list[ProbeSequence]:
+    """The beginnings of completions with ``tokens`` tokens in all, or of all completions: the first of each group, then
+    the second, and so on.
+    """
+    chosen: list[ProbeSequence] = []
+    most = max((len(group.rollouts) for group in groups), default=0)
+    for index in range(most):
+        for group in groups:
+            if tokens > 0 and index < len(group.rollouts):
+                context, scored = _cut(group.prompt, group.rollouts[index].tokens)
+                chosen.append((context, scored[:tokens]))
+                tokens -= len(scored)
+    return chosen
+
+
+def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:
+    """A context and the tokens after it: the prompt and the completion, unless the prompt is too long."""
+    sequence = (*prompt, *completion)[:SEQUENCE_TOKENS]
+    context = min(len(prompt), SEQUENCE_TOKENS // 2)
+    return sequence[:context], sequence[context:]
+
+
+async def probe(
+    trainer: Trainer, engine: Sampler, groups: Sequence[Group], settings: StageSettings, run: Run, *, tokens: int
+) -> Mapping[str, float]:
+    """The mismatch of trainer and engines at equal weights (``mismatch_summary``), of the engine where it is largest.
+
+    Both score the same tokens, at temperature 1.
+    """
+    sequences = probe_sequences(groups, tokens)
+    if not sequences:
+        return mismatch_summary([])
+    summaries = [mismatch_summary([])]
+    for scores in await engine.score(sequences):
+        scored = scored_groups(sequences, scores, trainer.done)
+        summaries.append(await run(partial(trainer.probe_mismatch, scored, settings)))
+    return max(summaries, key=_severity)
+
+
+def _severity(summary: Mapping[str, float]) -> tuple[bool, float]:
+    return mismatch_fault(summary) is not None, summary.get("mismatch_p99", -1.0)
+
+
+def scored_groups(sequences: Sequence[ProbeSequence], scores: Scores, version: int) -> list[Group]:
+    """The sequences as groups of one completion each, with the log-probs of an engine with this version."""
+    groups = []
+    for number, ((context, tokens), logprobs) in enumerate(zip(sequences, scores, strict=True)):
+        rollout = Rollout(0, context, tokens, tuple(logprobs), ((0, version),), "length", 0)
+        groups.append(Group(number, {}, context, (rollout,), ("",), (), None))
+    return groups
