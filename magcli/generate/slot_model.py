@@ -8,7 +8,8 @@ its weights to that layout in every product, which with the few rows of a decode
 itself: a step of SmolLM2-135M over 16 sequences takes 20 ms instead of 31 in its layers, 7 instead of 22 in its head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.attention import SlotBatch, SlotCache, use_slot_attention
+from magcli.generate.attention import CacheShape, SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
 from magcli.generate.types import Weights
 from magcli.generate.weights import name_in, parameter_names
@@ -31,6 +32,9 @@ ROW_MULTIPLE = 16
 SPAN_MULTIPLE = 16
 BLOCK = 64
 """Positions per block of deterministic attention."""
+
+ROUNDED_TOLERANCE = 0.1
+"""Root mean square difference of logits, relative to their spread, up to which 16-bit numbers count as equal."""
 
 PACKED_ROWS = 32
 """The number of rows that the packed layout is optimised for; it works for any other."""
@@ -49,16 +53,15 @@ class SlotModel:
     """A model and its cache. It owns the model: config, attention, head and weights are changed in place."""
 
     def __init__(self, model: "PreTrainedModel | Decoder", slots: int, *, deterministic: bool) -> None:
-        if not model._supports_attention_backend:
-            raise EnvironmentFault(
-                f"{type(model).__name__} does not use transformers' attention interface, which the embedded engine "
-                "needs; serve this model with an OpenAI-compatible server and pass its URL"
-            )
         self._names = parameter_names(model)
-        self._model = _prepare(model)
-        self._packed_layers = {} if deterministic else pack_linears(self._model)
         self._deterministic = deterministic
-        self.cache = SlotCache(model.config, slots, dtype=model.dtype, device=model.device)
+        with _way_out():
+            shape = _prepare(model)
+            self._model = model
+            if not isinstance(model, Decoder):
+                self._check(shape, model)
+        self._packed_layers = {} if deterministic else pack_linears(model)
+        self.cache = SlotCache(shape, slots, dtype=model.dtype, device=model.device)
 
     @property
     def device(self) -> torch.device:
@@ -131,6 +134,40 @@ class SlotModel:
         mask.masked_fill_(columns > positions[:, None], -torch.inf)
         return SlotBatch(self.cache, positions, mask[:, None, None], block, lengths)
 
+    def _check(self, shape: CacheShape, model: "PreTrainedModel") -> None:
+        """Raise EnvironmentFault unless slots give the logits of the model's own code.
+
+        Rounding to 16 bits hides small differences: then a copy of the model in float32 decides.
+        """
+        from magcli.model.probe import explained, own_logits, require_equal, spread_of
+
+        place = "the embedded engine"
+        with explained(model):
+            theirs = own_logits(model)
+            ours = self._probe(shape, model)
+        expected, spread = theirs[:, -2:], spread_of(theirs)
+        if model.dtype == torch.float32:
+            require_equal(model, ours, expected, spread, place)
+        elif not (ours - expected).square().mean().sqrt() <= ROUNDED_TOLERANCE * spread:
+            SlotModel(deepcopy(model).float(), 1, deterministic=self._deterministic)
+
+    @torch.no_grad()
+    def _probe(self, shape: CacheShape, model: "PreTrainedModel") -> Tensor:
+        """Logits ``[prompts, 2, vocab]`` of the probe's last two tokens: those of prompts, then of a decode step."""
+        from magcli.model.probe import probe_tokens
+
+        tokens = probe_tokens(model)
+        count, length = tokens.shape
+        self.cache = SlotCache(shape, count, dtype=model.dtype, device=model.device)
+        prompts = [tuple(prompt) for prompt in tokens[:, :-1].tolist()]
+        none = torch.zeros(0, dtype=torch.long, device=model.device)
+        _, prefixes = self._mixed(none, none, 0, prompts)
+        for slot, prefix in enumerate(prefixes):
+            self.cache.write([slot], prefix.keys, prefix.values)
+        decoded = self._decode(tokens[:, -1], torch.full_like(tokens[:, -1], length - 1), length)
+        assert decoded is not None
+        return torch.stack((torch.stack([prefix.logits for prefix in prefixes]), decoded), dim=1)
+
     @torch.no_grad()
     def load(self, weights: Weights) -> None:
         """Copy new weights in place, cast to the engine's types; of tied parameters any one name is enough.
@@ -147,15 +184,23 @@ class SlotModel:
             layer.pack(weights[sources[f"{name}.weight"]])
 
 
-def _prepare(model: "PreTrainedModel | Decoder") -> "PreTrainedModel | Decoder":
+def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:
     model.eval().requires_grad_(False)
-    if not isinstance(model, Decoder):
-        use_slot_attention(model)
+    shape = model.cache_shape if isinstance(model, Decoder) else use_slot_attention(model)
     if model.dtype != torch.float32:
         head = deepcopy(model.get_output_embeddings()).float()
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         model.set_output_embeddings(head)
-    return model
+    return shape
+
+
+@contextmanager
+def _way_out() -> Iterator[None]:
+    """Add to a refusal what to do instead."""
+    try:
+        yield
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error}; use --engine vllm, or (not in rl) the URL of a server") from error
 
 
 class PackedLinear(nn.Module):
