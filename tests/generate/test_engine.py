@@ -150,7 +150,7 @@ def test_a_model_that_mixes_tokens_outside_of_attention_is_rejected(dtype):
     model = build(CONFIGS["llama"]).to(dtype)
     model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: (inputs[0] + inputs[0].roll(1, 1),))
     with pytest.raises(
-        EnvironmentFault, match="the embedded engine would not compute what it computes: logits are off"
+        EnvironmentFault, match="embedded engine would not compute what it computes: logits are off"
     ):
         Engine(model, slots=2, ends=[1])
 
