@@ -2,8 +2,8 @@
 
 Both are found by running the model on a few tokens, so that architectures need not be listed. ``record_attention``
 notes which tokens each layer attends to, however far its window reaches. ``own_logits`` are what a forward pass of
-ours is compared with; ``require_equal`` refuses a model whose logits differ, for example because something other than
-attention mixes the tokens of different sequences.
+ours is compared with; a model whose logits differ is refused, for example because something other than attention mixes
+the tokens of different sequences.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,6 +31,9 @@ SEQUENCES, LENGTH = 2, 12
 
 TOLERANCE = 2e-3
 """Largest difference of float32 logits, relative to their spread; rounding makes about 1e-5."""
+
+ROUNDED_TOLERANCE = 0.1
+"""Root mean square difference of logits, relative to their spread, up to which 16-bit numbers count as equal."""
 
 MaskFunction = Callable[[int, int, Tensor, Tensor], Tensor]
 """Of batch, head, query position and key positions: which keys are seen."""
@@ -85,11 +88,18 @@ def spread_of(logits: Tensor) -> Tensor:
     return logits.std(dim=-1).mean()
 
 
-def require_equal(model: "PreTrainedModel", ours: Tensor, theirs: Tensor, spread: Tensor, place: str) -> None:
-    """Raise EnvironmentFault if numbers of a forward pass of ours are not the model's own."""
+def agree(ours: Tensor, theirs: Tensor, spread: Tensor, dtype: torch.dtype) -> bool:
+    """Whether logits of a model of this dtype are equal but for rounding."""
+    off = ours - theirs
+    if dtype == torch.float32:
+        return bool(off.abs().max() <= TOLERANCE * spread)
+    return bool(off.square().mean().sqrt() <= ROUNDED_TOLERANCE * spread)
+
+
+def different(model: nn.Module, ours: Tensor, theirs: Tensor, spread: Tensor, place: str) -> EnvironmentFault:
+    """The error for a model whose logits are not its own."""
     off = float((ours - theirs).abs().max() / spread.clamp(min=torch.finfo(torch.float32).tiny))
-    if not off <= TOLERANCE:
-        raise refusal(model, f"{place} would not compute what it computes: logits are off by {off:.1%} of their spread")
+    return refusal(model, f"{place} would not compute what it computes: logits are off by {off:.1%} of their spread")
 
 
 def refusal(model: nn.Module, reason: str) -> EnvironmentFault:

@@ -21,7 +21,16 @@ from transformers import AttentionInterface
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.model.attention import Scores, causal_attention, scores_of
 from magcli.model.context import rotary_limit
-from magcli.model.probe import explained, own_logits, probe_tokens, record_attention, refusal, require_equal, spread_of
+from magcli.model.probe import (
+    agree,
+    different,
+    explained,
+    own_logits,
+    probe_tokens,
+    record_attention,
+    refusal,
+    spread_of,
+)
 from magcli.train.head import head_of
 
 if TYPE_CHECKING:
@@ -209,7 +218,9 @@ def _check(model: "PreTrainedModel") -> None:
         theirs = own_logits(model).flatten(0, 1)
         hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
         ours = head_of(model).logits(hidden)
-    require_equal(model, ours, theirs, spread_of(theirs), "training")
+    spread = spread_of(theirs)
+    if not agree(ours, theirs, spread, model.dtype):
+        raise different(model, ours, theirs, spread, "training")
 
 
 def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:

@@ -149,14 +149,22 @@ def test_a_model_without_the_attention_interface_is_rejected(config, reason):
 def test_a_model_that_mixes_tokens_outside_of_attention_is_rejected(dtype):
     model = build(CONFIGS["llama"]).to(dtype)
     model.model.layers[0].mlp.register_forward_pre_hook(lambda _, inputs: (inputs[0] + inputs[0].roll(1, 1),))
-    with pytest.raises(
-        EnvironmentFault, match="embedded engine would not compute what it computes: logits are off"
-    ):
+    with pytest.raises(EnvironmentFault, match="embedded engine would not compute what it computes: logits are off"):
+        Engine(model, slots=2, ends=[1])
+
+
+def test_a_model_that_reads_the_weights_of_a_called_layer_is_rejected():
+    """Packing leaves no weights to read."""
+    model = build(CONFIGS["llama"])
+    layer = model.model.layers[0]
+    layer.mlp.register_forward_pre_hook(lambda _, inputs: (inputs[0] @ layer.self_attn.o_proj.weight.float().T,))
+    with pytest.raises(EnvironmentFault, match="LlamaForCausalLM is not supported"):
         Engine(model, slots=2, ends=[1])
 
 
 def test_a_model_whose_16_bit_logits_are_off_by_rounding_alone_runs(monkeypatch):
-    monkeypatch.setattr("magcli.generate.slot_model.ROUNDED_TOLERANCE", 0.0)
+    monkeypatch.setattr("magcli.model.probe.ROUNDED_TOLERANCE", 0.0)
+    monkeypatch.setattr("magcli.generate.slot_model.pack_linears", lambda model, names: {})
     engine = Engine(build(CONFIGS["windows"]).bfloat16(), slots=2, ends=[1])
     engine.submit([5] * 20, Sampling(4), [1])
     assert len(drain(engine)) == 1
