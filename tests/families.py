@@ -97,7 +97,7 @@ FAMILIES = [
         "phi3",
         {
             "sliding_window": None,
-            "head_dim": 32,
+            "hidden_size": 128,
             "partial_rotary_factor": 0.75,
             "rope_parameters": LONGROPE,
             "original_max_position_embeddings": 64,

@@ -142,16 +142,21 @@ def test_vllm_computes_what_the_model_does_before_and_after_new_weights(family, 
     AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(tmp_path)
     policy = open_policy(Spec(Model.open(tmp_path), engine="vllm", dtype="fp32", slots=4))
 
-    async def sampled() -> list[list[Rollout]]:
+    async def sampled() -> list[Rollout]:
+        rollouts = []
+        for prompt in PROMPTS:
+            rollouts += [rollout async for rollout in policy.sample(prompt, Sampling(30), seeds=[0])]
+        return rollouts
+
+    async def before_and_after() -> list[list[Rollout]]:
         try:
-            before = [rollout async for p in PROMPTS async for rollout in policy.sample(p, Sampling(30), seeds=[0])]
+            before = await sampled()
             await policy.load(models[1].state_dict(), 1)
-            after = [rollout async for p in PROMPTS async for rollout in policy.sample(p, Sampling(30), seeds=[0])]
-            return [before, after]
+            return [before, await sampled()]
         finally:
             await policy.close()
 
-    for model, rollouts in zip(models, asyncio.run(sampled()), strict=True):
+    for model, rollouts in zip(models, asyncio.run(before_and_after()), strict=True):
         assert len(rollouts) == len(PROMPTS)
         for rollout in rollouts:
             check(model, rollout, greedy=False)
