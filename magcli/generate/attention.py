@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
-from magcli.errors import EnvironmentFault
+from magcli.model.attention import Scores, causal_attention, scores_of, softmax_with_sinks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -21,19 +21,31 @@ if TYPE_CHECKING:
 ATTENTION = "magcli_slots"
 
 
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a model's attention stores for each token: ``layers`` times ``heads`` keys and values of these widths.
+
+    ``layers`` counts calls of the attention function in a forward pass.
+    """
+
+    layers: int
+    heads: int
+    key_width: int
+    value_width: int
+
+
 class SlotCache:
-    """Keys ``[layers, slots, kv_heads, head_dim, capacity]`` and values ``[..., capacity, head_dim]`` of every slot.
+    """Keys ``[layers, slots, heads, key_width, capacity]`` and values ``[..., capacity, value_width]`` of every slot.
 
     Keys are stored transposed: the product with one query per slot is then several times faster on CPUs in bfloat16.
     """
 
-    def __init__(self, config: Any, slots: int, *, dtype: torch.dtype, device: torch.device) -> None:
-        heads = config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        shape = (config.num_hidden_layers, slots, kv_heads)
-        self.keys = torch.zeros(*shape, head_dim, 0, dtype=dtype, device=device)
-        self.values = torch.zeros(*shape, 0, head_dim, dtype=dtype, device=device)
+    def __init__(
+        self, shape: "CacheShape", slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
+        rows = shape.layers, slots, shape.heads
+        self.keys = torch.zeros(*rows, shape.key_width, 0, dtype=dtype, device=device)
+        self.values = torch.zeros(*rows, 0, shape.value_width, dtype=dtype, device=device)
 
     @property
     def capacity(self) -> int:
@@ -69,7 +81,7 @@ class SlotBatch:
     ``positions`` ``[decoding]`` is the position of each decoding token; ``mask`` is additive,
     ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention is computed block by block, so that
     a row's bits do not depend on the span. ``lengths`` are those of the prompts that follow. ``keys`` and ``values``
-    collect those of the prompts, by layer: ``[kv_heads, sum(lengths), head_dim]``.
+    collect those of the prompts, by layer: ``[heads, sum(lengths), width]``. ``layer`` counts the calls so far.
     """
 
     cache: SlotCache
@@ -79,6 +91,19 @@ class SlotBatch:
     lengths: Sequence[int]
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
+    layer: int = 0
+    _windowed: dict[int, Tensor] = field(default_factory=dict)
+
+    def mask_of(self, window: int | None) -> Tensor:
+        """The mask of layers with this sliding window; of all layers with the same one it is made once."""
+        span = self.mask.shape[-1]
+        if window is None or window >= span:
+            return self.mask
+        if window not in self._windowed:
+            columns = torch.arange(span, device=self.mask.device)
+            hidden = columns <= self.positions[:, None, None, None] - window
+            self._windowed[window] = self.mask.masked_fill(hidden, -torch.inf)
+        return self._windowed[window]
 
 
 def slot_attention(
@@ -88,86 +113,80 @@ def slot_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    scaling: float,
     slot_batch: SlotBatch,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    s_aux: Tensor | None = None,
-    **_: Any,
+    scaling: float | None = None,
+    **others: Any,
 ) -> tuple[Tensor, None]:
-    """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``.
-
-    Raises:
-        EnvironmentFault: the model needs a kind of attention that is not supported.
-    """
-    if sliding_window is not None or softcap is not None or s_aux is not None:
-        raise EnvironmentFault(
-            f"{type(module).__name__}: the embedded engine has no support for sliding windows, soft caps or attention "
-            "sinks; serve this model with an OpenAI-compatible server and pass its URL"
-        )
+    """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
+    kind = scores_of(module, query, scaling, others)
     rows = slot_batch.positions.shape[0]
     query, key, value = query[0], key[0], value[0]
     parts = []
     if rows:
         new = query[:, :rows].transpose(0, 1), key[:, :rows].transpose(0, 1), value[:, :rows].transpose(0, 1)
-        parts.append(_decode(*new, slot_batch, module.layer_idx, scaling))
+        parts.append(_decode(*new, slot_batch, kind))
     if slot_batch.lengths:
-        parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, scaling))
+        parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, kind))
+    slot_batch.layer += 1
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 
-def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, layer: Any, scaling: float) -> Tensor:
+def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
     """Attention of one new token per slot over its cache: ``[rows, heads, head_dim]`` in and out."""
     rows, kv_heads, head_dim = key.shape
-    keys, values = batch.cache.keys[layer, :rows], batch.cache.values[layer, :rows]
+    keys, values = batch.cache.keys[batch.layer, :rows], batch.cache.values[batch.layer, :rows]
     index = torch.arange(rows, device=key.device)
     keys[index, :, :, batch.positions] = key
     values[index, :, batch.positions] = value
-    grouped, span = query.reshape(rows, kv_heads, -1, head_dim) * scaling, batch.mask.shape[-1]
+    grouped, mask = query.reshape(rows, kv_heads, -1, head_dim) * kind.scale, batch.mask_of(kind.window)
+    span = mask.shape[-1]
     if batch.block is None:
-        out = _attend(grouped, keys[..., :span], values[:, :, :span], batch.mask)
+        out = _attend(grouped, keys[..., :span], values[:, :, :span], mask, kind)
     else:
         ranges = [slice(start, start + batch.block) for start in range(0, span, batch.block)]
-        out = _combine([_block(grouped, keys[..., r], values[:, :, r], batch.mask[..., r]) for r in ranges])
-    return out.to(query.dtype).reshape(query.shape)
+        blocks = [_block(grouped, keys[..., r], values[:, :, r], mask[..., r], kind) for r in ranges]
+        out = _combine(blocks, kind)
+    return out.to(query.dtype).reshape(rows, query.shape[1], -1)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    scores = torch.matmul(query, keys).float() + mask
-    return torch.matmul(scores.softmax(dim=-1).to(values.dtype), values)
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scores) -> Tensor:
+    scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    weights = softmax_with_sinks(scores, kind.sinks)
+    return torch.matmul(weights.to(values.dtype), values)
 
 
-def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Unnormalised attention within one block: weighted values, sum of weights and maximum, in float32."""
-    scores = torch.matmul(query, keys).float() + mask
-    peak = scores.amax(dim=-1, keepdim=True)
-    weights = (scores - peak.clamp(min=torch.finfo(torch.float32).min)).exp_()
+def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scores) -> tuple[Tensor, Tensor, Tensor]:
+    """Unnormalised attention within one block: weighted values, sum of weights and maximum, in float32.
+
+    Of a block that is masked for a row, the maximum is the lowest number.
+    """
+    scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    peak = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+    weights = (scores - peak).exp_()
     return torch.matmul(weights.to(values.dtype), values).float(), weights.sum(dim=-1, keepdim=True), peak
 
 
-def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]], kind: Scores) -> Tensor:
     """Combine blocks in order. A block that is masked for a row adds exact zeros, so the row's bits do not change."""
     total, mass, peak = blocks[0]
     for block_total, block_mass, block_peak in blocks[1:]:
         highest = torch.maximum(peak, block_peak)
         old, new = (peak - highest).exp(), (block_peak - highest).exp()
         total, mass, peak = total * old + block_total * new, mass * old + block_mass * new, highest
+    if kind.sinks is not None:
+        mass = mass + (kind.sinks.float().view(1, *peak.shape[1:]) - peak).exp()
     return total / mass
 
 
-def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, scaling: float) -> Tensor:
+def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
     """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
     batch.keys.append(key)
     batch.values.append(value)
     if len(batch.lengths) == 1:
-        return _causal(query[None], key[None], value[None], scaling)[0].transpose(0, 1)
+        return causal_attention(query[None], key[None], value[None], kind)[0].transpose(0, 1)
     index, valid = _padded(batch.lengths, query.device)
     query, key, value = (tensor[:, index].transpose(0, 1) for tensor in (query, key, value))
-    return _causal(query, key, value, scaling).transpose(1, 2)[valid]
-
-
-def _causal(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-    return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+    return causal_attention(query, key, value, kind).transpose(1, 2)[valid]
 
 
 def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -180,9 +199,19 @@ def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tenso
     return index, valid
 
 
-def use_slot_attention(model: "PreTrainedModel") -> None:
-    """Switch a transformers model to slot attention permanently."""
+def use_slot_attention(model: "PreTrainedModel") -> CacheShape:
+    """Switch a transformers model to slot attention permanently; returns what its cache has to hold.
+
+    Raises EnvironmentFault for a model whose attention slot attention cannot replace.
+    """
     from transformers import AttentionInterface
 
+    from magcli.model.probe import record_attention, refusal
+
+    calls = record_attention(model)
+    if len(set(calls)) > 1:
+        raise refusal(model, "its layers have keys of different widths")
     AttentionInterface.register(ATTENTION, slot_attention)
     model.set_attn_implementation(ATTENTION)
+    (heads, key_width), (_, value_width) = calls[0].keys, calls[0].values
+    return CacheShape(len(calls), heads, key_width, value_width)

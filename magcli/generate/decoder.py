@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from magcli.generate.attention import SlotBatch, slot_attention
+from magcli.generate.attention import CacheShape, SlotBatch, slot_attention
 from magcli.model.load import keep_freed_memory
 from magcli.model.model import Model
 from magcli.model.plain import DecoderConfig, read_weights
@@ -53,13 +53,17 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
 class Decoder(nn.Module):
     """A causal language model."""
 
-    _supports_attention_backend = True
-
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
         self.model = Layers(config)
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    @property
+    def cache_shape(self) -> CacheShape:
+        """What its attention stores for each token."""
+        config = self.config
+        return CacheShape(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, config.head_dim)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -36,6 +36,7 @@ from magcli.generate.types import (
 from magcli.generate.wire import Spec
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
+from magcli.model.context import context_length
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -109,7 +110,7 @@ class Engine:
         self._fixed_rows = deterministic
         self._model = SlotModel(model, self._slots, deterministic=deterministic)
         self._state = SlotState(self._slots, model.device)
-        self._context = int(model.config.max_position_embeddings)
+        self._context = context_length(model.config)
         self._ends = frozenset(ends)
         self._is_end = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.device)
         self._is_end[[end for end in self._ends if end < model.config.vocab_size]] = True

@@ -8,7 +8,8 @@ its weights to that layout in every product, which with the few rows of a decode
 itself: a step of SmolLM2-135M over 16 sequences takes 20 ms instead of 31 in its layers, 7 instead of 22 in its head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.attention import SlotBatch, SlotCache, use_slot_attention
+from magcli.generate.attention import CacheShape, SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
 from magcli.generate.digest import digest
 from magcli.generate.types import Digests, Weights
@@ -50,16 +51,16 @@ class SlotModel:
     """A model and its cache. It owns the model: config, attention, head and weights are changed in place."""
 
     def __init__(self, model: "PreTrainedModel | Decoder", slots: int, *, deterministic: bool) -> None:
-        if not model._supports_attention_backend:
-            raise EnvironmentFault(
-                f"{type(model).__name__} does not use transformers' attention interface, which the embedded engine "
-                "needs; serve this model with an OpenAI-compatible server and pass its URL"
-            )
         self._names = parameter_names(model)
-        self._model = _prepare(model)
-        self._packed_layers = {} if deterministic else pack_linears(self._model)
-        self._deterministic = deterministic
-        self.cache = SlotCache(model.config, slots, dtype=model.dtype, device=model.device)
+        self._model, self._deterministic = model, deterministic
+        self._packed_layers: dict[str, PackedLinear] = {}
+        with _way_out():
+            shape = _prepare(model)
+            if not isinstance(model, Decoder):
+                self._check_and_pack(shape, model)
+            elif not deterministic:
+                self._packed_layers = pack_linears(model)
+        self.cache = SlotCache(shape, slots, dtype=model.dtype, device=model.device)
 
     @property
     def device(self) -> torch.device:
@@ -140,6 +141,48 @@ class SlotModel:
         mask.masked_fill_(columns > positions[:, None], -torch.inf)
         return SlotBatch(self.cache, positions, mask[:, None, None], block, lengths)
 
+    def _check_and_pack(self, shape: CacheShape, model: "PreTrainedModel") -> None:
+        """Raise EnvironmentFault unless slots give the logits of the model's own code, with packed layers too.
+
+        Rounding to 16 bits hides small differences: then a copy of the model in float32 decides. Only layers that are
+        called are packed: others are read by the model's code, which would find no weights.
+        """
+        from magcli.model.probe import agree, different, explained, own_logits, spread_of
+
+        place = "the embedded engine"
+        with explained(model), _called_linears(model) as called:
+            theirs = own_logits(model)
+            plain = self._probe(shape, model)
+        expected, spread = theirs[:, -2:], spread_of(theirs)
+        if not agree(plain, expected, spread, model.dtype):
+            if model.dtype == torch.float32:
+                raise different(model, plain, expected, spread, place)
+            SlotModel(deepcopy(model).float(), 1, deterministic=self._deterministic)
+        if self._deterministic:
+            return
+        self._packed_layers = pack_linears(model, called)
+        with explained(model):
+            packed = self._probe(shape, model)
+        if not agree(packed, plain, spread, model.dtype):
+            raise different(model, packed, plain, spread, place)
+
+    @torch.no_grad()
+    def _probe(self, shape: CacheShape, model: "PreTrainedModel") -> Tensor:
+        """Logits ``[prompts, 2, vocab]`` of the probe's last two tokens: those of prompts, then of a decode step."""
+        from magcli.model.probe import probe_tokens
+
+        tokens = probe_tokens(model)
+        count, length = tokens.shape
+        self.cache = SlotCache(shape, count, dtype=model.dtype, device=model.device)
+        prompts = [tuple(prompt) for prompt in tokens[:, :-1].tolist()]
+        none = torch.zeros(0, dtype=torch.long, device=model.device)
+        _, prefixes = self._mixed(none, none, 0, prompts)
+        for slot, prefix in enumerate(prefixes):
+            self.cache.write([slot], prefix.keys, prefix.values)
+        decoded = self._decode(tokens[:, -1], torch.full_like(tokens[:, -1], length - 1), length)
+        assert decoded is not None
+        return torch.stack((torch.stack([prefix.logits for prefix in prefixes]), decoded), dim=1)
+
     @torch.no_grad()
     def load(self, weights: Weights) -> Digests:
         """Copy new weights in place, cast to the engine's types; of tied parameters any one name is enough.
@@ -162,15 +205,23 @@ class SlotModel:
         return arrived
 
 
-def _prepare(model: "PreTrainedModel | Decoder") -> "PreTrainedModel | Decoder":
+def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:
     model.eval().requires_grad_(False)
-    if not isinstance(model, Decoder):
-        use_slot_attention(model)
+    shape = model.cache_shape if isinstance(model, Decoder) else use_slot_attention(model)
     if model.dtype != torch.float32:
         head = deepcopy(model.get_output_embeddings()).float()
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
         model.set_output_embeddings(head)
-    return model
+    return shape
+
+
+@contextmanager
+def _way_out() -> Iterator[None]:
+    """Add to a refusal what to do instead."""
+    try:
+        yield
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error}; use --engine vllm, or (not in rl) the URL of a server") from error
 
 
 class PackedLinear(nn.Module):
@@ -195,15 +246,29 @@ class PackedLinear(nn.Module):
         return output
 
 
-def pack_linears(model: "PreTrainedModel | Decoder") -> dict[str, PackedLinear]:
+@contextmanager
+def _called_linears(model: nn.Module) -> Iterator[set[str]]:
+    """The names of the linear layers that are called in the block."""
+    called: set[str] = set()
+    linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    hooks = [linear.register_forward_hook(lambda *_, name=name: called.add(name)) for name, linear in linears]
+    try:
+        yield called
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def pack_linears(model: "PreTrainedModel | Decoder", names: Collection[str] | None = None) -> dict[str, PackedLinear]:
     """Replace a model's linear layers by packed ones in place, where oneDNN has a layout; returns them by name.
 
-    Such a model can be neither copied nor saved.
+    ``names`` are the layers to replace, by default all. Such a model can be neither copied nor saved.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return {}
     packed = {}
-    for name in [name for name, module in model.named_modules() if _can_pack(module)]:
+    chosen = [name for name, module in model.named_modules() if _can_pack(module) and (names is None or name in names)]
+    for name in chosen:
         linear = model.get_submodule(name)
         assert isinstance(linear, nn.Linear)
         packed[name] = PackedLinear(linear)

@@ -19,6 +19,7 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 from magcli.errors import DataError, MagError
 from magcli.generate.types import Completion, Message, Sampling, tokens_left
 from magcli.model.chat import completion_text, rendered, template_variables, thought_form, use_template
+from magcli.model.context import context_length
 from magcli.model.ends import end_tokens
 from magcli.model.model import Model
 
@@ -35,7 +36,7 @@ class VisionGenerator:
         processor.chat_template = source.template.source or processor.chat_template
         self.thoughts = thought_form(processor.tokenizer)
         self._ends = end_tokens(model, processor.tokenizer, source.stop)
-        self._context = int(model.config.get_text_config().max_position_embeddings)
+        self._context = context_length(model.config.get_text_config())
         self._padding = processor.tokenizer.pad_token_id
         # Otherwise generate() would use the model's own sampling defaults, such as top-k.
         model.generation_config = GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=self._padding)

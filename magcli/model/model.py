@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from magcli.model.chat import ChatTemplate
+from magcli.model.context import context_length
 from magcli.model.plain import DecoderConfig, decoder_config, end_token
 from magcli.model.thoughts import THINK, ThoughtForm, form_named
 
@@ -128,7 +129,7 @@ class Model:
     @property
     def context(self) -> int:
         """The maximum sequence length, prompt and completion together."""
-        return int(self.text_config.max_position_embeddings)
+        return context_length(self.text_config)
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":

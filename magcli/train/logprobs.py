@@ -17,14 +17,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import MagError
+from magcli.train.head import Head, head_of
 from magcli.train.packing import Packed, forward_packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-RESCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Config settings of models that rescale the LM head's output."""
 
 LOGITS_BYTES = 1 << 30
 """Float32 logits stored for the backward pass: 5,461 rows for a vocabulary of 49,152."""
@@ -67,13 +65,16 @@ def token_logprobs(
     before = packed.before()
     predicted = _predicted(before, where)
     hidden = forward_packed(model, packed).index_select(0, before[predicted])
-    weight, bias = _head(model)
+    head = head_of(model)
     targets = packed.input_ids[0, predicted]
     temperatures = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[
         predicted
     ]
-    plan = _plan(len(predicted), weight, chunk, entropy_grad)
-    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, temperatures, plan)
+    plan = _plan(len(predicted), head, chunk, entropy_grad)
+    scaled, bias = hidden.float(), head.bias
+    if head.scale != 1.0:
+        scaled, bias = scaled * head.scale, None if bias is None else bias * head.scale
+    values, entropies = score_rows(scaled, head.weight.float(), bias, targets, temperatures, plan)
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
 
@@ -84,25 +85,12 @@ def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
     return (scored if where is None else scored & where).nonzero().squeeze(1)
 
 
-def _plan(rows: int, weight: Tensor, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
-    row, device = 4 * len(weight), weight.device.type
+def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
+    row, device = 4 * len(head.weight), head.weight.device.type
     most = chunk or max(1, LOGITS_BYTES // row)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
     block = min(most, max(1, BLOCK_BYTES // row))
-    return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products)
-
-
-def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:
-    """Weight ``[vocabulary, hidden]`` and bias of the LM head."""
-    config = model.config.get_text_config()
-    rescaled = [name for name in RESCALED_LOGITS if getattr(config, name, None) not in (None, 1, 1.0)]
-    if rescaled:
-        raise EnvironmentFault(
-            f"{type(model).__name__} rescales its logits by {rescaled[0]}, which training does not support"
-        )
-    head = model.get_output_embeddings()
-    bias = getattr(head, "bias", None)
-    return head.weight, None if bias is None else bias.float()
+    return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products, head.softcap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +98,14 @@ class ScorePlan:
     """How rows are scored: ``block`` rows at a time, their logits stored for the backward pass or recomputed there.
 
     ``entropy_grad``: entropies are differentiable. ``products`` is the dtype of the backward pass's matrix products,
-    float32 or bfloat16 (small gradients underflow in float16); sums over blocks are float32.
+    float32 or bfloat16 (small gradients underflow in float16); sums over blocks are float32. ``softcap``: see ``Head``.
     """
 
     block: int
     store: bool
     entropy_grad: bool = False
     products: torch.dtype = torch.float32
+    softcap: float | None = None
 
 
 def score_rows(
@@ -124,8 +113,9 @@ def score_rows(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies, float32 ``[N]``, of targets under softmax((hidden weight^T + bias) / T).
 
-    ``hidden`` ``[N, hidden]``, ``weight`` ``[vocabulary, hidden]``, ``bias`` ``[vocabulary]`` and ``temperature``
-    ``[N]`` are float32, ``targets`` int64 ``[N]``. Temperatures get no gradient.
+    A soft cap is applied before the division by T. ``hidden`` ``[N, hidden]``, ``weight`` ``[vocabulary, hidden]``,
+    ``bias`` ``[vocabulary]`` and ``temperature`` ``[N]`` are float32, ``targets`` int64 ``[N]``. Temperatures get no
+    gradient.
     """
     scored: tuple[Tensor, Tensor] = _Score.apply(hidden, weight, bias, targets, temperature, plan)  # type: ignore[no-untyped-call]
     return scored
@@ -145,11 +135,11 @@ class _Score(torch.autograd.Function):
         rows, step = len(hidden), _rows_in_cache(weight)
         logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
         spare = hidden.new_empty(min(step, rows), len(weight))
-        values, entropies, normalizer = (hidden.new_empty(rows) for _ in range(3))
+        values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
         with _float32(hidden):
             for part in _parts(0, rows, plan.block):
                 block = logits[part] if plan.store else logits[: part.stop - part.start]
-                _write_logits(hidden[part], weight, bias, temperature[part], out=block)
+                _write_logits(hidden[part], weight, bias, temperature[part], plan.softcap, out=block)
                 for piece in _parts(part.start, part.stop, step):
                     shifted = block[piece.start - part.start : piece.stop - part.start]
                     top = shifted.amax(-1)
@@ -158,8 +148,9 @@ class _Score(torch.autograd.Function):
                     values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - total.log()
                     entropies[piece] = total.log() - probs.mul_(shifted).sum(-1) / total
                     normalizer[piece] = total.log() if plan.store else total.log() + top
+                    peak[piece] = top if plan.store else 0.0
         ctx.save_for_backward(
-            hidden, weight, bias, targets, temperature, normalizer, entropies, logits if plan.store else None
+            hidden, weight, bias, targets, temperature, normalizer, entropies, peak, logits if plan.store else None
         )
         ctx.plan, ctx.done = plan, False
         if not plan.entropy_grad:
@@ -169,7 +160,7 @@ class _Score(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_values: Tensor, grad_entropies: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, bias, targets, temperature, normalizer, entropies, stored = ctx.saved_tensors
+        hidden, weight, bias, targets, temperature, normalizer, entropies, peak, stored = ctx.saved_tensors
         if ctx.done:
             raise MagError("a second backward pass: the stored logits were overwritten; retain_graph is not supported")
         ctx.done = True
@@ -185,10 +176,12 @@ class _Score(torch.autograd.Function):
         with _float32(hidden):
             for part in _parts(0, rows, block):
                 if stored is None:
-                    _write_logits(hidden[part], weight, bias, temperature[part], out=logits[: part.stop - part.start])
+                    block_logits = logits[: part.stop - part.start]
+                    _write_logits(hidden[part], weight, bias, temperature[part], plan.softcap, out=block_logits)
                 gradient = _in_place(logits, part.stop - part.start, plan.products)
                 for piece in _parts(part.start, part.stop, step):
                     inside = slice(piece.start - part.start, piece.stop - part.start)
+                    slope = _slope_of_cap(logits[inside], peak[piece], temperature[piece], plan.softcap)
                     logprobs = torch.sub(
                         logits[inside], normalizer[piece, None], out=spare[: inside.stop - inside.start]
                     )
@@ -196,6 +189,8 @@ class _Score(torch.autograd.Function):
                     grad_logits = _of_logits(
                         logprobs, targets[piece], grad_values[piece], entropies[piece], grad_entropy
                     )
+                    if slope is not None:
+                        grad_logits *= slope
                     if grad_bias is not None:
                         grad_bias += grad_logits.sum(0)
                     gradient[inside] = grad_logits
@@ -230,6 +225,14 @@ def _of_logits(
     return gradient.scatter_add_(-1, targets[:, None], grad_values[:, None])
 
 
+def _slope_of_cap(logits: Tensor, peak: Tensor, temperature: Tensor, softcap: float | None) -> Tensor | None:
+    """The derivative 1 - (z / C)^2 of capped logits z, given as z / T - ``peak``; None without a cap."""
+    if softcap is None:
+        return None
+    share = (logits + peak[:, None]) * (temperature / softcap)[:, None]
+    return 1.0 - share.square_()
+
+
 def _float32(tensor: Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type, enabled=False)
 
@@ -243,7 +246,15 @@ def _rows_in_cache(weight: Tensor) -> int:
     return max(1, CACHE_BYTES // (4 * len(weight))) if weight.device.type == "cpu" else 1 << 30
 
 
-def _write_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: Tensor, *, out: Tensor) -> None:
-    torch.mm(hidden / temperature[:, None], weight.T, out=out)
+def _write_logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: Tensor, softcap: float | None, *, out: Tensor
+) -> None:
+    if softcap is None:
+        torch.mm(hidden / temperature[:, None], weight.T, out=out)
+        if bias is not None:
+            out.addr_(temperature.reciprocal(), bias)
+        return
+    torch.mm(hidden, weight.T, out=out)
     if bias is not None:
-        out.addr_(temperature.reciprocal(), bias)
+        out.add_(bias)
+    out.div_(softcap).tanh_().mul_((softcap / temperature)[:, None])

@@ -16,10 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import DataError, EnvironmentFault, MagError
+from magcli.model.attention import Scores, causal_attention, scores_of
+from magcli.model.context import rotary_limit
+from magcli.model.probe import (
+    agree,
+    different,
+    explained,
+    own_logits,
+    probe_tokens,
+    record_attention,
+    refusal,
+    spread_of,
+)
+from magcli.train.head import head_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,9 +43,6 @@ SHORTEST = 0.75
 
 LAYERS = {"full_attention", "sliding_attention"}
 """Layer types that mix tokens by attention only; recurrent ones would leak from one sequence into the next."""
-
-UNSUPPORTED = ("softcap", "s_aux", "position_bias")
-"""Attention arguments of some models beyond a causal softmax."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +192,45 @@ def buckets(packed: Packed) -> Buckets:
 def use_packed_attention(model: "PreTrainedModel") -> None:
     """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
-    Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate.
+    Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate, or whose hidden states would
+    not be its own.
     """
-    AttentionInterface.register(NAME, _attend)
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
-    if kinds <= LAYERS:
+    if not kinds <= LAYERS:
+        raise _unsupported(refusal(model, f"layers of type {min(kinds - LAYERS)} would mix packed sequences"))
+    try:
+        record_attention(model)
+        AttentionInterface.register(NAME, _attend)
         model.set_attn_implementation(NAME)
-    if model.config._attn_implementation != NAME:
-        raise EnvironmentFault(
-            f"{type(model).__name__} does not support packed attention; use a model like Llama or Qwen"
-        )
+        _check(model)
+    except EnvironmentFault as error:
+        raise _unsupported(error) from error
+
+
+def _unsupported(error: EnvironmentFault) -> EnvironmentFault:
+    return EnvironmentFault(f"{error}; train a model of another family (docs/models.md has a table)")
+
+
+@torch.no_grad()
+def _check(model: "PreTrainedModel") -> None:
+    """Raise EnvironmentFault unless packed sequences have the logits of the model's own code."""
+    with explained(model):
+        theirs = own_logits(model).flatten(0, 1)
+        hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
+        ours = head_of(model).logits(hidden)
+    spread = spread_of(theirs)
+    if not agree(ours, theirs, spread, model.dtype):
+        raise different(model, ours, theirs, spread, "training")
 
 
 def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
-    """Hidden states ``[T, hidden]`` after the final norm, the input of the LM head."""
+    """Hidden states ``[T, hidden]`` after the final norm, the input of the LM head.
+
+    Raises DataError for a sequence beyond a length at which rotary frequencies change.
+    """
+    limit, longest = rotary_limit(model.config.get_text_config()), max(packed.full_lengths, default=0)
+    if limit is not None and longest > limit:
+        raise DataError(f"a sequence of {longest} tokens: from {limit} on, this model's rotary embedding changes")
     decoder = model.get_decoder()
     output = decoder(
         input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=buckets(packed)
@@ -241,10 +275,9 @@ def _attend(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    scaling: float,
+    scaling: float | None = None,
     packing: Buckets | None = None,
     dropout: float = 0.0,
-    sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls.
@@ -253,14 +286,7 @@ def _attend(
     """
     if packing is None:
         raise MagError("packed attention was called without sequence boundaries: use forward_packed")
-    longest = packing.shapes[0][1]
-    if sliding_window is not None and longest > sliding_window:
-        raise EnvironmentFault(f"a sequence of {longest} tokens exceeds the model's attention window {sliding_window}")
-    unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
-    if unsupported:
-        raise EnvironmentFault(
-            f"{type(module).__name__} needs {unsupported[0]}, which packed attention does not support"
-        )
+    kind = scores_of(module, query, scaling, others)
     sizes = [count * length for count, length in packing.shapes]
     dtype = _kernel_dtype(value)
     columns = (
@@ -269,19 +295,19 @@ def _attend(
     )
     with torch.autocast(value.device.type, enabled=False):
         outputs = [
-            _causal(*qkv, shape=shape, scale=scaling, dropout=dropout)
+            _batch_attention(*qkv, shape=shape, kind=kind, dropout=dropout)
             for *qkv, shape in zip(*columns, packing.shapes, strict=True)
         ]
     return torch.cat(outputs).index_select(0, packing.places).to(value.dtype)[None], None
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: float, dropout: float) -> Tensor:
+def _batch_attention(
+    q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], kind: Scores, dropout: float
+) -> Tensor:
     """Attention of one padded batch, ``[N * L, H, D]``; its padding comes last, where the causal mask hides it."""
     count, length = shape
     q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (q, k, v))
-    grouped = q.shape[1] != k.shape[1]
-    output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=grouped)
-    return output.transpose(1, 2).flatten(0, 1)
+    return causal_attention(q, k, v, kind, dropout).transpose(1, 2).flatten(0, 1)
 
 
 def _kernel_dtype(value: Tensor) -> torch.dtype:

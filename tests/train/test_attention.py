@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import DataError, EnvironmentFault, MagError
+from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import buckets, forward_packed, pack, pack_completions, use_packed_attention
 
 
@@ -132,7 +133,7 @@ def small(kind, **settings):
     """A random model of another architecture."""
     sizes = {"vocab_size": 104, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    config = AutoConfig.for_model(kind, **sizes, **heads, pad_token_id=0, **settings)
+    config = AutoConfig.for_model(kind, **sizes | heads | {"pad_token_id": 0} | settings)
     return AutoModelForCausalLM.from_config(config)
 
 
@@ -148,21 +149,56 @@ def test_other_architectures_can_be_packed(kind):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sequence_longer_than_the_sliding_window_is_rejected():
-    model = small("mistral", sliding_window=8)
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("mistral", {"sliding_window": 8}),
+        ("gemma2", {"sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+        ("gpt_oss", {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1}),
+        ("granite", {"logits_scaling": 4.0}),
+        ("cohere", {"logit_scale": 0.25}),
+    ],
+)
+def test_windows_caps_and_sinks_have_the_models_own_gradients(kind, settings):
+    plain = small(kind, **settings)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.normal_(0, 0.3)
+    packed_model = copy.deepcopy(plain)
+    use_packed_attention(packed_model)
+    plain.set_attn_implementation("eager")
+    sequences = sequences_of([5, 12, 2, 30])
+    expected = torch.zeros(())
+    for sequence in sequences:
+        ids = torch.tensor(sequence)
+        expected = expected + target_loss(plain(ids[None]).logits[0], ids)
+    loss = -token_logprobs(packed_model, pack(sequences)).values.sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    wanted = torch.autograd.grad(expected, list(plain.parameters()))
+    got = torch.autograd.grad(loss, list(packed_model.parameters()))
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert (ours - theirs).norm() <= 1e-4 * theirs.norm() + 1e-6
+
+
+def test_a_sequence_for_which_the_rotary_embedding_would_change_is_rejected():
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    model = small("llama", rope_parameters=rope, max_position_embeddings=16)
     use_packed_attention(model)
-    assert forward_packed(model, pack([[1] * 8, [2] * 5])).shape == (13, 16)
-    with pytest.raises(EnvironmentFault, match="9 tokens exceeds the model's attention window 8"):
-        forward_packed(model, pack([[1] * 9]))
+    assert forward_packed(model, pack([[1] * 16, [2] * 5])).shape == (21, 16)
+    with pytest.raises(DataError, match="a sequence of 17 tokens: from 16 on"):
+        forward_packed(model, pack([[1] * 17]))
 
 
-def test_a_model_with_attention_softcapping_is_rejected():
-    model = small("gemma2")
-    use_packed_attention(model)
-    with pytest.raises(EnvironmentFault, match="softcap"):
-        forward_packed(model, pack([[1, 2]]))
-
-
-def test_a_recurrent_model_is_rejected():
-    with pytest.raises(EnvironmentFault, match="does not support packed attention"):
-        use_packed_attention(small("qwen3_next", num_experts=2, num_experts_per_tok=1))
+@pytest.mark.parametrize(
+    ("kind", "settings", "reason"),
+    [
+        ("qwen3_next", {"num_experts": 2, "num_experts_per_tok": 1}, "layers of type linear_attention"),
+        ("recurrent_gemma", {"lru_width": 16, "num_hidden_layers": 3}, "training would not compute what it computes"),
+        ("stablelm", {}, "it passes no arguments on"),
+        ("doge", {}, "it changes the attention mask"),
+        ("bloom", {}, "it does not call transformers' attention interface"),
+    ],
+)
+def test_a_model_that_cannot_be_packed_is_rejected(kind, settings, reason):
+    with pytest.raises(EnvironmentFault, match=f"is not supported: {reason}.*train a model of another family"):
+        use_packed_attention(small(kind, **settings))

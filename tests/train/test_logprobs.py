@@ -102,11 +102,12 @@ def test_no_logits_of_all_tokens_are_kept_for_the_backward_pass(packed_model, en
     assert max(sizes) <= hidden_times_mlp < packed.num_tokens * packed_model.config.vocab_size
 
 
-def test_a_model_that_rescales_its_logits_is_rejected():
+def test_a_head_that_changes_its_logits_in_an_unknown_way_is_rejected():
     config = CohereConfig(
-        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, logit_scale=0.5
-    )
+        vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        bos_token_id=1, eos_token_id=2, logit_scale=0.5,
+    )  # fmt: skip
     model = CohereForCausalLM(config)
-    use_packed_attention(model)
-    with pytest.raises(EnvironmentFault, match="logit_scale"):
-        token_logprobs(model, pack([[1, 2, 3]]))
+    model.logit_scale = 0.25
+    with pytest.raises(EnvironmentFault, match="training would not compute what it computes"):
+        use_packed_attention(model)

@@ -16,8 +16,11 @@ def inputs(*, bias=True):
     return hidden.requires_grad_(), weight.requires_grad_(), added, targets, temperature
 
 
-def by_the_book(hidden, weight, bias, targets, temperature):
-    logits = torch.nn.functional.linear(hidden, weight, bias) / temperature[:, None]
+def by_the_book(hidden, weight, bias, targets, temperature, softcap=None):
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    logits = logits / temperature[:, None]
     logprobs = logits.log_softmax(-1)
     return logprobs.gather(-1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
 
@@ -33,9 +36,11 @@ def gradients(scored, tensors, *, entropy):
 @pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize("block", [1, 10, 64])
-def test_values_and_gradients_are_those_of_plain_operations(block, store, entropy, bias):
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_values_and_gradients_are_those_of_plain_operations(softcap, block, store, entropy, bias):
     given = inputs(bias=bias)
-    scored, plain = score_rows(*given, ScorePlan(block, store, entropy)), by_the_book(*given)
+    scored = score_rows(*given, ScorePlan(block, store, entropy, softcap=softcap))
+    plain = by_the_book(*given, softcap)
     for ours, theirs in zip(scored, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     found = gradients(scored, given, entropy=entropy), gradients(plain, given, entropy=entropy)
