@@ -156,11 +156,20 @@ def _set_builder(expr: Expr) -> Region | None:
         return None
     intervals = start.intervals
     for condition in conditions:
-        inner = _region(condition)
+        inner = _region(_with_points(condition))
         if inner is None or inner.name != name.name:
             return None
         intervals = _intersect(_merge(intervals), _merge(inner.intervals))
     return Region(intervals)
+
+
+def _with_points(condition: Expr) -> Expr:
+    r"""A condition of a set, with ``x=1`` as ``x \in \{1\}``: in a set it is not the answer's value."""
+    if condition.op == "list":
+        return condition._replace(args=tuple(map(_with_points, condition.args)))
+    if condition.op != "rel" or condition.name != "=" or condition.args[0].op != "sym":
+        return condition
+    return Expr("rel", (condition.args[0], Expr("set", condition.args[1:])), r"\in")
 
 
 def _relations(expr: Expr) -> Region | None:

@@ -23,8 +23,9 @@ from magcli.verify.math.equality.equations import (
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.equality.parameters import bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import ONE, Expr, I, add, div, mul, num
+from magcli.verify.math.latex.tree import ONE, E, Expr, I, add, div, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, compatible, format_units
+from magcli.verify.math.latex.wording import is_letters
 
 LABELS = frozenset("ABCDEFGHIJ")
 """Capital letters that name options of a multiple-choice problem."""
@@ -65,15 +66,22 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """Words by their letters and digits; a few letters may be a product or a list of choices."""
     if a.op == b.op == "text":
         x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
-        return x == y != "", "words"
+        return x == y != "" or (
+            x.lower() == y.lower() != "" and not (is_letters(a.name) and is_letters(b.name))
+        ), "words"
     if a.op != "text":
         a, b = b, a
     if b.op == "list":
-        single = all(part.op in ("sym", "choice", "const") and len(part.name) == 1 for part in b.args)
-        return single and sorted(part.name.lower() for part in b.args) == sorted(a.name), "choice"
-    if a.name.isalpha() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
-        return values(reduce(mul, (Expr("sym", name=letter) for letter in a.name)), b)
+        return b.name != "or" and sorted(part.name for part in b.args if part.name in LABELS) == sorted(
+            a.name
+        ), "choice"
+    if a.name.isalpha() and a.name.isascii() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
+        return values(reduce(mul, map(_letter, a.name)), b)
     return inner(a, b.args[1]) if b.op == "rel" and is_name(b.args[0]) and b.name == "=" else (False, "words")
+
+
+def _letter(name: str) -> Expr:
+    return {"i": I, "e": E}.get(name, Expr("sym", name=name))
 
 
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
@@ -231,6 +239,7 @@ def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
     """Answers with free parameters, up to renaming."""
+    a, b = _as_family(a), _as_family(b)
     whole = is_whole(a, b)
     return any(same(x, y, depth)[0] or (whole and _progressions(x, y)) for x, y in matched(a, b)), "parameter"
 
@@ -277,6 +286,8 @@ def _converted(a: Expr, b: Expr) -> bool:
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
+    if a.op == b.op == "rel" and a.name == b.name and a.name in _STRUCTURAL:
+        return _structural(a, b, depth), "relation"
     if a.op == b.op == "rel" and a.name == b.name == "=":
         return _equations(_name_first(a), _name_first(b), depth)
     for one, other in ((a, b), (b, a)):
@@ -293,6 +304,18 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "rel":
         return same_inequality(a, b), "inequality"
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
+
+
+_SYMMETRIC = frozenset((r"\iff", r"\parallel", r"\perp", r"\sim", r"\cong"))
+_STRUCTURAL = _SYMMETRIC | {r"\to", r"\subseteq", r"\subset", "mid"}
+"""Relations whose sides are compared as they are, not as a difference."""
+
+
+def _structural(a: Expr, b: Expr, depth: int) -> bool:
+    """Whether two relations of logic, sets or geometry have the same sides, of symmetric ones in any order."""
+    if _in_order(a.args, b.args, depth)[0]:
+        return True
+    return a.name in _SYMMETRIC and _in_order(a.args[::-1], b.args, depth)[0]
 
 
 def _name_first(relation: Expr) -> Expr:
@@ -345,6 +368,8 @@ def _flatten(expr: Expr, op: str) -> tuple[Expr, ...]:
 
 def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     """Lists and sets in any order, tuples in order; a single answer is a one-element list."""
+    if {a.op, b.op} <= {"list", "set"} and _are_alternatives(a) != _are_alternatives(b):
+        return False, "structure"
     if any(has_inequalities(side) or (side.op == "list" and side.name) for side in (a, b)):
         return _conjunctions(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
@@ -367,6 +392,11 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
         return False, "structure"
     x, y = drop_indices(x, y)
     return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
+
+
+def _are_alternatives(expr: Expr) -> bool:
+    """Whether an answer is one label or the other, ``A or C``."""
+    return expr.op == "list" and expr.name == "or" and all(part.op != "rel" for part in expr.args)
 
 
 def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
@@ -463,6 +493,37 @@ def _cases(a: Expr, b: Expr, depth: int) -> Decision:
     return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
 
 
+def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
+    r"""Formulas of logic: operands of a connective in any order, bound letters under any name."""
+    if a.op != b.op or len(a.args) != len(b.args):
+        return False, "logic"
+    if a.op in ("forall", "exists"):
+        x, y = (rename_symbol(side, side.args[0].name, f"?{depth}") for side in (a, b))
+        return all(same(p, q, depth)[0] for p, q in zip(x.args, y.args, strict=True)), "logic"
+    return _any_order(_flatten(a, a.op), _flatten(b, b.op), depth), "logic"
+
+
+def _residues(a: Expr, b: Expr, depth: int) -> Decision:
+    r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
+    if a.op != b.op:
+        return False, "residue"
+    (x, modulus), (y, other) = a.args, b.args
+    if all(side.op == "num" and side.number.denominator == 1 for side in (x, y, modulus, other)):
+        size = abs(modulus.number)
+        return size == abs(other.number) != 0 and (x.number - y.number) % size == 0, "residue"
+    return same(modulus, other, depth)[0] and same(x, y, depth)[0], "residue"
+
+
+def _as_family(expr: Expr) -> Expr:
+    r"""``n \equiv 3 \pmod 7`` as ``n=3+7r, r \in \mathbb{Z}``; anything else unchanged."""
+    residue = expr.args[1] if expr.op == "rel" and expr.name == "=" else expr
+    if residue.op != "residue":
+        return expr
+    letter = Expr("sym", name="?r")
+    value = add([residue.args[0], mul(residue.args[1], letter)])
+    return Expr("family", (expr._replace(args=(expr.args[0], value)) if residue is not expr else value, letter), "Z")
+
+
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:
     return _in_order(a.args, b.args, depth) if a.op == b.op else (False, "structure")
 
@@ -475,6 +536,7 @@ def _with_compare(rule: Callable[[Expr, Expr, ComparePart], Decision]) -> Compar
 _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
     (frozenset(("family",)), _families),
+    (frozenset(("and", "or", "xor", "not", "forall", "exists")), _formulas),
     (frozenset(("choice",)), _with_compare(choices)),
     (frozenset(("base",)), _with_compare(bases)),
     (frozenset(("text",)), _with_compare(texts)),
@@ -485,6 +547,7 @@ _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("rel",)), _relations),
     (frozenset(("set", "tuple")), _structures),
     (frozenset(("matrix",)), _matrices),
-    (frozenset(("row", "residue")), _rows),
+    (frozenset(("row",)), _rows),
+    (frozenset(("residue",)), _residues),
     (frozenset(("ratio",)), _with_compare(ratios)),
 )

@@ -13,6 +13,7 @@ from magcli.verify.math.latex.parts import parse_cell, parse_group, parse_list
 from magcli.verify.math.latex.tokens import FUNCTIONS, Cursor, Token, ascii_math, tokenize
 from magcli.verify.math.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
 from magcli.verify.math.latex.units import NUMBERS, SYMBOLS, parse_compound
+from magcli.verify.math.latex.wording import is_letters, states_value
 
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
@@ -39,15 +40,26 @@ _RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
 MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
 _PUNCTUATION = frozenset((",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"))
+_US_DOLLAR = re.compile(r"\bUS\\?\$")
+_MICRO = re.compile(
+    r"(?<=[\d\s},;:~])(?:\\(?:text|mathrm)\s*\{\s*\\?mu\s*|\\mu\s*(?:\\(?:text|mathrm)\s*\{)?\s*)([mgsAVWJNFCLTH]|Pa|mol)(?![A-Za-z])\}?"
+)
+r"""The prefix of a unit after a number: ``5\,\mu\text{F}``, ``\mathrm{\mu F}``."""
+_MODULUS = re.compile(
+    r"(?:\s|\\[,;:! ]|\\q?quad)*\(?\s*(?:\\[bp]?mod|\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}|\bmod\b)\s*\{?\s*"
+    r"(\d+|[a-z])\s*\}?\s*\)?"
+)
+_PARALLEL = re.compile(r"(?<![A-Za-z])(?<=[A-Z])\s*\\\|\s*(?=[A-Z])|(?<=[A-Z][A-Z])\s*(?:\\\||\|\|)\s*(?=[A-Z]{2})")
+_DIVIDES = re.compile(r"^\s*(\d+|[a-z])\s*\|\s*(\d*[a-z](?:\^\{?\d\}?)?(?:[+-]\d+)?|\([^|()]*\)|\d+)\s*$")
 _DOLLAR = re.compile(r"(?<!\\)\$+")
 
 
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
     """The answer without box, ``$``, bold and a final dot around it; grouped digits are one number."""
-    text = ascii_math(text).strip()
+    text = ascii_math(_unmark(text.strip())).strip()
     for _ in range(MAX_PASSES):
-        bare = _unify_spelling(_unwrap(text))
+        bare = _unify_spelling(_unwrap(_unmark(text)))
         if bare == text:
             break
         text = bare
@@ -57,7 +69,16 @@ def normalize(text: str) -> str:
 def _unify_spelling(text: str) -> str:
     """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices."""
     if "\\" in text:
-        text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
+        text = _SET_NAME.sub(r"\\mathbb{\1}", text)
+    if "$" in text:
+        text = _US_DOLLAR.sub(r"\\$", text)
+    if "mu" in text or "micro" in text:
+        text = _MICRO.sub(r"\\text{ micro\1}", text)
+    if "equiv" in text and "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
+    if "|" in text or "mid" in text:
+        text = _PARALLEL.sub(r"\\parallel ", text)
+        text = _DIVIDES.sub(r"\1\\mid \2", text)
     if "\\\\" in text and r"\begin" not in text:
         text = _DOUBLE_BACKSLASH.sub(r"\\", text)
     if "\\left" in text:
@@ -92,6 +113,36 @@ def _join_digits(text: str) -> str:
     """Join grouped digits as in ``x=1,250`` if there is no other comma, and more than the number."""
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     return text if "," in bare or bare.isdigit() else bare
+
+
+_MARKS = re.compile(
+    r"(?:\s|\\[ ,;:!]|\\q?quad|\$)*(?:[✓✔✅☑🎉■□∎◼◻▪\ufe0f]|\\(?:checkmark|blacksquare|square|Box|qed|blacktriangle|bigstar)"
+    r"(?![A-Za-z]))+(\$?)\s*$"
+)
+"""Marks after an answer that say that it is done or checked."""
+_QUOTES = {
+    '"': '"',
+    "“": "”",
+    "”": "”",
+    "„": "“",
+    "«": "»",
+    "»": "«",
+    "‘": "’",
+    "`": "`",
+    "「": "」",
+    "『": "』",
+    "‹": "›",
+}
+
+
+def _unmark(text: str) -> str:
+    """Without marks at the end and quotes around the whole."""
+    if not text.isascii() or "\\" in text:
+        text = _MARKS.sub(r"\1", text) or text
+    closing = _QUOTES.get(text[:1])
+    if closing and len(text) > 2 and text.endswith((closing, "”")) and not set(text[1:-1]) & {text[0], closing}:
+        return text[1:-1].strip()
+    return text
 
 
 def _unwrap(text: str) -> str:
@@ -153,12 +204,8 @@ def only_words(tokens: tuple[Token, ...]) -> str | None:
     if tokens[0].value == "-":
         return None
     for token in tokens:
-        foreign = token.kind == "op" and token.value.isalpha() and not token.value.isascii()
-        if (
-            token.kind not in ("word", "text")
-            and not foreign
-            and (token.kind != "op" or token.value not in _PUNCTUATION)
-        ):
+        foreign = token.kind == "text" and not token.value.isascii()
+        if token.kind not in ("word", "text") and (token.kind != "op" or token.value not in _PUNCTUATION):
             return None
         real = real or foreign or (token.kind != "op" and len(token.value) > 1)
     if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
@@ -167,20 +214,42 @@ def only_words(tokens: tuple[Token, ...]) -> str | None:
 
 
 def tidy(words: str) -> str:
-    """Lower case, one space between words, without articles and a final dot."""
-    kept = [w for w in re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words.lower()).split() if w not in _ARTICLES]
+    """Lower case except for runs of capital letters, one space between words, without articles and a final dot."""
+    spaced = re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words).split()
+    kept = [w if w.isupper() and is_letters(w) else w.lower() for w in spaced if w.lower() not in _ARTICLES]
     return " ".join(kept).strip(" .,;:!?\"'`")
 
 
 MAX_PHRASE = 300
 """Longer texts are not searched for sets in words."""
-_DOMAINS = {"integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R"}
-_KEY = re.compile(r"integer|number|real|\\mathbb|\\in(?![a-z])|\\pm")
+_DOMAINS = {
+    "constant": "R",
+    "real constant": "R",
+    "rational number": "Q",
+    "complex number": "C",
+    "integer": "Z",
+    "whole number": "Z",
+    "natural number": "N",
+    "real number": "R",
+}
+_KEY = re.compile(r"integer|number|real|constant|multiple|divisible|\\mathbb|\\in(?![a-z])|\\pm")
+_SENTENCE = re.compile(r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))")
+_STATEMENT = re.compile(
+    r"(?P<lead>[^\W\d_](?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,])\s*)\$?(?P<value>(?<![\w-])(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{]|[$£€¥(\[])"
+    r"|[A-Za-z]\s*=|(?<=[\u3400-\u9fff])\d).*)"
+)
+_IS_THE_ANSWER = re.compile(r"\s+is\s+the\s+(?:final\s+|correct\s+)?answer\.?$")
+_MULTIPLE = re.compile(
+    r"(?:\$?(?P<letter>[A-Za-z])\$?\s+(?:is|must be)\s+)?(?:(?:an?|all|any|every)\s+)?(?:integers?\s+)?"
+    r"(?:multiples?\s+of|divisible\s+by)\s+\$?(?P<modulus>\d+)\$?"
+)
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textrm|mbox)\s*\{([^{}]*)\}")
 _LETTER = r"(?<![A-Za-z\\])\$?(?P<letter>[a-zA-Z]|\\(?:lambda|mu|alpha|beta|tau))\$?"
-_KIND = r"(?P<kind>integer|whole number|natural number|real number)s?"
+_KIND = (
+    r"(?P<kind>integer|whole number|natural number|real number|real constant|constant|rational number|complex number)s?"
+)
 _GAP = r"(?:\s|,|;|\\[,;:! ]|\\q?quad)*\(?\s*"
-_ANY = r"(?:an?|any|all|every|each|some|arbitrary|an arbitrary)"
+_ANY = r"(?:(?:an?|any|all|every|each|some)?\s*arbitrary|an?|any|all|every|each|some)"
 _STATED = (
     re.compile(rf"{_GAP}(?:(?:where|for|with|and|when)\s+)?{_LETTER}\s+(?:(?:is|are|be)\s+{_ANY}?|{_ANY})\s*{_KIND}\s*\)?"),
     re.compile(rf"{_GAP}(?:where|for|with)\s+{_ANY}?\s*{_KIND}\s+{_LETTER}\s*\)?"),
@@ -214,10 +283,28 @@ _SET = re.compile(r"(?:\\left)?\s*(?:\[|\(|\\\{)")
 
 def formalize(text: str) -> str:
     """The answer with sets and conditions in words as formulas."""
-    if len(text) > MAX_PHRASE or not _KEY.search(text):
+    if len(text) > MAX_PHRASE:
+        return text
+    key, sentence = _KEY.search(text), _SENTENCE.match(text)
+    if not key and not sentence:
         return text
     plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
-    return _reals_in_words(plain) or _with_domain(plain) or text
+    found = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
+    return found or (_stated_value(plain) if sentence else "") or text
+
+
+def _stated_value(plain: str) -> str:
+    """The value that a sentence states: ``the number of triples is 42``; empty for anything else."""
+    found = _STATEMENT.fullmatch(plain)
+    if found is None or not states_value(found["lead"].replace("$", " ")):
+        return ""
+    return _IS_THE_ANSWER.sub("", found["value"])
+
+
+def _multiples(plain: str) -> str:
+    r"""``n is a multiple of 4`` as ``n \equiv 0 \pmod 4``; empty for anything else."""
+    found = _MULTIPLE.fullmatch(plain)
+    return rf"{found['letter'] or 'n'}\equiv 0\pmod{{{found['modulus']}}}" if found else ""
 
 
 def _reals_in_words(plain: str) -> str:
@@ -396,10 +483,11 @@ def _parse_tokens(tokens: tuple[Token, ...], *, points: bool = False) -> Expr:
 
 def _word_answer(words: str) -> Expr:
     """Words, or a list of them separated by commas, ``and`` or ``or``."""
-    if words in _NAMED:
-        return _NAMED[words]
+    if words.lower() in _NAMED:
+        return _NAMED[words.lower()]
     parts = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]
     parts = [part for part in parts if part]
     if len(parts) > 1:
-        return Expr("list", tuple(Expr("text", name=part) for part in parts))
+        alternatives = "or" if re.search(r"\bor\b", words) else ""
+        return Expr("list", tuple(Expr("text", name=part) for part in parts), alternatives)
     return Expr("text", name=words)

@@ -299,12 +299,21 @@ def _number_set(cursor: Cursor) -> Expr:
     return Expr("tuple", (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0)), "()")
 
 
+def _negation(cursor: Cursor) -> Expr:
+    """``\\neg p``; two negations are none."""
+    cursor.deeper()
+    value = parse_factor(cursor)
+    cursor.depth -= 1
+    return value.args[0] if value.op == "not" else Expr("not", (value,))
+
+
 _PARSERS: dict[str, Callable[[Cursor], Expr]] = {
     "|": _absolute,
     r"\ldots": lambda _: Expr("sym", name="..."),
     r"\sqrt": _sqrt,
     r"\cbrt": lambda cursor: power(argument(cursor), div(ONE, num(3))),
     r"\binom": _binomial,
+    r"\neg": _negation,
     r"\lfloor": lambda cursor: _rounding(cursor, "floor", r"\rfloor"),
     r"\lceil": lambda cursor: _rounding(cursor, "ceil", r"\rceil"),
     r"\infty": lambda _: INFINITY,

@@ -5,6 +5,7 @@ linear in the tokens; nesting is bounded by the tokenizer and the cursor.
 """
 
 from fractions import Fraction
+from functools import reduce
 
 from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
 from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
@@ -175,10 +176,35 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
         if value.op != "sym":
             raise ParseError("unparsable")
         return value._replace(name=value.name + "*")
+    if charge := _charge(cursor):
+        return _charged(value, charge)
     raised = exponent(cursor)
     if value.op == "sym" and cursor.eat("_"):
         value = value._replace(name=f"{value.name}_{subscript(cursor)}")
     return power(value, raised)
+
+
+def _charge(cursor: Cursor) -> str:
+    """The charge of an ion after ``^``, as ``2-`` or ``+``; empty for an exponent."""
+    braced = cursor.peek().value == "{"
+    first = cursor.peek(braced)
+    digits = first.value if first.kind == "num" and first.value.isdigit() else ""
+    size = braced + bool(digits)
+    sign, after = cursor.peek(size).value, cursor.peek(size + 1)
+    ends = after.value == "}" if braced else after.kind == "end" or after.value in ("+", r"\to", ")", "}")
+    if sign not in ("+", "-") or not ends or (digits and not braced):
+        return ""
+    cursor.at += size + 1 + braced
+    return (digits or "1") + sign
+
+
+def _charged(value: Expr, charge: str) -> Expr:
+    """An ion; an element of two letters (``\\text{Fe}``) as a product of letters like a bare one."""
+    mark = Expr("sym", name=charge)
+    if value.op != "sym" or len(value.name) == 1 or not value.name.isalpha():
+        return power(value, mark)
+    letters = [{"i": I, "e": E}.get(letter, Expr("sym", name=letter)) for letter in value.name]
+    return reduce(mul, [*letters[:-1], power(letters[-1], mark)])
 
 
 def _temperature_scale(cursor: Cursor, value: Expr) -> str:
@@ -404,11 +430,21 @@ def _holds_pair(cursor: Cursor) -> bool:
     return commas == 1
 
 
+def _first_letter(cursor: Cursor, token: Token) -> str:
+    """The index of ``k_BT``: its first letter as in LaTeX, unless the letters are a word (``v_max``)."""
+    letters = token.value
+    if len(letters) == 1 or (len(letters) > 2 and not letters.isupper()) or len(letters) > MAX_LETTERS:
+        return letters
+    cursor.at -= 1
+    cursor.tokens[cursor.at] = Token("word", letters[1:])
+    return letters[0]
+
+
 def subscript(cursor: Cursor) -> str:
     """An index as text: ``_{12}``, ``_1``, ``_{n+1}``."""
     token = cursor.next()
     if token.value not in ("{", "("):
-        return token.value
+        return _first_letter(cursor, token) if token.kind == "word" else token.value
     closing = "}" if token.value == "{" else ")"
     parts: list[str] = []
     while (token := cursor.next()).value != closing:

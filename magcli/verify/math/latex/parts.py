@@ -1,12 +1,15 @@
 """Parsing lists of parts (relations between sums, unions or ratios with units) and the brackets around them."""
 
-from magcli.verify.math.latex.expressions import is_parenthesis, parse_factor, parse_sum, starts_factor
+from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
+from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, NEGATIONS, POINT_WORDS, Cursor, Token
-from magcli.verify.math.latex.tree import Expr, ParseError, div, function, mul, num
-from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, SCALES, unit_name, unit_words
+from magcli.verify.math.latex.tree import ZERO, Expr, ParseError, div, function, mul, num
+from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
 
 MAX_PARTS = 1_000
-_RELATION_SIGNS = r"= < > \le \ge \ne \approx \equiv \in \sim \to \mapsto \notin"
+MAX_SIDES = 50
+_RELATION_SIGNS = r"= < > \le \ge \ne \approx \equiv \in \sim \mapsto \notin \parallel \perp \cong \subseteq \subset \supseteq \supset"
+_TURNED = {r"\supseteq": r"\subseteq", r"\supset": r"\subset"}
 MAX_NAME = 40
 _OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
 _ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or < > \le \ge \ne \approx \in \to : & \\"
@@ -19,6 +22,8 @@ _COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before a pair in brackets: the number of combinations or permutations."""
 _VALUES = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SEPARATORS = (",", ";", "and", "or")
+_LABELS = frozenset(("text", "choice", "sym"))
+"""Answers that name something: one or the other of them is not both."""
 
 
 def parse_list(cursor: Cursor) -> Expr:
@@ -36,14 +41,14 @@ def parse_list(cursor: Cursor) -> Expr:
                 strong = True
         if not _starts_part(cursor):
             break
-        groups[-1].append(parse_part(cursor))
+        groups[-1].append(_formula(cursor))
         if sum(map(len, groups)) > MAX_PARTS:
             raise ParseError("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
     if solutions := _alternative_solutions(groups, alternatives):
         return solutions
-    groups = [with_domains(_distribute_name(group)) for group in groups if group]
+    groups = [with_domains(_distribute_modulus(_distribute_name(group))) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
     return _named_list([part for group in groups for part in group], separators & CONJUNCTIONS)
@@ -68,10 +73,29 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
     Equations for one name are its values, whichever conjunction joins them.
     """
     found = _list(parts)
+    if conjunctions == {"or"} and all(part == parts[0] and part.op == "num" for part in parts):
+        return parts[0]
+    if found.op == "list" and "or" in conjunctions and all(part.op in _LABELS for part in parts):
+        return found._replace(name="or")
     if not conjunctions or found.op != "list" or any(part.op != "rel" for part in parts):
         return found
     values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
     return found if values else found._replace(name=" ".join(sorted(conjunctions)))
+
+
+def _distribute_modulus(parts: list[Expr]) -> list[Expr]:
+    r"""``x \equiv 2, 5 \pmod 7`` with the modulus after each value."""
+    last = parts[-1]
+    if (
+        len(parts) < 2
+        or last.op != "residue"
+        or any("residue" in (part.op, part.args[-1:] and part.args[-1].op) for part in parts[:-1])
+    ):
+        return parts
+    name = parts[0].args[0] if parts[0].op == "rel" and parts[0].name == "=" else None
+    values = [part.args[1] if part.op == "rel" else part for part in parts[:-1]]
+    residues = [last._replace(args=(value, last.args[1])) for value in values]
+    return [residue if name is None else Expr("rel", (name, residue), "=") for residue in (*residues, last)]
 
 
 def _distribute_name(parts: list[Expr]) -> list[Expr]:
@@ -131,8 +155,51 @@ def _starts_part(cursor: Cursor) -> bool:
     return token.value not in (")", "}", r"\}", r"\rangle", "mid", "&", r"\\")
 
 
+def _formula(cursor: Cursor) -> Expr:
+    r"""A part, or parts joined by connectives and implications: ``p \land q \to r``."""
+    sides, signs = [_disjunction(cursor)], []
+    while sign := cursor.eat(*IMPLICATIONS):
+        signs.append(sign)
+        sides.append(_disjunction(cursor))
+        if len(sides) > MAX_SIDES:
+            raise ParseError("too-long")
+    return Expr("rel", tuple(sides), " ".join(signs)) if signs else sides[0]
+
+
+def _disjunction(cursor: Cursor) -> Expr:
+    """A part, or parts joined by connectives; relations so joined are a list with that conjunction."""
+    operands, signs = [parse_part(cursor)], []
+    while sign := cursor.eat(*CONNECTIVES):
+        signs.append(sign)
+        operands.append(parse_part(cursor))
+        if len(operands) > MAX_SIDES:
+            raise ParseError("too-long")
+    if not signs or are_propositions(operands):
+        return formula(operands, signs)
+    if r"\oplus" in signs:
+        raise ParseError("unparsable")
+    starts = [0, *(at + 1 for at, sign in enumerate(signs) if sign == r"\lor")]
+    if solutions := _alternative_solutions([operands], starts):
+        return solutions
+    return _named_list(operands, {"or" if sign == r"\lor" else "and" for sign in signs})
+
+
+def _quantified(cursor: Cursor) -> Expr:
+    r"""``\forall x \in S: ...``: the letter, its set (0 without one) and what holds."""
+    quantifier = cursor.next().value[1:]
+    letter = parse_atom(cursor)
+    domain = parse_sum(cursor) if cursor.eat(r"\in") else ZERO
+    while cursor.eat(":", ",", "."):
+        pass
+    if letter.op != "sym" or not _starts_part(cursor):
+        raise ParseError("unparsable")
+    return Expr(quantifier, (letter, domain, _formula(cursor)))
+
+
 def parse_part(cursor: Cursor) -> Expr:
     """One part of a list: a side, or a chain of relations between sides."""
+    if cursor.peek().value in (r"\forall", r"\exists"):
+        return _quantified(cursor)
     if point := _point(cursor):
         return point
     cursor.deeper()
@@ -142,10 +209,19 @@ def parse_part(cursor: Cursor) -> Expr:
             pass
         signs.append(sign)
         sides.append(_side(cursor))
-        if len(sides) > 50:
+        if len(sides) > MAX_SIDES:
             raise ParseError("too-long")
     cursor.depth -= 1
+    if not signs and not cursor.bars and cursor.eat("mid"):
+        return _divides(sides[0], _side(cursor))
     return _relation(sides, signs) if signs else sides[0]
+
+
+def _divides(divisor: Expr, value: Expr) -> Expr:
+    r"""``4 \mid n`` as ``n \equiv 0 \pmod 4``; of letters as a relation of its own."""
+    if divisor.op == "num":
+        return Expr("rel", (value, Expr("residue", (ZERO, divisor))), "=")
+    return Expr("rel", (divisor, value), "mid")
 
 
 def _point(cursor: Cursor) -> Expr | None:
@@ -238,6 +314,8 @@ def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
     if not signs:
         return sides[0]
     signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
+    if len(signs) == 1 and signs[0] in _TURNED:
+        sides, signs = sides[::-1], [_TURNED[signs[0]]]
     if len(signs) > 1 and set(signs) == {"="}:
         if all(side.op == "sym" for side in sides[:-1]):
             return Expr("list", tuple(Expr("rel", (side, sides[-1]), "=") for side in sides[:-1]))
@@ -255,8 +333,13 @@ def _side(cursor: Cursor) -> Expr:
         if sign == ":" and value.op == "ratio":
             value = Expr("ratio", (*value.args, _operand(cursor)))
         else:
-            value = Expr("ratio" if sign == ":" else sign, (value, _operand(cursor)))
+            value = Expr("ratio" if sign == ":" else sign, (value, _removed(_operand(cursor), sign)))
     return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
+
+
+def _removed(value: Expr, sign: str) -> Expr:
+    r"""What a difference removes: ``\mathbb{R} \setminus {3}`` without backslashes is a set too."""
+    return Expr("set", (value,)) if sign == r"\setminus" and value.op == "num" else value
 
 
 def _is_time(cursor: Cursor, start: int) -> bool:
@@ -274,8 +357,8 @@ def _operand(cursor: Cursor) -> Expr:
         currency = CURRENCY[cursor.next().value]
     if cursor.peek().value == "]":
         return _reversed_interval(cursor)
-    if cursor.peek().kind == "text" and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
-        currency = CURRENCY_WORDS[cursor.next().value.lower().rstrip(".")]
+    if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
+        currency = _currency_word(cursor)
     if cursor.peek().kind == "text":
         value = Expr("text", name=cursor.next().value.lower())
         return mul(value, parse_sum(cursor)) if starts_factor(cursor) and cursor.peek().value != "(" else value
@@ -288,10 +371,22 @@ def _operand(cursor: Cursor) -> Expr:
     return _with_unit(value, unit)
 
 
+def _currency_word(cursor: Cursor) -> str:
+    """The currency of ``Rs. 500`` or ``USD 5`` if a number follows; else empty, and the cursor does not move."""
+    dot = cursor.peek(1).value == "."
+    if cursor.peek(1 + dot).kind != "num":
+        return ""
+    currency = CURRENCY_WORDS[cursor.next().value.lower().rstrip(".")]
+    cursor.at += dot
+    return currency
+
+
 def _with_unit(value: Expr, words: list[str]) -> Expr:
     """The value with its unit; ``million`` multiplies, ``%`` and ``percent`` mark a percentage."""
-    while words and words[0].lower() in SCALES:
-        scale = num(SCALES[words.pop(0).lower()])
+    words = join_percent(words)
+    while words and (factor := scaled(words[0]))[0] > 1:
+        scale = num(factor[0])
+        words[:1] = [factor[1]] if factor[1] else []
         value = value._replace(args=(mul(value.args[0], scale),)) if value.op == "unit" else mul(value, scale)
     if not words:
         return value

@@ -33,6 +33,12 @@ NEGATIONS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
 POINT_WORDS = frozenset(_POINT_NAMES.split())
 """Words before a bracket that say which point it is."""
 CONJUNCTIONS = frozenset(("and", "or"))
+_FOREIGN_CONJUNCTIONS = {
+    **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者"), "or"),
+    **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且"), "and"),
+}
+_BARE_CONJUNCTIONS = frozenset(("oder", "und", "oppure"))
+"""Those that cannot be a product of letters."""
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
 """Functions only before a bracket; otherwise units or letters."""
 
@@ -67,11 +73,16 @@ _UNICODE = {
         "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
         "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
         "Sigma", "Phi", "Psi", "Omega", "phi"), strict=True)},
-    ord("⁻"): "^-", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
+    ord("⁻"): "^-", ord("⁺"): "^+", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
     ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
     ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
     ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
     ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
+    ord("µ"): r"\mu ", ord("ℚ"): r"\mathbb{Q}", ord("ℂ"): r"\mathbb{C}",
+    **{ord(c): f"\\{name} " for c, name in zip("∧∨¬⇒⟹⇔⟺↔⊕∀∃∉⊆⊂⊇⊃∥⊥∼△∠≢≅∝≪≫", (
+        "land", "lor", "neg", "to", "to", "iff", "iff", "iff", "oplus", "forall", "exists", "notin", "subseteq",
+        "subset", "supseteq", "supset", "parallel", "perp", "sim", "triangle", "angle", "nequiv", "cong", "propto",
+        "ll", "gg"), strict=True)},
     ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
 }  # fmt: skip
 
@@ -81,6 +92,8 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
+_CHARGE = re.compile(r"\^\{(\d)\}\^([+-])(?![\d{(])")
+"""The charge of an ion, ``²⁻``."""
 _TO_DIGITS = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
 
 _TOKEN = re.compile(
@@ -94,6 +107,8 @@ _TOKEN = re.compile(
     r"|(?P<row>\\\\(?:\s*\[-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\])?|\\cr(?![A-Za-z]))"
     r"|(?P<env>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})"
     r"|(?P<cmd>\\[A-Za-z]+|\\[{}|%$&#_'])"
+    r"|(?P<ideographs>[\u3400-\u9fff]+)"
+    r"|(?P<foreign>[A-Za-z]*[^\W\d_A-Za-z\u3400-\u9fff](?:[^\W\d_](?<![\u3400-\u9fff]))*)"
     r"|(?P<word>[A-Za-z]+)"
     r"|(?P<op>!=|<=|>=|:=|\*\*|\.\.\.|[^\s])",
     re.DOTALL,
@@ -108,7 +123,9 @@ _SYNONYMS = {
     r"\varphi": r"\phi", r"\vartheta": r"\theta", r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\%": "%",
     r"\bmod": r"\mod", r"\nicefrac": r"\frac", r"\sfrac": r"\frac", r"\pounds": "£", r"\euro": "€",
     r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
-    r"\lor": "or", r"\vee": "or", r"\land": "and", r"\wedge": "and", r"\simeq": r"\approx", r"\cong": r"\approx",
+    r"\vee": r"\lor", r"\wedge": r"\land", r"\lnot": r"\neg", r"\simeq": r"\approx", r"\Rightarrow": r"\to",
+    r"\implies": r"\to", r"\Longrightarrow": r"\to", r"\longrightarrow": r"\to", r"\Leftrightarrow": r"\iff",
+    r"\leftrightarrow": r"\iff", r"\Longleftrightarrow": r"\iff", r"\bigtriangleup": r"\triangle",
     r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
     r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec", r"\arctg": r"\arctan",
     r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc", r"\parallel": r"\parallel", r"\ni": r"\ni",
@@ -131,7 +148,8 @@ def ascii_math(text: str) -> str:
         return text
     text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
     text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
-    return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
+    text = text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
+    return _CHARGE.sub(r"^{\1\2}", text)
 
 
 @lru_cache(maxsize=4096)
@@ -172,6 +190,9 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("cmd", "".join(value.split()), spaced),)
     if kind == "word":
         return (_word(value, spaced),)
+    if kind in ("ideographs", "foreign"):
+        conjunction = _FOREIGN_CONJUNCTIONS.get(value.lower())
+        return (Token("op", conjunction, spaced) if conjunction else Token("text", value, spaced),)
     value = _SYNONYMS.get(value, value)
     if value in _IGNORED:
         return ()
@@ -188,6 +209,8 @@ def _word(word: str, spaced: bool) -> Token:
         return Token("cmd", "\\" + word, spaced)
     if lower in ("and", "or"):
         return Token("op", lower, spaced)
+    if lower in _BARE_CONJUNCTIONS:
+        return Token("op", _FOREIGN_CONJUNCTIONS[lower], spaced)
     return Token("word", word, spaced)
 
 
@@ -203,6 +226,8 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("op", ",", True),) if inner.strip() else ()
     if words.lower() in CONJUNCTIONS:
         return (Token("op", words.lower(), True),)
+    if inner[:1] in " ~" and words.lower() in _FOREIGN_CONJUNCTIONS:
+        return (Token("op", _FOREIGN_CONJUNCTIONS[words.lower()], True),)
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
     if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:

@@ -52,6 +52,8 @@ def mul(a: Expr, b: Expr) -> Expr:
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
         return _matrix_product(a, b)
+    if _SCALED.issuperset((a.op, b.op)) and (scaled := _scaled_point(a, b) or _set_power(a, b)):
+        return scaled
     return Expr("*", (a, b))
 
 
@@ -68,6 +70,8 @@ def div(a: Expr, b: Expr) -> Expr:
         return num(a.number / b.number)
     if a.op == "matrix":
         return _matrix_product(a, div(ONE, b))
+    if a.op == "tuple" and (scaled := _scaled_point(a, div(ONE, b))):
+        return scaled
     return Expr("/", (a, b))
 
 
@@ -209,6 +213,28 @@ def _entries(term: Expr) -> tuple[Expr, ...]:
     if term.op == "tuple" and term.name == "()":
         return term.args
     return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
+
+
+_FACTORS = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
+_SCALED = _FACTORS | {"tuple", "set-name"}
+
+
+def _scaled_point(a: Expr, b: Expr) -> Expr | None:
+    """A factor times a point or vector, by entries; None for anything else."""
+    point, factor = (a, b) if a.op == "tuple" else (b, a)
+    if point.op != "tuple" or point.name != "()" or len(point.args) < 2 or factor.op not in _FACTORS:
+        return None
+    if factor == MINUS_ONE and len(point.args) == 2:
+        return None  # an interval that a difference removes
+    return point._replace(args=tuple(mul(factor, entry) for entry in point.args))
+
+
+def _set_power(a: Expr, b: Expr) -> Expr | None:
+    r"""``\mathbb{R}\times\mathbb{R}`` as ``\mathbb{R}^2``; None for anything else."""
+    base, degree = a.args if a.op == "^" and a.args[0].op == "set-name" else (a, ONE)
+    if base.op != "set-name" or b != base or degree.op != "num":
+        return None
+    return Expr("^", (base, add([degree, ONE])))
 
 
 def _matrix_product(a: Expr, b: Expr) -> Expr:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from magcli.verify.math.latex.tree import Expr, ParseError, num
+from magcli.verify.math.latex.wording import changes_number, plain
 
 CURRENCY = {
     "$": "dollar", "US$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", r"\$": "dollar",
@@ -26,7 +27,43 @@ _ALIASES = {
     "joule": "j", "kilojoule": "kj", "watt": "w", "volt": "v", "ohm": "ω", "hertz": "hz", "kelvin": "k", "mole": "mol",
     "electronvolt": "ev", "square meter": "sqm", "mph": "miles/hour", "kph": "kmh kilometer/hour",
 }  # fmt: skip
-_UNITS = {alias: name for name, aliases in _ALIASES.items() for alias in (name, *aliases.split())}
+_FOREIGN = {
+    "percent": "prozent процент процента процентов",
+    "meter": "metro metros metri metre metres metern метр метра метров м 米", "hour": "stunde stunden hora heure ora ore час часа часов ч 小时",
+    "centimeter": "zentimeter zentimetern centimetro centimetros centimetri centimetre centimetres сантиметр сантиметра сантиметров см 厘米",
+    "kilometer": "kilometern kilometro kilometros kilometre kilometres chilometro chilometri километр километра километров км 千米 公里",
+    "millimeter": "millimetern milimetro milimetros millimetro millimetri миллиметр миллиметра миллиметров мм 毫米",
+    "gram": "gramm gramo gramos gramme grammes grammo grammi грамм грамма граммов г 克",
+    "kilogram": "kilogramm kilogramo kilogramos kilogramme kilogrammes chilogrammo chilogrammi килограмм килограмма килограммов кг 千克 公斤",
+    "liter": "litern litro litros litri литр литра литров л 升", "week": "woche wochen semaine settimana settimane semana неделя недели недель 周",
+    "second": "sekunde sekunden segundo segundos seconde secondes secondo secondi секунда секунды секунд с 秒",
+    "minute": "minuten minuto minutos minuti минута минуты минут мин 分钟",
+    "day": "tag tage tagen dia dias jour jours giorno giorni день дня дней 天", "degree": "grad grado grados degre degres gradi градус градуса градусов 度",
+    "year": "jahr jahre jahren ano anos annee annees anni год года лет 年",
+    "euro": "евро 欧元", "dollar": "dolar dolares dollari dollaro доллар доллара долларов 美元", "yuan": "元 юань юаней",
+    "rupee": "rupie rupien roupie rupia rupias рупий", "ruble": "rouble rubel рубль рубля рублей ₽", "pound": "pfund",
+}  # fmt: skip
+"""Units in the other languages of the recipe, without accents."""
+_UNITS = {alias: name for name, aliases in (*_ALIASES.items(), *_FOREIGN.items()) for alias in (name, *aliases.split())}
+_PREFIXES = {
+    "p": "pico", "n": "nano", "micro": "micro", "m": "milli", "k": "kilo", "M": "mega", "G": "giga", "T": "tera",
+}  # fmt: skip
+_PREFIXED = {
+    "A": "ampere", "V": "volt", "W": "watt", "J": "joule", "N": "newton", "F": "farad", "C": "coulomb", "T": "tesla",
+    "Hz": "hertz", "Pa": "pascal", "H": "henry", "eV": "electronvolt", "Wh": "watthour", "g": "gram", "m": "meter",
+    "s": "second", "L": "liter", "mol": "mole",
+}  # fmt: skip
+_SCIENTIFIC = {
+    prefix + symbol: (_PREFIXES[prefix] if prefix else "") + name
+    for symbol, name in _PREFIXED.items()
+    for prefix in ("", *_PREFIXES)
+    if prefix + symbol not in ("pm", "m", "s", "g", "h", "H", "T", "A", "Ts", "Gs", "Ms", "ks", "Mm", "Gm", "Tm", "Mg")
+}
+"""Unit symbols with prefixes, in which case matters: ``mW`` and ``MW``; ``micro`` stands for the letter mu."""
+_WRITTEN_OUT = {
+    form: name for name in (*_SCIENTIFIC.values(), "ampere", "tesla", "henry") for form in (name, f"{name}s")
+}
+_KNOWN = _ALIASES.keys() | _FOREIGN.keys() | frozenset(_WRITTEN_OUT.values())
 _ABBREVIATIONS = {
     "mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "sqm": "meter^2", "cc": "centimeter^3",
 }  # fmt: skip
@@ -34,8 +71,18 @@ _SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7, "billion": 10**9,
     "trillion": 10**12, "quadrillion": 10**15,
 }  # fmt: skip
-SCALES = _SCALES | {f"{word}s": value for word, value in _SCALES.items()}
-"""Words that multiply the number before them."""
+_FOREIGN_SCALES = {
+    12: "dutzend douzaine douzaines docena docenas dozzina dozzine дюжина дюжины дюжин 打",
+    100: "hundert 百", 10**3: "tausend mille mila тысяча тысячи тысяч 千", 10**4: "万 萬", 10**8: "亿 億",
+    10**6: "millionen millon millones milione milioni миллион миллиона миллионов",
+    10**9: "milliarde milliarden milliard milliards miliardo miliardi миллиард миллиарда миллиардов",
+}  # fmt: skip
+SCALES = (
+    _SCALES
+    | {f"{word}s": value for word, value in _SCALES.items()}
+    | {word: value for value, words in _FOREIGN_SCALES.items() for word in words.split()}
+)
+"""Words that multiply the number before them, without accents. ``billion`` is the English one."""
 PRIME, DOUBLE_PRIME = "prime", "double-prime"
 """Units written as signs, which may not be missing."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
@@ -46,10 +93,11 @@ _SUBUNITS = {
     ("kilogram", "gram"): 1000, ("pound", "ounce"): 16,
 }  # fmt: skip
 """How many of a smaller unit make a larger one, in compound measures."""
+_CURRENCIES = frozenset(("dollar", "euro"))
 _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
 _COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
-_PER_CENT = re.compile(r"\bper[ -]cent\b")
+_PER_CENT = re.compile(r"\b(?:per|por|pour)[ -](?:ciento|cento|cent)\b", re.IGNORECASE)
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
 """Scales of temperature after a degree sign."""
 _SYMBOLS = "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad"
@@ -61,10 +109,7 @@ SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()} | _OHM
 def is_unit(word: str) -> bool:
     """Whether a word names a known unit."""
     return (
-        _canonical(word) in _ALIASES
-        or word.lower() in _ABBREVIATIONS
-        or word.lower() in _POWERS
-        or word.lower() in SCALES
+        _canonical(word) in _KNOWN or word.lower() in _ABBREVIATIONS or word.lower() in _POWERS or plain(word) in SCALES
     )
 
 
@@ -76,7 +121,7 @@ def unit_name(words: str) -> str:
     joule/kelvin/mole. Unknown words are kept in the singular; ``units`` and articles are dropped.
     """
     parts = _factors(_PER_CENT.sub("percent", words) if "cent" in words else words)
-    if not (parts and all(name.partition("^")[0] in _ALIASES for name in parts if name not in ("/", "(", ")"))):
+    if not (parts and all(name.partition("^")[0] in _KNOWN for name in parts if name not in ("/", "(", ")"))):
         name = " ".join(part for part in parts if part not in _GENERIC and part not in ("(", ")"))
         return name.replace(" / ", "/").replace("/ ", "/")
     return format_units(_powers(parts))
@@ -135,17 +180,42 @@ def _with_power(name: str, power: int) -> str:
 
 
 def _canonical(word: str) -> str:
-    lower = word.lower().strip(".")
+    bare = word.strip(".")
+    if bare in _SCIENTIFIC:
+        return _SCIENTIFIC[bare]
+    lower = plain(bare)
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 3 and not lower.endswith("ss") else lower
-    return _UNITS.get(lower) or _UNITS.get(singular) or singular
+    return _UNITS.get(lower) or _UNITS.get(singular) or _WRITTEN_OUT.get(lower) or singular
+
+
+def join_percent(words: list[str]) -> list[str]:
+    """The words with ``per cent``, ``pour cent``, ``por ciento`` and ``per cento`` as one."""
+    if not any(word.lower() in ("cent", "cento", "ciento") for word in words) and "-cent" not in "".join(words):
+        return words
+    return _PER_CENT.sub("percent", " ".join(words)).split()
+
+
+def scaled(word: str) -> tuple[int, str]:
+    """The factor of a word that multiplies the number before it and the rest of the word; 1 for other words.
+
+    In Chinese what is counted follows without a space: ``12万元``.
+    """
+    bare = plain(word)
+    if bare in SCALES:
+        return SCALES[bare], ""
+    if not bare.isascii() and bare[0] in SCALES and not is_unit(bare):
+        return SCALES[bare[0]], word[1:]
+    return 1, word
 
 
 def parse_compound(text: str) -> tuple[Fraction, str] | None:
-    """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``."""
+    """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``; money in the larger one."""
     if not _COMPOUND_MEASURE.fullmatch(text):
         return None
     (amount, word), *smaller = _MEASURE.findall(text)
     total, unit = Fraction(amount), _canonical(word)
+    if unit in _CURRENCIES and len(smaller) == 1 and _canonical(smaller[0][1]) == "cent":
+        return total + Fraction(smaller[0][0]) / 100, unit
     for amount, word in smaller:
         parts = _SUBUNITS.get((unit, _canonical(word)))
         if parts is None:
@@ -164,7 +234,7 @@ def compatible(a: str, b: str) -> bool:
     if "degree" in (a, b) and {a, b} & {"celsius", "fahrenheit"}:
         return True
     x, y = set(a.split()), set(b.split())
-    return (x <= y or y <= x) and not (x | y) & _ALIASES.keys()
+    return (x <= y or y <= x) and not (x | y) & _KNOWN
 
 
 _OPERATIONS = """
@@ -240,6 +310,8 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
         if tuple(bare[size - len(phrase) : size]) == phrase:
             size -= len(phrase)
     if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):
+        raise ParseError("words")
+    if any(changes_number(word) and not is_unit(word) for word in bare[:size]):
         raise ParseError("words")
     return list(words[:size])
 
