@@ -148,7 +148,12 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
 
 
-_JOINT = re.compile(r"(?:[\s$,;.]|\\[()\[\],;]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
+_OR = r"(?:or|oder|ou|o|oppure|или|或者?)"
+_AND = r"(?:and|und|et|y|e|и|和|与)"
+_JOINT = re.compile(
+    rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
+)
+_ALTERNATIVE = re.compile(rf"(?<![^\W\d_]){_OR}(?![^\W\d_])")
 MAX_BOXES = 50
 
 
@@ -168,5 +173,18 @@ def joined_boxes(text: str) -> str | None:
         rest = text[start:end].partition(content + "}")[2]
         if contents and not _JOINT.fullmatch(rest):
             break
+        if contents:
+            contents.append(r" \text{ or } " if _ALTERNATIVE.search(rest) else ", ")
         contents.append(content)
-    return ", ".join(reversed(contents))
+    return "".join(reversed(contents)) if len(set(contents[::2])) > 1 else last
+
+
+def answer_boxes(answer: str) -> str | None:
+    """What an answer part has in its last box, or in its last boxes if a comma or conjunction joins them in one line.
+
+    Boxes below each other are steps, of which the last one counts.
+    """
+    line = answer.rstrip()
+    joined = joined_boxes(line[line.rfind("\n", 0, line.rfind("\\boxed") + 1) + 1 :])
+    last = boxed(answer)
+    return joined if joined is not None and last is not None and joined.endswith(last) else last

@@ -288,6 +288,8 @@ def parse_atom(cursor: Cursor) -> Expr:
     if token.value == "|":
         return cursor.command(cursor)
     if token.kind == "text":
+        if len(token.value) < 4 and token.value.isupper() and token.value.isascii() and cursor.peek(1).value == "_":
+            return _word(cursor, token)  # upright letters with an index, as in SO_4
         name = cursor.next().value
         return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
     raise ParseError("unparsable")

@@ -523,7 +523,7 @@ def _set(cursor: Cursor) -> Expr:
         cursor.expect(r"\}")
         if head.op != "rel" and (family := _family(head, conditions)):
             return family
-        together = conditions.op == "list" and "or" not in conditions.name
+        together = conditions.op == "list" and "or" not in conditions.name and not _are_values(conditions)
         return Expr("builder", (head, *(conditions.args if together else (conditions,))))
     system = cursor.peek().value in _SYSTEMS
     inner = parse_list(cursor)
@@ -532,6 +532,12 @@ def _set(cursor: Cursor) -> Expr:
     if inner.op == "cases" or (inner.op == "list" and all(part.op == "rel" for part in inner.args)):
         return inner
     return Expr("set", inner.args if inner.op == "list" else (inner,))
+
+
+def _are_values(conditions: Expr) -> bool:
+    """Whether conditions list the values of one letter: ``x=1 or x=2``."""
+    equations = all(part.op == "rel" and part.name == "=" for part in conditions.args)
+    return equations and len({part.args[0] for part in conditions.args}) == 1
 
 
 def _builder_bar(cursor: Cursor) -> int:

@@ -62,8 +62,6 @@ _UNICODE = {
     **{ord(c): " " for c in "\u00a0\u2002\u2003\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"},
     **{ord(c): "" for c in "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"},
     **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D},
-    **{ord(c): f"^{{{i}}}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-    **{ord(c): f"_{{{i}}}" for i, c in enumerate("₀₁₂₃₄₅₆₇₈₉")},
     **{ord(c): f"\\frac{{{a}}}{{{b}}}" for c, a, b in (
         "½12", "⅓13", "⅔23", "¼14", "¾34", "⅕15", "⅖25", "⅗35", "⅘45", "⅙16", "⅚56", "⅛18", "⅜38", "⅝58", "⅞78")},
     **{ord(c): f"\\{name} " for c, name in zip("×÷·⋅∙∗±∓√∛π∞∪∩∈≤≥⩽⩾≠≈≡∅→∖", (
@@ -73,7 +71,7 @@ _UNICODE = {
         "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
         "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
         "Sigma", "Phi", "Psi", "Omega", "phi"), strict=True)},
-    ord("⁻"): "^-", ord("⁺"): "^+", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
+    ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
     ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
     ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
     ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
@@ -92,8 +90,8 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
-_CHARGE = re.compile(r"\^\{(\d)\}\^([+-])(?![\d{(])")
-"""The charge of an ion, ``²⁻``."""
+_RAISED, _LOWERED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+"), re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
+_TO_LINE = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ", "0123456789+-nikmx0123456789+-nkim")
 _TO_DIGITS = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
 
 _TOKEN = re.compile(
@@ -137,6 +135,8 @@ _IGNORED = frozenset(
 )
 _WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
 _LETTERS = re.compile(r"[^\W\d_]")
+_INDEXED = re.compile(r"(?=.*(?:_|\^\d?[+-]$))[\dA-Za-z_^+-]+")
+r"""Letters with indices or a charge, not words: ``\mathrm{H_2O}``, ``\mathrm{Na^+}``."""
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _OPEN = frozenset(("(", "[", "{", r"\{", r"\langle"))
 _CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
@@ -148,8 +148,9 @@ def ascii_math(text: str) -> str:
         return text
     text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
     text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
-    text = text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
-    return _CHARGE.sub(r"^{\1\2}", text)
+    text = _RAISED.sub(lambda run: f"^{{{run[0].translate(_TO_LINE)}}}", text)
+    text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_TO_LINE)}}}", text)
+    return text.translate(_UNICODE)
 
 
 @lru_cache(maxsize=4096)
@@ -232,7 +233,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("cmd", "\\" + words, spaced),)
     if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
         return (Token("text", words, True),)
-    if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)):
+    if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words):
         return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
     return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
 
