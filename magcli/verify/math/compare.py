@@ -80,7 +80,7 @@ MAX_WORDS = 8
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
-_COMMA_DECIMAL = re.compile(r"[+-]?\d+,\d+")
+_COMMA_DECIMAL = re.compile(r"(?P<number>[+-]?\d+,\d+)(?P<words>(?:\s|\\,|\\)*[^\d\s,;=<>+*/][^\d,;=<>+*/]*)?")
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 _CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
 _NUMBER = re.compile(
@@ -164,13 +164,14 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
 
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:
-    """Whether a text is a non-integer number with a decimal comma."""
+    """Whether a text is the other value with a decimal comma: a non-integer number, or a number with a unit."""
     bare = normalize(text)
-    if other.op != "num" or other.number.denominator == 1 or not _COMMA_DECIMAL.fullmatch(bare):
+    found = _COMMA_DECIMAL.fullmatch(bare)
+    if found is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(found["number"]):
         return False
-    if _COMMA_GROUPS.fullmatch(bare):
-        return False
-    return parse_answer(bare.replace(",", ".")) == num(other.number)
+    if not found["words"]:
+        return other.op == "num" and other.number.denominator > 1 and parse_answer(bare.replace(",", ".")) == num(other.number)
+    return same(parse_answer(bare.replace(",", ".")), other)[0]
 
 
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:

@@ -17,9 +17,9 @@ from magcli.verify.math.latex.tree import PI, Expr, add, div, function, mul, neg
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
-_WHOLE = frozenset("kmnlj")
+WHOLE = frozenset("kmnlj")
 _REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
-_LETTERS = {"Z": _WHOLE, "N": _WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
+_LETTERS = {"Z": WHOLE, "N": WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
 """Names of parameters in each domain if the domain is missing."""
 _VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
 _CONSTANTS = frozenset(("C", "c", "constant", "const"))
@@ -65,7 +65,7 @@ def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
         return
     if len(x - y) == len(y - x) == 1:
         (p,), (q,) = x - y, y - x
-        whole = {p, q} <= _WHOLE and all(_is_periodic(side) for side in (a, b))
+        whole = {p, q} <= WHOLE and all(_is_periodic(side) for side in (a, b))
         moving = {p, q} <= _REAL and all(_moves(side, name) for side, name in ((a, p), (b, q)))
         if whole or moving:
             yield _aligned(a, [p], b, [q])

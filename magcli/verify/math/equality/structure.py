@@ -21,7 +21,7 @@ from magcli.verify.math.equality.equations import (
     same_name,
 )
 from magcli.verify.math.equality.identity import same_value, symbols
-from magcli.verify.math.equality.parameters import bound, expand_signs, is_whole, matched, shifted
+from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
 from magcli.verify.math.latex.tree import ONE, E, Expr, I, add, div, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, compatible, format_units
@@ -327,6 +327,8 @@ def _name_first(relation: Expr) -> Expr:
 
 def _equations(a: Expr, b: Expr, depth: int) -> Decision:
     """Assignments by name and value, other equations as a whole."""
+    if (a.args[1].op == "residue") != (b.args[1].op == "residue"):
+        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
     if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
         rename_symbol = same_name(a, b)
         if rename_symbol is not None:
@@ -387,6 +389,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
             return _in_order(one.args, in_name_order(other.args), depth)
         return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
     x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
+    if len(x) == len(y) > 1 and any(part.op == "set" for part in x) != any(part.op == "set" for part in y):
+        return False, "structure"  # {1}, {2} is not {1, 2}
     x, y = (tuple(dict.fromkeys(s)) if all(part.op == "tuple" for part in s) else s for s in (x, y))  # distinct points
     if len(x) != len(y):
         return False, "structure"
@@ -506,7 +510,7 @@ def _formulas(a: Expr, b: Expr, depth: int) -> Decision:
 def _residues(a: Expr, b: Expr, depth: int) -> Decision:
     r"""``3 \pmod 7`` is ``-4 \pmod 7``."""
     if a.op != b.op:
-        return False, "residue"
+        return _families(_with_whole_parameter(a), _with_whole_parameter(b), depth)
     (x, modulus), (y, other) = a.args, b.args
     if all(side.op == "num" and side.number.denominator == 1 for side in (x, y, modulus, other)):
         size = abs(modulus.number)
@@ -522,6 +526,14 @@ def _as_family(expr: Expr) -> Expr:
     letter = Expr("sym", name="?r")
     value = add([residue.args[0], mul(residue.args[1], letter)])
     return Expr("family", (expr._replace(args=(expr.args[0], value)) if residue is not expr else value, letter), "Z")
+
+
+def _with_whole_parameter(expr: Expr) -> Expr:
+    """``n=4k+1`` as a family of the integers ``k`` if that is its only letter; anything else unchanged."""
+    letters = symbols(expr.args[1] if expr.op == "rel" else expr)
+    if expr.op in ("family", "residue") or len(letters) != 1 or not letters <= WHOLE:
+        return expr
+    return Expr("family", (expr, Expr("sym", name=next(iter(letters)))), "Z")
 
 
 def _rows(a: Expr, b: Expr, depth: int) -> Decision:

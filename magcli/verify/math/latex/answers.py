@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from magcli.verify.math.latex.commands import parse_command
+from magcli.verify.math.latex.dates import parse_date
 from magcli.verify.math.latex.parts import parse_cell, parse_group, parse_list
 from magcli.verify.math.latex.tokens import FUNCTIONS, Cursor, Token, ascii_math, tokenize
 from magcli.verify.math.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
@@ -24,6 +25,7 @@ _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
 _PREFIX = re.compile(
     r"^(?P<text>\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*(?(text)\})\s*(?=\S)", re.IGNORECASE
 )
+_IS_THE_ANSWER = re.compile(r"\s*(?:\\text\s*\{)?\s+is\s+the\s+(?:final\s+|correct\s+)?answer\.?\s*\}?$")
 _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
@@ -146,11 +148,13 @@ def _unmark(text: str) -> str:
 
 
 def _unwrap(text: str) -> str:
+    text = text.removesuffix(r"\text{.}")
     if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
         text = text[:-1].rstrip()
     while text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1].rstrip()
-    text = _PREFIX.sub("", text) if "nswer" in text else text
+    if "nswer" in text:
+        text = _IS_THE_ANSWER.sub("", _PREFIX.sub("", text))
     text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2].strip()
@@ -223,7 +227,7 @@ def tidy(words: str) -> str:
 MAX_PHRASE = 300
 """Longer texts are not searched for sets in words."""
 _DOMAINS = {
-    "constant": "R",
+    "positive integer": "N", "constant": "R",
     "real constant": "R",
     "rational number": "Q",
     "complex number": "C",
@@ -235,18 +239,17 @@ _DOMAINS = {
 _KEY = re.compile(r"integer|number|real|constant|multiple|divisible|\\mathbb|\\in(?![a-z])|\\pm")
 _SENTENCE = re.compile(r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))")
 _STATEMENT = re.compile(
-    r"(?P<lead>[^\W\d_](?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,])\s*)\$?(?P<value>(?<![\w-])(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{]|[$£€¥(\[])"
+    r"(?P<lead>[^\W\d_](?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,])\s*)\$?(?P<value>(?:(?<![\w-])|(?<=[\u3400-\u9fff]))(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{(]|[$£€¥(\[])"
     r"|[A-Za-z]\s*=|(?<=[\u3400-\u9fff])\d).*)"
 )
-_IS_THE_ANSWER = re.compile(r"\s+is\s+the\s+(?:final\s+|correct\s+)?answer\.?$")
 _MULTIPLE = re.compile(
-    r"(?:\$?(?P<letter>[A-Za-z])\$?\s+(?:is|must be)\s+)?(?:(?:an?|all|any|every)\s+)?(?:integers?\s+)?"
+    r"(?:\$?(?P<letter>[A-Za-z])\$?\s+(?:(?:is|must be)\s+)?)?(?:(?:an?|all|any|every)\s+)?(?:integers?\s+)?"
     r"(?:multiples?\s+of|divisible\s+by)\s+\$?(?P<modulus>\d+)\$?"
 )
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textrm|mbox)\s*\{([^{}]*)\}")
 _LETTER = r"(?<![A-Za-z\\])\$?(?P<letter>[a-zA-Z]|\\(?:lambda|mu|alpha|beta|tau))\$?"
 _KIND = (
-    r"(?P<kind>integer|whole number|natural number|real number|real constant|constant|rational number|complex number)s?"
+    r"(?P<kind>positive integer|integer|whole number|natural number|real number|real constant|constant|rational number|complex number)s?"
 )
 _GAP = r"(?:\s|,|;|\\[,;:! ]|\\q?quad)*\(?\s*"
 _ANY = r"(?:(?:an?|any|all|every|each|some)?\s*arbitrary|an?|any|all|every|each|some)"
@@ -298,7 +301,7 @@ def _stated_value(plain: str) -> str:
     found = _STATEMENT.fullmatch(plain)
     if found is None or not states_value(found["lead"].replace("$", " ")):
         return ""
-    return _IS_THE_ANSWER.sub("", found["value"])
+    return normalize(found["value"])
 
 
 def _multiples(plain: str) -> str:
@@ -441,6 +444,8 @@ def _special(text: str) -> Expr | None:
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
     if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):
         return Expr("text", name=f"{time[1]} {time[2].lower()}m")
+    if date := parse_date(plain):
+        return Expr("text", name=date)
     if measure := parse_compound(plain):
         return Expr("unit", (num(measure[0]),), measure[1])
     if (base := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):

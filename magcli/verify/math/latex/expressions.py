@@ -9,7 +9,7 @@ from functools import reduce
 
 from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
 from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
-from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, TEMPERATURES, is_unit
+from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
 _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
@@ -41,7 +41,7 @@ def _signed(sign: str, term: Expr) -> Expr:
 
 def parse_product(cursor: Cursor) -> Expr:
     """Factors with or without operators, from left to right; a mixed number is one factor."""
-    value = _mixed_number(cursor) or parse_factor(cursor)
+    value = _measured_mixed_number(cursor) or parse_factor(cursor)
     for _ in range(MAX_FACTORS):
         if cursor.eat(r"\times", r"\cdot", "*"):
             value = mul(value, _signed_factor(cursor))
@@ -60,6 +60,15 @@ def _signed_factor(cursor: Cursor) -> Expr:
     sign = cursor.eat("-", "+")
     value = parse_factor(cursor)
     return neg(value) if sign == "-" else value
+
+
+def _measured_mixed_number(cursor: Cursor) -> Expr | None:
+    """A mixed number; a lone letter after it is a unit, since nobody multiplies a mixed number: ``3 1/3 m``."""
+    value = _mixed_number(cursor)
+    letter = cursor.peek()
+    if value is not None and letter.kind == "word" and letter.value in SYMBOLS and cursor.peek(1).kind == "end":
+        cursor.tokens[cursor.at] = letter._replace(kind="text")
+    return value
 
 
 def _mixed_number(cursor: Cursor) -> Expr | None:
@@ -100,7 +109,7 @@ def starts_factor(cursor: Cursor) -> bool:
         name = token.value[1:]
         return (
             name in GREEK or name in FUNCTIONS or name in DECORATIONS or token.value in _BIG
-            or name in ("frac", "sqrt", "cbrt", "pi", "infty", "binom", "lfloor", "lceil", "hat")
+            or name in ("frac", "sqrt", "cbrt", "pi", "infty", "binom", "lfloor", "lceil", "hat", "langle")
             or token.value.startswith((r"\begin", r"\mathbb"))
         )  # fmt: skip
     if token.kind == "word":
@@ -134,12 +143,17 @@ def _closes_square(cursor: Cursor, token: Token) -> bool:
     return False
 
 
+_PREPOSITIONS = frozenset(("en", "au", "al", "de", "di", "im", "in", "of", "du"))
+
+
 def _is_word_or_unit(cursor: Cursor, token: Token) -> bool:
     """Whether bare letters after a value are words or a unit, not factors."""
     if token.value in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
         return True
     if len(token.value) == 1:
         return token.value == "x" and cursor.peek(1).value in ("10",) and cursor.peek(2).value == "^"
+    if token.spaced and token.value in _PREPOSITIONS and cursor.peek(1).kind in ("word", "text"):
+        return len(cursor.peek(1).value) > 2
     if is_unit(token.value) and (token.spaced or cursor.tokens[cursor.at - 1].kind == "num"):
         return True
     return len(token.value) > 2 and (token.spaced or len(token.value) > 4)

@@ -31,15 +31,18 @@ def parse_list(cursor: Cursor) -> Expr:
     groups: list[list[Expr]] = [[]]
     strong = False
     separators: set[str] = set()
-    alternatives = [0]
+    alternatives, last = [0], ""
     while True:
         while sign := cursor.eat(*_SEPARATORS):
             separators.add(sign)
+            last = sign
             alternatives += [len(groups[-1])] if sign == "or" else []
             if sign == ";" and groups[-1]:
                 groups.append([])
                 strong = True
         if not _starts_part(cursor):
+            if last in CONJUNCTIONS:
+                raise ParseError("words")
             break
         groups[-1].append(_formula(cursor))
         if sum(map(len, groups)) > MAX_PARTS:

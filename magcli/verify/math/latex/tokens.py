@@ -210,7 +210,7 @@ def _word(word: str, spaced: bool) -> Token:
         return Token("cmd", "\\" + word, spaced)
     if lower in ("and", "or"):
         return Token("op", lower, spaced)
-    if lower in _BARE_CONJUNCTIONS:
+    if lower in _BARE_CONJUNCTIONS or (spaced and lower in ("ou", "et")):
         return Token("op", _FOREIGN_CONJUNCTIONS[lower], spaced)
     return Token("word", word, spaced)
 

@@ -286,6 +286,12 @@ _NUMERALS = frozenset(
 )
 _FILLER = (
     ("in", "total"),
+    ("en", "total"),
+    ("au", "total"),
+    ("in", "totale"),
+    ("insgesamt",),
+    ("zusammen",),
+    ("всего",),
     ("in", "all"),
     ("altogether",),
     ("overall",),
@@ -294,6 +300,7 @@ _FILLER = (
     ("total",),
     ("each",),
 )
+_RAISED = re.compile(r"\b(?:au|al)\s+(?:carre|cube|cuadrado|cubo|quadrato)\b")
 _AROUND = ".,;:!()[]\"'`"
 
 
@@ -311,7 +318,8 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
             size -= len(phrase)
     if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):
         raise ParseError("words")
-    if any(changes_number(word) and not is_unit(word) for word in bare[:size]):
+    raised = _RAISED.match(plain(" ".join(bare)))
+    if raised or any(changes_number(word) and not is_unit(word) for word in bare[:size]):
         raise ParseError("words")
     return list(words[:size])
 

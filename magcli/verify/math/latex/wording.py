@@ -15,7 +15,7 @@ siebzig achtzig neunzig hundert* tausend* million* milliard* billiard* trillion*
 funftel* sechstel* siebtel* achtel* neuntel* zehntel* hundertstel* tausendstel* doppel* dreifach* vierfach*
 zehnfach* zweimal dreimal viermal mehrfach* nicht nichts kein* nie niemals falsch* unrichtig* ungultig* nein weder ohne
 oder bzw beziehungsweise und sowie mehr weniger hochstens mindestens maximal minimal ungefahr etwa circa ca
-beinahe knapp rund grosser kleiner uber unter bis vielleicht moglicherweise wahrscheinlich vermutlich eventuell hoch
+beinahe knapp rund grosser kleiner uber unter bis vielleicht moglicherweise wahrscheinlich vermutlich eventuell hoch einhalb fach
 wurzel geteilt multipliziert quadriert von ausser falls wenn promille
 """
 _FRENCH = """
@@ -43,14 +43,14 @@ piu meno quasi forse almeno massimo minimo oltre fino eccetto radice
 _RUSSIAN = """
 ноль один одна два две три четыре пять шесть семь восемь девять десять *надцать двадцать тридцать сорок *десят девяносто
 сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот тысяч* миллион* миллиард* триллион* биллион* дюжин* десяток десятк* сотн* сотен полтора
-полторы половин* пол треть трети третьих четверть четверти четвертей пятых шестых седьмых восьмых девятых десятых сотых
+полторы половин* пол треть трети третьих третей может четверть четверти четвертей пятых шестых седьмых восьмых девятых десятых сотых
 тысячных вдвое втрое вчетверо удвоен* двойн* тройн* не нет ни неверн* неправильн* ложь ложн* никогда без ошибочн* или
 либо и также больше более меньше менее около примерно приблизительно почти возможно наверное вероятно минимум максимум
 кроме свыше из квадрате кубе степени корень если
 """
 _ENGLISH_DENIALS = "nope nah nay none nil mistaken mistake error"
 _CHINESE = re.compile(
-    "[十百千万萬亿億兆打成半倍负負非不没沒无無未错錯误誤或和与與及且余餘约約几幾是吗嗎假否除]|分之|左右|以[上下内外]|多[个個名]|超过|至[少多]|最[多少]"
+    "[十百千万萬亿億兆打成半倍负負非不没沒无無未错錯误誤或和与與及且余餘约約几幾是吗嗎假否除至]|分之|[大小]于|^平方$|多$|左右|以[上下内外]|多[个個名]|超过|至[少多]|最[多少]"
 )
 _CHINESE_HARMLESS = re.compile("不同|非负|非零|互不相同")
 """Parts of what is counted: ``12种不同的方法``."""
