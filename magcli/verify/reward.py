@@ -152,9 +152,11 @@ def gold_answer(row: Mapping[str, Any]) -> str:
 
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
-    """Whether the last box of an answer part (or boxes joined in one line) equals the ground truth; without a box (format-free), the last number."""
+    """Whether the last box of an answer part equals the ground truth, or boxes that a comma joins; without a box
+    (format-free), the last number.
+    """
     found, gold = (answer_boxes(answer) or "").strip(), gold_answer(row)
-    correct, path = math.compare(found, gold) if found else (math.correct_anywhere(answer, gold), "format")
+    correct, path = math.compare(found, gold, str(row.get("prompt") or "")) if found else (math.correct_anywhere(answer, gold), "format")
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
 
 

@@ -56,6 +56,7 @@ text. A false accept is worse than a false reject, so ambiguity is resolved on t
 """
 
 import re
+from collections.abc import Iterator
 
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.equality.equations import quantity_value, resolve_chains
@@ -72,6 +73,8 @@ from magcli.verify.math.latex.answers import (
     squeeze,
 )
 from magcli.verify.math.latex.tree import Expr, num
+from magcli.verify.math.latex.units import is_known_unit
+from magcli.verify.math.latex.wording import is_counted
 
 MAX_CHARS = 10_000
 """Longer answers are compared as raw text only."""
@@ -100,8 +103,10 @@ def equal(prediction: str, gold: str) -> bool:
     return compare(prediction, gold)[0]
 
 
-def compare(prediction: str, gold: str) -> tuple[bool, str]:
+def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     """Whether the two are equal, and which comparison decided.
+
+    If the question is given, words after a number that are neither a unit nor what it counts make another answer.
 
     Either may be in boxes or ``$..$``, the ground truth after ``####`` too. Comparisons: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
@@ -117,7 +122,10 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
         return False, "number"
     meter = METER.set(Meter())
     try:
-        return _compare(left, truth)
+        decision = _compare(left, truth)
+        if decision[0] and question and _counts_something_else(left, truth, question):
+            return False, "words"
+        return decision
     except RecursionError:
         return False, "too-deep"
     except (ArithmeticError, ValueError):
@@ -161,6 +169,21 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if summed is not None:
         return same(a, summed)[0], "sympy"
     return False, path
+
+
+def _counts_something_else(left: str, truth: str, question: str) -> bool:
+    """Whether words after a number of the prediction are no unit, and neither in the question nor in the ground truth."""
+    return any(
+        not is_known_unit(words) and not is_counted(words, f"{question} {truth}") for words in _units(parse_answer(left))
+    )
+
+
+def _units(expr: Expr) -> Iterator[str]:
+    """The words after numbers anywhere in an answer."""
+    if expr.op == "unit":
+        yield expr.name
+    for arg in expr.args:
+        yield from _units(arg)
 
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:

@@ -113,6 +113,12 @@ def is_unit(word: str) -> bool:
     )
 
 
+def is_known_unit(name: str) -> bool:
+    """Whether a canonical name, as of ``unit_name``, consists of known units only."""
+    parts = re.split(r"[/·\s]+", name)
+    return all(part.partition("^")[0] in _KNOWN or part in (PRIME, DOUBLE_PRIME) for part in parts)
+
+
 def unit_name(words: str) -> str:
     """The canonical name of a unit: ``Square Centimeters`` and ``cm^2`` are ``centimeter^2``, ``m per s`` is
     meter/second.

@@ -97,6 +97,7 @@ modi modo soluzioni soluzione valori valore numeri numero coppie coppia volte pu
 _CHINESE_LEAD = re.compile(r".*(?:是|为|為|等于|等於|共|有|得|即|答案|[:：=])\s*")
 _CHINESE_DOUBT = re.compile(r"[不非没沒无無未错錯误誤或约約几幾若如]|至少|至多|大概|可能")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
+_CYRILLIC = re.compile("[а-яё]", re.IGNORECASE)
 _COUNTERS = frozenset("个個只隻位名本张張条條件块塊元人天年月日次种種组組对對双雙道题題页頁岁歲枚颗顆支辆輛棵份类類")
 
 
@@ -175,9 +176,20 @@ def states_value(lead: str) -> bool:
 
 
 def is_counted(words: str, question: str) -> bool:
-    """Whether words after a number name what the question counts: one of them is in it, or is general (``ways``)."""
+    """Whether words after a number name what the question counts: one of them is in it, or is general (``ways``).
+
+    Words of another script than the question's cannot be looked up in it.
+    """
     bare_question = plain(question)
+    if _script(words) != _script(question):
+        return True
     return any(_is_thing(word, bare_question) for word in plain(words).replace("-", " ").split())
+
+
+def _script(text: str) -> str:
+    if _IDEOGRAPH.search(text):
+        return "ideographs"
+    return "cyrillic" if _CYRILLIC.search(text) else "latin"
 
 
 MIN_STEM = 4
