@@ -29,7 +29,9 @@ from magcli.verify.types import FormatReason
 OPEN, CLOSE = "<think>", "</think>"
 
 _BOX = re.compile(r"\\boxed\s*\{")
-_FENCE = re.compile(r"^(?P<margin>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)(?P<ticks>`{3,})(?P<name>[^`\n]*)$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<margin>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)(?P<ticks>`{3,})(?P<name>[^`\n]*)$", re.MULTILINE
+)
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]", re.MULTILINE)
 MAX_MARGIN = 3
 """Spaces that may precede a fence; in a list item they count from the item's text."""

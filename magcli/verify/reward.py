@@ -156,7 +156,11 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
     (format-free), the last number.
     """
     found, gold = (answer_boxes(answer) or "").strip(), gold_answer(row)
-    correct, path = math.compare(found, gold, str(row.get("prompt") or "")) if found else (math.correct_anywhere(answer, gold), "format")
+    correct, path = (
+        math.compare(found, gold, str(row.get("prompt") or ""))
+        if found
+        else (math.correct_anywhere(answer, gold), "format")
+    )
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
 
 

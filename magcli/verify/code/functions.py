@@ -16,7 +16,18 @@ from itertools import chain, combinations, permutations, product
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.methods import MAX_BITS, MAX_SIZE, VIEWS, Budget, Unsupported, bits_of, flat, readable, too_wide, truth
+from magcli.verify.code.methods import (
+    MAX_BITS,
+    MAX_SIZE,
+    VIEWS,
+    Budget,
+    Unsupported,
+    bits_of,
+    flat,
+    readable,
+    too_wide,
+    truth,
+)
 from magcli.verify.code.outputs import Other, same
 
 MAX_DIGITS = 1_000

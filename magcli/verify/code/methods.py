@@ -52,7 +52,7 @@ class Budget:
             raise Unsupported("it takes too long")
 
     def spend_on_numbers(self, one: Any, other: Any) -> None:
-        """Spend for an operation on two values, of which numbers may be large; raises Unsupported if one is too large."""
+        """Spend for an operation on two values; raises Unsupported if one is a number that is too large."""
         first, second = bits_of(one), bits_of(other)
         if max(first, second) > MAX_BITS:
             raise Unsupported("a number is too large")

@@ -124,7 +124,9 @@ def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
         case "floats":
             return _first(_tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance)
         case "decimals":
-            return _first(_tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance, absolute=True)
+            return _first(
+                _tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance, absolute=True
+            )
 
 
 def close(expected: float, given: float, tolerance: float) -> bool:

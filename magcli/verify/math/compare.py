@@ -64,14 +64,8 @@ from magcli.verify.math.equality.evaluate import METER, Meter
 from magcli.verify.math.equality.identity import closed_form, is_series
 from magcli.verify.math.equality.parameters import implied_parameters
 from magcli.verify.math.equality.structure import same
-from magcli.verify.math.latex.answers import (
-    normalize,
-    parse_answer,
-    parse_as_list,
-    parse_as_points,
-    ratio_in_words,
-    squeeze,
-)
+from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
+from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, num
 from magcli.verify.math.latex.units import is_known_unit
 from magcli.verify.math.latex.wording import is_counted
@@ -174,7 +168,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
 def _counts_something_else(left: str, truth: str, question: str) -> bool:
     """Whether words after a number of the prediction are no unit, and neither in the question nor in the ground truth."""
     return any(
-        not is_known_unit(words) and not is_counted(words, f"{question} {truth}") for words in _units(parse_answer(left))
+        not is_known_unit(words) and not is_counted(words, f"{question} {truth}")
+        for words in _units(parse_answer(left))
     )
 
 
@@ -193,7 +188,8 @@ def _is_comma_decimal(text: str, other: Expr) -> bool:
     if found is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(found["number"]):
         return False
     if not found["words"]:
-        return other.op == "num" and other.number.denominator > 1 and parse_answer(bare.replace(",", ".")) == num(other.number)
+        whole = other.op != "num" or other.number.denominator == 1
+        return not whole and parse_answer(bare.replace(",", ".")) == num(other.number)
     return same(parse_answer(bare.replace(",", ".")), other)[0]
 
 

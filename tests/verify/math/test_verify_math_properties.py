@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from magcli.verify.math import compare, equal, parsable
 from magcli.verify.math.equality.equations import quantity_value
-from magcli.verify.math.latex.answers import normalize, parse_answer
+from magcli.verify.math.latex.answers import parse_answer
+from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule
 

@@ -1,4 +1,4 @@
-"""Dates with a month by name, in the seven languages of the recipe, and ISO dates: ``July 4, 2023`` is ``4 July 2023``."""
+"""Dates in the seven languages of the recipe, and ISO dates: ``July 4, 2023`` is ``4 July 2023``."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Formulas of logic from their parts: ``p \\land q``, ``\\neg p``, ``p \\to q``; relations keep their meaning as regions."""
+r"""Formulas of logic from their parts: ``p \land q``, ``\neg p``, ``p \to q``."""
 
 from magcli.verify.math.latex.tree import Expr
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from magcli.verify.math.latex.foreign_units import FOREIGN_SCALES, FOREIGN_UNITS
 from magcli.verify.math.latex.tree import Expr, ParseError, num
 from magcli.verify.math.latex.wording import changes_number, plain
 
@@ -27,24 +28,9 @@ _ALIASES = {
     "joule": "j", "kilojoule": "kj", "watt": "w", "volt": "v", "ohm": "ω", "hertz": "hz", "kelvin": "k", "mole": "mol",
     "electronvolt": "ev", "square meter": "sqm", "mph": "miles/hour", "kph": "kmh kilometer/hour",
 }  # fmt: skip
-_FOREIGN = {
-    "percent": "prozent процент процента процентов",
-    "meter": "metro metros metri metre metres metern метр метра метров м 米", "hour": "stunde stunden hora heure ora ore час часа часов ч 小时",
-    "centimeter": "zentimeter zentimetern centimetro centimetros centimetri centimetre centimetres сантиметр сантиметра сантиметров см 厘米",
-    "kilometer": "kilometern kilometro kilometros kilometre kilometres chilometro chilometri километр километра километров км 千米 公里",
-    "millimeter": "millimetern milimetro milimetros millimetro millimetri миллиметр миллиметра миллиметров мм 毫米",
-    "gram": "gramm gramo gramos gramme grammes grammo grammi грамм грамма граммов г 克",
-    "kilogram": "kilogramm kilogramo kilogramos kilogramme kilogrammes chilogrammo chilogrammi килограмм килограмма килограммов кг 千克 公斤",
-    "liter": "litern litro litros litri литр литра литров л 升", "week": "woche wochen semaine settimana settimane semana неделя недели недель 周",
-    "second": "sekunde sekunden segundo segundos seconde secondes secondo secondi секунда секунды секунд с 秒",
-    "minute": "minuten minuto minutos minuti минута минуты минут мин 分钟",
-    "day": "tag tage tagen dia dias jour jours giorno giorni день дня дней 天", "degree": "grad grado grados degre degres gradi градус градуса градусов 度",
-    "year": "jahr jahre jahren ano anos annee annees anni год года лет 年",
-    "euro": "евро 欧元", "dollar": "dolar dolares dollari dollaro доллар доллара долларов 美元", "yuan": "元 юань юаней",
-    "rupee": "rupie rupien roupie rupia rupias рупий", "ruble": "rouble rubel рубль рубля рублей ₽", "pound": "pfund",
-}  # fmt: skip
-"""Units in the other languages of the recipe, without accents."""
-_UNITS = {alias: name for name, aliases in (*_ALIASES.items(), *_FOREIGN.items()) for alias in (name, *aliases.split())}
+_UNITS = {
+    alias: name for name, aliases in (*_ALIASES.items(), *FOREIGN_UNITS.items()) for alias in (name, *aliases.split())
+}
 _PREFIXES = {
     "p": "pico", "n": "nano", "micro": "micro", "m": "milli", "k": "kilo", "M": "mega", "G": "giga", "T": "tera",
 }  # fmt: skip
@@ -63,7 +49,7 @@ _SCIENTIFIC = {
 _WRITTEN_OUT = {
     form: name for name in (*_SCIENTIFIC.values(), "ampere", "tesla", "henry") for form in (name, f"{name}s")
 }
-_KNOWN = _ALIASES.keys() | _FOREIGN.keys() | frozenset(_WRITTEN_OUT.values())
+_KNOWN = _ALIASES.keys() | FOREIGN_UNITS.keys() | frozenset(_WRITTEN_OUT.values())
 _ABBREVIATIONS = {
     "mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "sqm": "meter^2", "cc": "centimeter^3",
 }  # fmt: skip
@@ -71,16 +57,10 @@ _SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7, "billion": 10**9,
     "trillion": 10**12, "quadrillion": 10**15,
 }  # fmt: skip
-_FOREIGN_SCALES = {
-    12: "dutzend douzaine douzaines docena docenas dozzina dozzine дюжина дюжины дюжин 打",
-    100: "hundert 百", 10**3: "tausend mille mila тысяча тысячи тысяч 千", 10**4: "万 萬", 10**8: "亿 億",
-    10**6: "millionen millon millones milione milioni миллион миллиона миллионов",
-    10**9: "milliarde milliarden milliard milliards miliardo miliardi миллиард миллиарда миллиардов",
-}  # fmt: skip
 SCALES = (
     _SCALES
     | {f"{word}s": value for word, value in _SCALES.items()}
-    | {word: value for value, words in _FOREIGN_SCALES.items() for word in words.split()}
+    | {word: value for value, words in FOREIGN_SCALES.items() for word in words}
 )
 """Words that multiply the number before them, without accents. ``billion`` is the English one."""
 PRIME, DOUBLE_PRIME = "prime", "double-prime"
@@ -215,7 +195,7 @@ def scaled(word: str) -> tuple[int, str]:
 
 
 def parse_compound(text: str) -> tuple[Fraction, str] | None:
-    """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``; money in the larger one."""
+    """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``; money in the larger."""
     if not _COMPOUND_MEASURE.fullmatch(text):
         return None
     (amount, word), *smaller = _MEASURE.findall(text)

@@ -11,42 +11,43 @@ from functools import lru_cache
 
 _GERMAN = """
 null eins zwei drei vier funf sechs sieben acht neun zehn elf zwolf *zehn zwanzig dreissig vierzig funfzig sechzig
-siebzig achtzig neunzig hundert* tausend* million* milliard* billiard* trillion* dutzend* halb* halft* drittel* viertel*
-funftel* sechstel* siebtel* achtel* neuntel* zehntel* hundertstel* tausendstel* doppel* dreifach* vierfach*
-zehnfach* zweimal dreimal viermal mehrfach* nicht nichts kein* nie niemals falsch* unrichtig* ungultig* nein weder ohne
-oder bzw beziehungsweise und sowie mehr weniger hochstens mindestens maximal minimal ungefahr etwa circa ca
-beinahe knapp rund grosser kleiner uber unter bis vielleicht moglicherweise wahrscheinlich vermutlich eventuell hoch einhalb fach
-wurzel geteilt multipliziert quadriert von ausser falls wenn promille
+siebzig achtzig neunzig hundert* tausend* million* milliard* billiard* trillion* dutzend* halb* halft* drittel*
+viertel* funftel* sechstel* siebtel* achtel* neuntel* zehntel* hundertstel* tausendstel* doppel* dreifach* vierfach*
+zehnfach* zweimal dreimal viermal mehrfach* nicht nichts kein* nie niemals falsch* unrichtig* ungultig* nein weder
+ohne oder bzw beziehungsweise und sowie mehr weniger hochstens mindestens maximal minimal ungefahr etwa circa ca
+beinahe knapp rund grosser kleiner uber unter bis vielleicht moglicherweise wahrscheinlich vermutlich eventuell hoch
+einhalb fach wurzel geteilt multipliziert quadriert von ausser falls wenn promille
 """
 _FRENCH = """
 deux trois quatre cinq sept huit neuf dix onze douze treize quatorze quinze seize vingt* trente quarante cinquante
 soixante septante huitante nonante mille millier* dizaine* douzaine* vingtaine* trentaine* quarantaine* cinquantaine*
 soixantaine* centaine* demi demie demis demies moitie* tiers quart quarts cinquieme* sixieme* septieme* huitieme*
-neuvieme* dixieme* centieme* millieme* non pas jamais aucun* faux fausse fausses incorrect*
-nul nulle sans ou et soit plus moins environ presque peut-etre probablement approximativement superieur* inferieur* sauf
-sur si ni puissance racine
+neuvieme* dixieme* centieme* millieme* non pas jamais aucun* faux fausse fausses incorrect* nul nulle sans ou et soit
+plus moins environ presque peut-etre probablement approximativement superieur* inferieur* sauf sur si ni puissance
+racine
 """
 _SPANISH = """
 cero uno dos tres cuatro cinco seis siete ocho nueve diez doce trece catorce quince dieci* veinte veinti* treinta
-cuarenta cincuenta sesenta setenta ochenta noventa cien ciento* centenar* mil millar* millon* billon* docena*
-decena* veintena* quincena* medio media medios medias mitad tercio* cuarto* quinto* sexto* septimo* octavo* noveno*
-decimo* centesim* milesim* doble cuadruple nunca ningun* falso falsa sin tampoco erroneo* erronea* incorrecto* o u y
-mas menos aproximadamente casi quizas quiza tal cerca alrededor mayor menor elevado raiz salvo excepto
+cuarenta cincuenta sesenta setenta ochenta noventa cien ciento* centenar* mil millar* millon* billon* docena* decena*
+veintena* quincena* medio media medios medias mitad tercio* cuarto* quinto* sexto* septimo* octavo* noveno* decimo*
+centesim* milesim* doble cuadruple nunca ningun* falso falsa sin tampoco erroneo* erronea* incorrecto* o u y mas
+menos aproximadamente casi quizas quiza tal cerca alrededor mayor menor elevado raiz salvo excepto
 """
 _ITALIAN = """
-due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici sedici diciassette diciotto
-diciannove venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento centinai* mila migliai* milion*
-miliard* bilion* dozzin* decin* ventin* trentin* quindicin* cinquantin* mezzo mezza mezzi meta terzo terzi quarto quarti
-quinti sesto sesti settimi ottavi noni decimi millesim* doppi* triplo tripla mai nessun* sbagliat* errat* senza ne oppure e ed
-piu meno quasi forse almeno massimo minimo oltre fino eccetto radice
+due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici sedici diciassette
+diciotto diciannove venti trenta quaranta cinquanta sessanta settanta ottanta novanta cento centinai* mila migliai*
+milion* miliard* bilion* dozzin* decin* ventin* trentin* quindicin* cinquantin* mezzo mezza mezzi meta terzo terzi
+quarto quarti quinti sesto sesti settimi ottavi noni decimi millesim* doppi* triplo tripla mai nessun* sbagliat*
+errat* senza ne oppure e ed piu meno quasi forse almeno massimo minimo oltre fino eccetto radice
 """
 _RUSSIAN = """
-ноль один одна два две три четыре пять шесть семь восемь девять десять *надцать двадцать тридцать сорок *десят девяносто
-сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот тысяч* миллион* миллиард* триллион* биллион* дюжин* десяток десятк* сотн* сотен полтора
-полторы половин* пол треть трети третьих третей может четверть четверти четвертей пятых шестых седьмых восьмых девятых десятых сотых
-тысячных вдвое втрое вчетверо удвоен* двойн* тройн* не нет ни неверн* неправильн* ложь ложн* никогда без ошибочн* или
-либо и также больше более меньше менее около примерно приблизительно почти возможно наверное вероятно минимум максимум
-кроме свыше из квадрате кубе степени корень если
+ноль один одна два две три четыре пять шесть семь восемь девять десять *надцать двадцать тридцать сорок *десят
+девяносто сто двести триста четыреста пятьсот шестьсот семьсот восемьсот девятьсот тысяч* миллион* миллиард*
+триллион* биллион* дюжин* десяток десятк* сотн* сотен полтора полторы половин* пол треть трети третьих третей может
+четверть четверти четвертей пятых шестых седьмых восьмых девятых десятых сотых тысячных вдвое втрое вчетверо удвоен*
+двойн* тройн* не нет ни неверн* неправильн* ложь ложн* никогда без ошибочн* или либо и также больше более меньше
+менее около примерно приблизительно почти возможно наверное вероятно минимум максимум кроме свыше из квадрате кубе
+степени корень если
 """
 _ENGLISH_DENIALS = "nope nah nay none nil mistaken mistake error"
 _CHINESE = re.compile(
@@ -134,10 +135,43 @@ def changes_number(word: str) -> bool:
     return bare in _WHOLE or bare.startswith(_BEGINNINGS) or bare.endswith(_ENDINGS)
 
 
-_SHORT_WORDS = frozenset((
-    "yes", "no", "true", "odd", "even", "one", "two", "six", "ten", "none", "zero", "four", "five", "nine", "all", "east",
-    "west", "red", "blue", "sun", "mon", "tue", "wed", "thu", "fri", "sat", "oui", "non", "si", "ja", "nein", "dne", "both",
-))  # fmt: skip
+_SHORT_WORDS = frozenset(
+    [
+        "yes",
+        "no",
+        "true",
+        "odd",
+        "even",
+        "one",
+        "two",
+        "six",
+        "ten",
+        "none",
+        "zero",
+        "four",
+        "five",
+        "nine",
+        "all",
+        "east",
+        "west",
+        "red",
+        "blue",
+        "sun",
+        "mon",
+        "tue",
+        "wed",
+        "thu",
+        "fri",
+        "sat",
+        "oui",
+        "non",
+        "si",
+        "ja",
+        "nein",
+        "dne",
+        "both",
+    ]
+)
 MAX_LETTERS = 4
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from magcli.verify.math.latex.answers import normalize, only_words, squeeze, tidy
+from magcli.verify.math.latex.answers import only_words, tidy
+from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tokens import tokenize
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.math.latex.answers import formalize
+from magcli.verify.math.latex.phrases import formalize
 
 
 @pytest.mark.parametrize(
