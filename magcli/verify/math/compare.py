@@ -166,7 +166,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
 
 
 def _counts_something_else(left: str, truth: str, question: str) -> bool:
-    """Whether words after a number of the prediction are no unit, and neither in the question nor in the ground truth."""
+    """Whether words after a number are no unit, and neither in the question nor in the ground truth."""
     return any(
         not is_known_unit(words) and not is_counted(words, f"{question} {truth}")
         for words in _units(parse_answer(left))

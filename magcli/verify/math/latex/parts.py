@@ -364,7 +364,7 @@ def _operand(cursor: Cursor) -> Expr:
         return _reversed_interval(cursor)
     if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
         currency = _currency_word(cursor)
-    if cursor.peek().kind == "text":
+    if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
         value = Expr("text", name=cursor.next().value.lower())
         return mul(value, parse_sum(cursor)) if starts_factor(cursor) and cursor.peek().value != "(" else value
     value = parse_sum(cursor)

@@ -12,9 +12,11 @@ _DOMAINS = {
     "integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R",
 }  # fmt: skip
 _KEY = re.compile(r"integer|number|real|constant|multiple|divisible|\\mathbb|\\in(?![a-z])|\\pm")
-_SENTENCE = re.compile(r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))")
+_SENTENCE = re.compile(
+    r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|[\u3400-\u9fff]|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))"
+)
 _STATEMENT = re.compile(
-    r"(?P<lead>[^\W\d_](?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,])\s*)\$?(?P<value>(?:(?<![\w-])|(?<=[\u3400-\u9fff]))(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{(]|[$£€¥(\[])"
+    r"(?P<lead>[^\W\d_](?:(?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,]))?\s*)\$?(?P<value>(?:(?<![\w-])|(?<=[\u3400-\u9fff]))(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{(]|[$£€¥(\[])"
     r"|[A-Za-z]\s*=|(?<=[\u3400-\u9fff])\d).*)"
 )
 _MULTIPLE = re.compile(
