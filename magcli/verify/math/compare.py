@@ -33,11 +33,15 @@ text. A false accept is worse than a false reject, so ambiguity is resolved on t
   converted: ``km h^{-1}`` is ``km/h``. Italic letters are a unit only if compared with an upright one: ``5m^2`` is
   ``5\text{ m}^2``, not ``5``. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``. Primes (minutes, feet) may
   not: ``30'`` is not ``30``.
-- A number may be followed by any noun as the thing counted (``12 apples``) and by fillers (``in total``). Words that
-  change the value (see ``latex.units``) make another answer: ``12 squared``, ``12 or more``, ``12 out of 20`` and ``12
-  percent of x`` are not ``12``. Ambiguous ones change it (``12 quarters``, ``12 gross``), but ``12 times``, ``12
-  pairs`` and ``12 more apples`` are ``12``. Number words multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24. Letters
-  for thousands are not supported.
+- A number may be followed by any noun as the thing counted (``12 apples``, ``12 яблок``, ``12个``) and by fillers (``in
+  total``); with a question, only by one that is in it, is general (``ways``) or a unit. Words that change the value (see
+  ``latex.units`` and ``latex.wording``) make another answer in seven languages: ``12 squared``, ``12 oder mehr``, ``12
+  out of 20`` and ``12 percent of x`` are not ``12``. Ambiguous ones change it (``12 quarters``, ``12 gross``), but ``12
+  times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words multiply: ``5 million`` is 5,000,000, ``2
+  Dutzend`` 24. Letters for thousands are not supported.
+- A sentence that only states a value (``there are 42 such triples``) is the value; quotes and marks around are ignored.
+- Formulas of logic are equal up to the order of operands. ``n \equiv 3 \pmod 7`` is ``n=7k-4``; ``4 \mid n`` is ``n
+  \equiv 0 \pmod 4``. A factor of a vector is multiplied out. ``A or C`` is not ``A, C``, but ``2 or 3`` is ``2, 3``.
 - A percent sign may be missing if the number is at least 1: ``50%`` is ``50`` and ``0.5``; ``0.5%`` is not ``0.5``, and
   ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, not
@@ -50,7 +54,8 @@ text. A false accept is worse than a false reject, so ambiguity is resolved on t
   and all other conditions are required. The parameter may have any unused name; without a domain only the ``k`` of a
   period, the ``t`` of a line and constants of integration may be renamed, and ``2n+1`` is not ``2k+1``. Infinite sums,
   integrals and limits are not evaluated: they are equal if their terms, integrands and bounds are.
-- Words are compared without case, spaces and articles: ``east`` is not ``seat``. ``(C)`` is ``C``; ``(C) 12`` is ``C``
+- Words are compared without case, spaces and articles: ``east`` is not ``seat``; short runs of letters with case:
+  ``CD`` is not ``cd``. ``(C)`` is ``C``; ``(C) 12`` is ``C``
   and ``12``; ``x`` is not ``X``. An answer with two labels is neither, and a statement about a label (``(C) is wrong``)
   is not ``C``; ``(C) false`` is, as ``false`` may be the text of the choice. An ellipsis is part of what it follows.
 """

@@ -66,8 +66,20 @@ def test_units_of_all_languages_are_units() -> None:
     assert equal("2,5 km", "2.5\\text{ km}")
 
 
-@pytest.mark.parametrize("date", ["4 July 2023", "July 4th, 2023", "2023-07-04", "4. Juli 2023", "4 juillet 2023",
-                                  "4 de julio de 2023", "4 luglio 2023", "4 июля 2023 года", "2023年7月4日"])  # fmt: skip
+@pytest.mark.parametrize(
+    "date",
+    [
+        "4 July 2023",
+        "July 4th, 2023",
+        "2023-07-04",
+        "4. Juli 2023",
+        "4 juillet 2023",
+        "4 de julio de 2023",
+        "4 luglio 2023",
+        "4 июля 2023 года",
+        "2023年7月4日",
+    ],
+)
 def test_dates(date: str) -> None:
     assert equal(date, "July 4, 2023")
     assert not equal(date, "July 5, 2023")
@@ -88,8 +100,8 @@ def test_a_thing_counted_stands_in_the_question(answer: str, same: bool) -> None
 
 def test_the_reward_looks_at_the_question() -> None:
     row = {"prompt": QUESTION, "answer": "12"}
-    found = [reward(f"<think>x</think>\\boxed{{12 {word}}}", 1, row, RewardRule()) for word in ("marbles", "oranges")]
-    assert [each.correct for each in found] == [True, False]
+    assert reward(r"<think>x</think>\boxed{12 marbles}", 1, row, RewardRule()).correct
+    assert not reward(r"<think>x</think>\boxed{12 oranges}", 1, row, RewardRule()).correct
 
 
 def test_boxes_in_one_line_are_one_answer() -> None:
