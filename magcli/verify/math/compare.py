@@ -34,10 +34,10 @@ text. A false accept is worse than a false reject, so ambiguity is resolved on t
   ``5\text{ m}^2``, not ``5``. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``. Primes (minutes, feet) may
   not: ``30'`` is not ``30``.
 - A number may be followed by any noun as the thing counted (``12 apples``, ``12 яблок``, ``12个``) and by fillers (``in
-  total``); with a question, only by one that is in it, is general (``ways``) or a unit. Words that change the value (see
-  ``latex.units`` and ``latex.wording``) make another answer in seven languages: ``12 squared``, ``12 oder mehr``, ``12
-  out of 20`` and ``12 percent of x`` are not ``12``. Ambiguous ones change it (``12 quarters``, ``12 gross``), but ``12
-  times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words multiply: ``5 million`` is 5,000,000, ``2
+  total``); with a question, only by one that is in it, is general (``ways``) or a unit. Words that change the value
+  (see ``latex.units`` and ``latex.wording``) make another answer in seven languages: ``12 squared``, ``12 oder mehr``,
+  ``12 out of 20`` and ``12 percent of x`` are not ``12``. Ambiguous ones change it (``12 quarters``, ``12 gross``), but
+  ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words multiply: ``5 million`` is 5,000,000, ``2
   Dutzend`` 24. Letters for thousands are not supported.
 - A sentence that only states a value (``there are 42 such triples``) is the value; quotes and marks around are ignored.
 - Formulas of logic are equal up to the order of operands. ``n \equiv 3 \pmod 7`` is ``n=7k-4``; ``4 \mid n`` is ``n

@@ -30,10 +30,12 @@ _FORMS = (
     re.compile(r"(?:(?P<year>\d{4})\s*年\s*)?(?P<number>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*日"),
 )
 
+_LIKE_A_DATE = re.compile(r"\d[^\W\d_]{0,2}[ .]{1,2}(?:of |de )?[^\W\d_]{3}|[^\W\d_]{3}\.?\s+\d|\d-\d\d-|月")
+
 
 def parse_date(text: str) -> str:
     """A date as year-month-day, without a year as month-day; empty for anything else."""
-    if len(text) > MAX_DATE or not any(c.isdigit() for c in text):
+    if len(text) > MAX_DATE or "\\" in text or not _LIKE_A_DATE.search(text):
         return ""
     for form in _FORMS:
         if not (found := form.fullmatch(text.strip())):

@@ -65,8 +65,10 @@ def _signed_factor(cursor: Cursor) -> Expr:
 def _measured_mixed_number(cursor: Cursor) -> Expr | None:
     """A mixed number; a lone letter after it is a unit, since nobody multiplies a mixed number: ``3 1/3 m``."""
     value = _mixed_number(cursor)
+    if value is None:
+        return None
     letter = cursor.peek()
-    if value is not None and letter.kind == "word" and letter.value in SYMBOLS and cursor.peek(1).kind == "end":
+    if letter.kind == "word" and letter.value in SYMBOLS and cursor.peek(1).kind == "end":
         cursor.tokens[cursor.at] = letter._replace(kind="text")
     return value
 

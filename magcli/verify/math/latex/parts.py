@@ -51,6 +51,8 @@ def parse_list(cursor: Cursor) -> Expr:
             raise ParseError("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
+    if not separators and groups[0]:
+        return groups[0][0]
     if solutions := _alternative_solutions(groups, alternatives):
         return solutions
     groups = [with_domains(_distribute_modulus(_distribute_name(group))) for group in groups if group]
@@ -162,24 +164,30 @@ def _starts_part(cursor: Cursor) -> bool:
 
 def _formula(cursor: Cursor) -> Expr:
     r"""A part, or parts joined by connectives and implications: ``p \land q \to r``."""
-    sides, signs = [_disjunction(cursor)], []
+    first = _disjunction(cursor)
+    if cursor.peek().value not in IMPLICATIONS:
+        return first
+    sides, signs = [first], []
     while sign := cursor.eat(*IMPLICATIONS):
         signs.append(sign)
         sides.append(_disjunction(cursor))
         if len(sides) > MAX_SIDES:
             raise ParseError("too-long")
-    return Expr("rel", tuple(sides), " ".join(signs)) if signs else sides[0]
+    return Expr("rel", tuple(sides), " ".join(signs))
 
 
 def _disjunction(cursor: Cursor) -> Expr:
     """A part, or parts joined by connectives; relations so joined are a list with that conjunction."""
-    operands, signs = [parse_part(cursor)], []
+    first = parse_part(cursor)
+    if cursor.peek().value not in CONNECTIVES:
+        return first
+    operands, signs = [first], []
     while sign := cursor.eat(*CONNECTIVES):
         signs.append(sign)
         operands.append(parse_part(cursor))
         if len(operands) > MAX_SIDES:
             raise ParseError("too-long")
-    if not signs or are_propositions(operands):
+    if are_propositions(operands):
         return formula(operands, signs)
     if r"\oplus" in signs:
         raise ParseError("unparsable")
@@ -217,7 +225,8 @@ def parse_part(cursor: Cursor) -> Expr:
         if len(sides) > MAX_SIDES:
             raise ParseError("too-long")
     cursor.depth -= 1
-    if not signs and not cursor.bars and cursor.eat("mid"):
+    if not signs and cursor.peek().value == "mid" and not cursor.bars:
+        cursor.at += 1
         return _divides(sides[0], _side(cursor))
     return _relation(sides, signs) if signs else sides[0]
 

@@ -116,6 +116,8 @@ _MARKS = re.compile(
     r"(?![A-Za-z]))+(\$?)\s*$"
 )
 """Marks after an answer that say that it is done or checked."""
+_MARK_SIGNS = frozenset("✓✔✅☑🎉■□∎◼◻▪\ufe0f")
+_MARK_COMMANDS = tuple(rf"\{name}" for name in ("checkmark", "blacksquare", "square", "Box", "qed", "bigstar"))
 _QUOTES = {
     '"': '"',
     "“": "”",
@@ -133,7 +135,7 @@ _QUOTES = {
 
 def _unmark(text: str) -> str:
     """Without marks at the end and quotes around the whole."""
-    if not text.isascii() or "\\" in text:
+    if text.rstrip(" $")[-1:] in _MARK_SIGNS or text.rstrip(" $").endswith(_MARK_COMMANDS):
         text = _MARKS.sub(r"\1", text) or text
     closing = _QUOTES.get(text[:1])
     if closing and len(text) > 2 and text.endswith((closing, "”")) and not set(text[1:-1]) & {text[0], closing}:

@@ -52,7 +52,7 @@ def mul(a: Expr, b: Expr) -> Expr:
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
         return _matrix_product(a, b)
-    if _SCALED.issuperset((a.op, b.op)) and (scaled := _scaled_point(a, b) or _set_power(a, b)):
+    if (a.op in _UNUSUAL or b.op in _UNUSUAL) and (scaled := _scaled_point(a, b) or _set_power(a, b)):
         return scaled
     return Expr("*", (a, b))
 
@@ -216,7 +216,8 @@ def _entries(term: Expr) -> tuple[Expr, ...]:
 
 
 _FACTORS = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
-_SCALED = _FACTORS | {"tuple", "set-name"}
+_UNUSUAL = frozenset(("tuple", "set-name", "^"))
+"""Factors that may be a point or a power of a set."""
 
 
 def _scaled_point(a: Expr, b: Expr) -> Expr | None:
