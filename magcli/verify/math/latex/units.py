@@ -270,7 +270,7 @@ _BASES = frozenset(("binary", "octal", "hexadecimal", "hex", "ternary"))
 _NUMERALS = frozenset(
     ("notation", "form", "system", "representation", "numeral", "number", "expansion", "code", "base")
 )
-_FILLER = (
+FILLER = (
     ("in", "total"),
     ("en", "total"),
     ("au", "total"),
@@ -299,7 +299,7 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     size = len(bare)
     if size == 1 and bare[0] in NUMBERS and value == num(NUMBERS[bare[0]]):
         return []
-    for phrase in _FILLER:
+    for phrase in FILLER:
         if tuple(bare[size - len(phrase) : size]) == phrase:
             size -= len(phrase)
     if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):

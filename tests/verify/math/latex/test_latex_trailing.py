@@ -5,9 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.verify.math.latex.tree import ParseError, num
-from magcli.verify.math.latex.units import ALWAYS_CHANGING, NUMBERS, VALUE_CHANGING, unit_words
+from magcli.verify.math.latex.units import ALWAYS_CHANGING, FILLER, NUMBERS, VALUE_CHANGING, unit_words
+from magcli.verify.math.latex.wording import changes_number
 
-NOUNS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=9).filter(lambda word: word not in VALUE_CHANGING)
+NO_NOUNS = VALUE_CHANGING.union(*FILLER)
+NOUNS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=9).filter(
+    lambda word: word not in NO_NOUNS and not changes_number(word)
+)
 NUMBER = num(12)
 
 
