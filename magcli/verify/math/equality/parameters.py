@@ -112,7 +112,7 @@ def shifted(a: Expr, b: Expr) -> bool:
     r"""Whether two expressions in one integer parameter have the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
     if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
         return shifted(a.args[1], b.args[1])
-    if "rel" in (a.op, b.op):
+    if (a.op == "rel") != (b.op == "rel"):
         a, b = (side.args[1] if side.op == "rel" and side.name == "=" else side for side in (a, b))
     if "?0" not in symbols(a) & symbols(b):
         return False
