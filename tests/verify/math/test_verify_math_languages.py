@@ -57,6 +57,18 @@ def test_multipliers_multiply(answer: str, value: str) -> None:
     assert equal(answer, value)
 
 
+@pytest.mark.parametrize("words", ["keine Lösung", "aucune solution", "ninguna solución", "нет решений", "无解"])
+def test_no_solution_is_the_empty_set(words: str) -> None:
+    assert equal(words, "\\emptyset")
+    assert not equal(words, "0")
+
+
+@pytest.mark.parametrize("words", ["veces más grande", "fois la somme", "volte tanto", "раз больше"])
+def test_times_before_another_word_multiply(words: str) -> None:
+    assert not equal(f"7 {words}", "7")
+    assert equal(f"7 {words.split()[0]}", "7")
+
+
 def test_units_of_all_languages_are_units() -> None:
     assert equal("5 метров", "5\\text{ m}")
     assert equal("5厘米", "5\\text{ cm}")

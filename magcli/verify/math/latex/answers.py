@@ -17,7 +17,7 @@ from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.math.latex.tokens import FUNCTIONS, Cursor, Token, tokenize
 from magcli.verify.math.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
 from magcli.verify.math.latex.units import NUMBERS, parse_compound
-from magcli.verify.math.latex.wording import is_letters
+from magcli.verify.math.latex.wording import NO_SOLUTION, is_letters
 
 _ARTICLES = frozenset(("a", "an", "the"))
 _PUNCTUATION = frozenset((",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"))
@@ -91,6 +91,7 @@ _HALF_LINES = {
 _NAMED = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions"), Expr("set")),
     **dict.fromkeys(("empty set", "null set"), Expr("set")),
+    **dict.fromkeys(NO_SOLUTION, Expr("set")),
     **{
         f"{every}{kind} {reals}": region
         for every in ("", "all ")

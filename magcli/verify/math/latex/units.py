@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from magcli.verify.math.latex.foreign_units import FOREIGN_SCALES, FOREIGN_UNITS
 from magcli.verify.math.latex.tree import Expr, ParseError, num
-from magcli.verify.math.latex.wording import changes_number, plain
+from magcli.verify.math.latex.wording import changes_number, multiplies, plain
 
 CURRENCY = {
     "$": "dollar", "US$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", r"\$": "dollar",
@@ -305,7 +305,7 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):
         raise ParseError("words")
     raised = _RAISED.match(plain(" ".join(bare)))
-    if raised or any(changes_number(word) and not is_unit(word) for word in bare[:size]):
+    if raised or multiplies(bare[:size]) or any(changes_number(word) and not is_unit(word) for word in bare[:size]):
         raise ParseError("words")
     return list(words[:size])
 

@@ -7,6 +7,7 @@ stands for any ending. The English ones that depend on their position are in ``u
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 _GERMAN = """
@@ -95,6 +96,13 @@ modi modo soluzioni soluzione valori valore numeri numero coppie coppia volte pu
 способ способа способов решение решения решений значение значения значений число числа чисел пара пары пар раз раза
 точек
 """
+NO_SOLUTION = (
+    "keine lösung", "keine lösungen", "aucune solution", "pas de solution", "ninguna solución", "sin solución",
+    "no hay solución", "nessuna soluzione", "нет решений", "решений нет", "无解", "無解",
+)  # fmt: skip
+"""The empty set of solutions in the other languages."""
+_TIMES = frozenset(("volte", "fois", "veces", "mal", "раз", "раза"))
+"""Words for times: alone they are counted, before another word they multiply."""
 _CHINESE_LEAD = re.compile(r".*(?:是|为|為|等于|等於|共|有|得|即|答案|[:：=])\s*")
 _CHINESE_DOUBT = re.compile(r"[不非没沒无無未错錯误誤或约約几幾若如]|至少|至多|大概|可能")
 _IDEOGRAPH = re.compile(r"[\u3400-\u9fff]")
@@ -124,6 +132,11 @@ _WHOLE, _BEGINNINGS, _ENDINGS = _classes(" ".join((_GERMAN, _FRENCH, _SPANISH, _
 _RESTRICTING, _COPULA, _LEAD_IN, _GENERAL = (
     frozenset(words.split()) for words in (_RESTRICTIONS, _COPULAS, _LEAD_INS, _COUNTED_GENERALLY)
 )
+
+
+def multiplies(words: Sequence[str]) -> bool:
+    """Whether words after a number are those of a multiple: ``9 volte tanto``."""
+    return len(words) > 1 and plain(words[0]) in _TIMES
 
 
 @lru_cache(maxsize=4096)
