@@ -55,8 +55,8 @@ class Config:
     drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
     compare: str = opt(
         "tokens",
-        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, lines, "
-        "unordered-lines, exact.",
+        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, "
+        "decimals:2, lines, unordered-lines, exact.",
     )
     matrix: Path | None = opt(
         None,

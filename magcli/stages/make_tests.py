@@ -54,8 +54,8 @@ class Config(options.GenerationOptions, options.EngineOptions):
     votes: int = opt(2, "Minimum number of correct solutions that must agree on a new test's output.")
     compare: str = opt(
         "tokens",
-        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, lines, "
-        "unordered-lines, exact.",
+        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, "
+        "decimals:2, lines, unordered-lines, exact.",
     )
     max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.")
     problem_seconds: float = opt(

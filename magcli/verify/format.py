@@ -30,7 +30,12 @@ from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.types import FormatReason
 
 _BOX = re.compile(r"\\boxed\s*\{")
-_FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<margin>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)(?P<ticks>`{3,})(?P<name>[^`\n]*)$", re.MULTILINE
+)
+_LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]", re.MULTILINE)
+MAX_MARGIN = 3
+"""Spaces that may precede a fence; in a list item they count from the item's text."""
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]*")
 
 
@@ -109,20 +114,47 @@ def _code_fault(answer: str) -> FormatReason | None:
 
 
 def blocks(answer: str) -> Iterator[Block]:
-    """The Markdown blocks of triple backticks in order; an unclosed one contains the rest and is the last."""
+    """The Markdown blocks of triple backticks in order; an unclosed one contains the rest and is the last.
+
+    In a list item the fences and the lines between them are indented, which is no part of the content.
+    """
     opened: re.Match[str] | None = None
+    item = _LIST_ITEM.search(answer) if "```" in answer else None
+    list_start = item.start() if item else len(answer)
     for fence in _FENCE.finditer(answer):
         if opened is None:
-            opened = fence
-        elif not fence[2].strip() and len(fence[1]) >= len(opened[1]):
-            yield Block(_language(opened), answer[opened.end() + 1 : fence.start()], True)
+            opened = fence if _may_open(fence, list_start) else None
+        elif _closes(fence, opened):
+            yield Block(_language(opened), _content(opened, answer[opened.end() + 1 : fence.start()]), True)
             opened = None
     if opened is not None:
-        yield Block(_language(opened), answer[opened.end() + 1 :], False)
+        yield Block(_language(opened), _content(opened, answer[opened.end() + 1 :]), False)
+
+
+def _may_open(fence: re.Match[str], list_start: int) -> bool:
+    """Whether a fence opens a block: a wider margin than ``MAX_MARGIN`` is that of a list item before it."""
+    margin = fence["margin"]
+    narrow = not margin.strip() and len(margin.expandtabs(4)) <= MAX_MARGIN
+    return narrow or list_start < fence.start("ticks")
+
+
+def _closes(fence: re.Match[str], opened: re.Match[str]) -> bool:
+    margin = fence["margin"]
+    if fence["name"].strip() or margin.strip() or len(fence["ticks"]) < len(opened["ticks"]):
+        return False
+    return len(margin.expandtabs(4)) <= len(opened["margin"].expandtabs(4)) + MAX_MARGIN
+
+
+def _content(opened: re.Match[str], content: str) -> str:
+    """The lines of a block without the margin of its opening fence."""
+    width = len(opened["margin"])
+    if not width:
+        return content
+    return re.sub(rf"^[ \t]{{1,{width}}}", "", content, flags=re.MULTILINE)
 
 
 def _language(fence: re.Match[str]) -> str:
-    named = _LANGUAGE.match(fence[2].strip())
+    named = _LANGUAGE.match(fence["name"].strip())
     return named[0] if named else ""
 
 
@@ -162,7 +194,12 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
 
 
-_JOINT = re.compile(r"(?:[\s$,;.]|\\[()\[\],;]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
+_OR = r"(?:or|oder|ou|o|oppure|или|或者?)"
+_AND = r"(?:and|und|et|y|e|и|和|与)"
+_JOINT = re.compile(
+    rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
+)
+_ALTERNATIVE = re.compile(rf"(?<![^\W\d_]){_OR}(?![^\W\d_])")
 MAX_BOXES = 50
 
 
@@ -182,5 +219,18 @@ def joined_boxes(text: str) -> str | None:
         rest = text[start:end].partition(content + "}")[2]
         if contents and not _JOINT.fullmatch(rest):
             break
+        if contents:
+            contents.append(r" \text{ or } " if _ALTERNATIVE.search(rest) else ", ")
         contents.append(content)
-    return ", ".join(reversed(contents))
+    return "".join(reversed(contents)) if len(set(contents[::2])) > 1 else last
+
+
+def answer_boxes(answer: str) -> str | None:
+    """What an answer part has in its last box, or in its last boxes if a comma or conjunction joins them in one line.
+
+    Boxes below each other are steps, of which the last one counts.
+    """
+    line = answer.rstrip()
+    joined = joined_boxes(line[line.rfind("\n", 0, line.rfind("\\boxed") + 1) + 1 :])
+    last = boxed(answer)
+    return joined if joined is not None and last is not None and joined.endswith(last) else last

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.errors import DataError
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify import language, math
-from magcli.verify.format import Parts, boxed, gate
+from magcli.verify.format import Parts, answer_boxes, gate
 from magcli.verify.types import RIGHT, UNGRADED, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
@@ -155,9 +155,15 @@ def gold_answer(row: Mapping[str, Any]) -> str:
 
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
-    """Whether the last box of an answer part equals the ground truth; without a box (format-free), the last number."""
-    found, gold = (boxed(answer) or "").strip(), gold_answer(row)
-    correct, path = math.compare(found, gold) if found else (math.correct_anywhere(answer, gold), "format")
+    """Whether the last box of an answer part equals the ground truth, or boxes that a comma joins; without a box
+    (format-free), the last number.
+    """
+    found, gold = (answer_boxes(answer) or "").strip(), gold_answer(row)
+    correct, path = (
+        math.compare(found, gold, str(row.get("prompt") or ""))
+        if found
+        else (math.correct_anywhere(answer, gold), "format")
+    )
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
 
 

@@ -98,6 +98,13 @@ def test_code(answer: str) -> None:
     assert isinstance(gate(f"<think>a</think>\n{answer}", "code"), Parts)
 
 
+def test_a_block_in_a_list_item_is_read_without_its_margin() -> None:
+    item = "1. First:\n\n    ```python\n    def f():\n        return 1\n    ```\n"
+    assert list(blocks(item)) == [Block("python", "def f():\n    return 1\n", True)]
+    assert list(blocks("- ```cpp\n  int x;\n  ```")) == [Block("cpp", "int x;\n", True)]
+    assert list(blocks("    ```python\n    no list\n    ```")) == []
+
+
 def test_blocks_contain_the_text_between_the_fences() -> None:
     text = "a\n```py\nx = 1\n\n  y\n```\nb\n```\nplain\n```\n````cpp\n```\n````\n```c"
     assert list(blocks(text)) == [

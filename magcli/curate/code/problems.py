@@ -49,6 +49,10 @@ _LABELS: dict[str, Label] = {
 _LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
+_STATEMENT_COLUMNS = (
+    "prompt", "description", "statement", "statement_md", "statement_html", "problem", "question", "content",
+    "input_format", "output_format", "note",
+)  # fmt: skip
 _FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
 _INDENTATION = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
 _CLASS_NAME = re.compile(r"Solution\d*")
@@ -123,7 +127,13 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
         return f"floats:{found[1]}"
     if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
         return "tokens-case"
-    return infer_comparison(stdin_pairs(tests)) if default == "tokens" else default
+    return infer_comparison(stdin_pairs(tests), _statement(row)) if default == "tokens" else default
+
+
+def _statement(row: Mapping[str, Any]) -> str:
+    """The problem's text, as far as the row has it; ``input`` and ``output`` sections are part of it."""
+    texts = (row.get(name) for name in _STATEMENT_COLUMNS)
+    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def _seconds(given: Any) -> float | None:

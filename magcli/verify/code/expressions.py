@@ -9,19 +9,15 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping
-from fractions import Fraction
 from types import GeneratorType
 from typing import Any
 
 from magcli.verify.code.functions import CONSTANTS, FUNCTIONS, TYPES, callable_of, called
-from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Unsupported, check_template, method_of, truth
+from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Unsupported, bits_of, check_template, method_of, truth
 from magcli.verify.code.outputs import Other, Plain, same
 
 STEP, ROUND = 2, 10
 """The work of a node of the expression, and of a round of a comprehension besides."""
-
-MAX_BITS = 200_000
-"""Maximum size of an integer that is multiplied or divided."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -355,24 +351,17 @@ def _identical(one: Any, other: Any) -> bool:
 
 def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> None:
     """Reject an operation whose result, or its computation, is too large."""
-    bits = [_bits(part) for part in (one, other)]
     match sign:
         case ast.Mult():
             for part, times in ((one, other), (other, one)):
                 if isinstance(times, int) and isinstance(part, str | bytes | list | tuple):
                     budget.check_size(len(part) * times)
         case ast.Pow() if isinstance(other, int):
-            budget.check_size(abs(other) * bits[0] // 8)
+            budget.check_size(abs(other) * bits_of(one) // 8)
         case ast.LShift() if isinstance(other, int):
             budget.check_size(other // 8)
         case ast.Mod() if isinstance(one, str | bytes):
             check_template(one)
-    if max(bits) > MAX_BITS and not isinstance(sign, ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift):
-        raise Unsupported("a number is too large")
-    budget.spend(bits[0] * bits[1] // 10_000)
-
-
-def _bits(number: Any) -> int:
-    if isinstance(number, Fraction):
-        return max(number.numerator.bit_length(), number.denominator.bit_length())
-    return number.bit_length() if isinstance(number, int) else 0
+    bitwise = isinstance(sign, ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift)
+    if not bitwise:
+        budget.spend_on_numbers(one, other)

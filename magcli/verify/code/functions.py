@@ -16,7 +16,18 @@ from itertools import chain, combinations, permutations, product
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Unsupported, flat, readable, too_wide, truth
+from magcli.verify.code.methods import (
+    MAX_BITS,
+    MAX_SIZE,
+    VIEWS,
+    Budget,
+    Unsupported,
+    bits_of,
+    flat,
+    readable,
+    too_wide,
+    truth,
+)
 from magcli.verify.code.outputs import Other, same
 
 MAX_DIGITS = 1_000
@@ -126,6 +137,7 @@ def _sum(budget: Budget, value: Any, start: Any = 0) -> Any:
         if isinstance(total, str):
             raise TypeError("strings cannot be summed")
         budget.charge(total)
+        budget.spend_on_numbers(total, part)
         total = total + part
     return total
 
@@ -143,6 +155,8 @@ def _pow(budget: Budget, one: Any, other: Any, modulus: Any = None) -> Any:
         return pow(one, other, modulus)
     if isinstance(one, int) and isinstance(other, int):
         budget.check_size(one.bit_length() * abs(other) // 8)
+    if isinstance(one, Fraction) and isinstance(other, int):
+        budget.check_size(bits_of(one) * abs(other) // 8)
     return one**other
 
 
@@ -237,9 +251,8 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is slow for large numbers."""
 
     def small(budget: Budget, *given: Any, **named: Any) -> Any:
-        for value in given:
-            if isinstance(value, int) and value.bit_length() > 4096:
-                raise Unsupported("a number is too large")
+        if sum(map(bits_of, given)) > 4096 * 2 or any(bits_of(value) > 4096 for value in given):
+            raise Unsupported("a number is too large")
         return function(*given, **named)
 
     return small
@@ -255,9 +268,13 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers only: a product of text and numbers is as long as the program likes."""
+
     def over_items(budget: Budget, value: Any, **named: Any) -> Any:
         items = list(budget.items(value))
-        if sum(part.bit_length() for part in items if isinstance(part, int)) > 200_000:
+        if not all(isinstance(part, int | float | complex | Fraction | Decimal) for part in (*items, *named.values())):
+            raise TypeError("it computes with numbers only")
+        if sum(map(bits_of, items)) > MAX_BITS:
             raise Unsupported("numbers are too large")
         return function(items, **named)
 

@@ -311,18 +311,22 @@ class Programs:
     def _judged(self, program: str, language: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
         """The verdict on the sampled tests."""
         source, harness = row.get("checker"), str(row.get("harness") or "")
+        asked = str(row.get("compare") or "")
         tests = tests_of(row)
         uses_harness = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
-        return self.judge()(
+        mode = asked or infer_comparison(stdin_pairs(tests), str(row.get("prompt") or ""))
+        verdict = self.judge()(
             with_harness(program, harness, language) if uses_harness else program,
             language,
             sample_tests(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
-            mode=str(row.get("compare") or infer_comparison(stdin_pairs(tests))),
+            mode=mode,
             problem_names=defined_names(tests, str(row.get("entry_point") or "")),
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )
+        inferred = not asked and not source and ":" in mode and verdict.reason in ("accepted", "wrong-answer")
+        return replace(verdict, detail=f"{verdict.detail} (compared by {mode})") if inferred else verdict
 
 
 def with_harness(program: str, harness: str, language: str = "cpp") -> str:

@@ -2,7 +2,10 @@
 
 import builtins
 import string
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from itertools import chain
 from types import GeneratorType
 from typing import Any
@@ -18,21 +21,42 @@ MAX_SIZE = 1_000_000
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
+MAX_BITS = 200_000
+"""Maximum size of a number that is computed with, of a fraction of each part."""
+
+MAX_SECONDS = 5.0
+"""CPU time of one expression. The work is bounded long before; this bounds what the work underestimates."""
+
+_SPENDS_PER_LOOK = 256
+"""How often work is spent between two looks at the clock."""
+
+
 class Unsupported(ValueError):
     """An operation that is not supported, or too expensive."""
 
 
 class Budget:
-    """The remaining work of one expression."""
+    """The remaining work of one expression, and the time until which its thread may compute."""
 
-    def __init__(self, work: int = MAX_WORK) -> None:
+    def __init__(self, work: int = MAX_WORK, seconds: float = MAX_SECONDS) -> None:
         self._left = work
+        self._spends = 0
+        self._end = time.thread_time() + seconds
 
     def spend(self, amount: int) -> None:
-        """Spend an amount; raises Unsupported if it is exceeded."""
+        """Spend an amount; raises Unsupported if it, or the time, is exceeded."""
         self._left -= amount
-        if self._left < 0:
+        self._spends += 1
+        late = self._spends % _SPENDS_PER_LOOK == 0 and time.thread_time() > self._end
+        if self._left < 0 or late:
             raise Unsupported("it takes too long")
+
+    def spend_on_numbers(self, one: Any, other: Any) -> None:
+        """Spend for an operation on two values; raises Unsupported if one is a number that is too large."""
+        first, second = bits_of(one), bits_of(other)
+        if max(first, second) > MAX_BITS:
+            raise Unsupported("a number is too large")
+        self.spend(first * second // 10_000)
 
     def check_size(self, size: int) -> None:
         """Spend for a result of this size; raises Unsupported if it is too large."""
@@ -48,8 +72,9 @@ class Budget:
             kind = type(part)
             if kind in (str, bytes):
                 self.spend(1 + len(part) // 8)
-            elif kind is int:
-                self.spend(1 + part.bit_length() // 64)
+            elif kind in (int, Fraction, Decimal):
+                size = bits_of(part)
+                self.spend(1 + size // 64 + (0 if kind is int else (size // 512) ** 2))
             elif kind is dict:
                 self.spend(1 + 2 * len(part))
                 waiting += [*part.keys(), *part.values()]
@@ -83,6 +108,15 @@ class Budget:
         """A dict, charged for collisions of its keys, which can be adversarial."""
         self.spend(collisions([key for key, _ in pairs]))
         return dict(pairs)
+
+
+def bits_of(value: Any) -> int:
+    """The size of a number, of a fraction that of its larger part, of a decimal that of the integer it may become."""
+    if isinstance(value, Fraction):
+        return max(value.numerator.bit_length(), value.denominator.bit_length())
+    if isinstance(value, Decimal):
+        return 4 * (len(value.as_tuple().digits) + abs(value.adjusted())) if value.is_finite() else 0
+    return value.bit_length() if isinstance(value, int) else 0
 
 
 _TEXT = (

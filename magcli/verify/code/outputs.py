@@ -5,6 +5,7 @@
 ``tokens-case``      the same, but case-sensitive
 ``floats``           as ``tokens``, with decimals within an absolute or relative tolerance: ``floats`` is 1e-6,
                      ``floats:1e-4`` another
+``decimals:2``       as ``tokens``, with decimals off by at most half a unit of the second place
 ``lines``            line by line, ignoring blanks at the end of a line, empty lines at the end and ``\\r``
 ``unordered-lines``  the lines, each as in ``tokens``, in any order, ignoring empty lines
 ``exact``            every byte
@@ -36,13 +37,16 @@ from math import inf
 from typing import Any, Literal, get_args
 
 from magcli.errors import DataError
+from magcli.verify.code.tolerance import decimal_comparison
 
-Mode = Literal["tokens", "tokens-case", "floats", "lines", "unordered-lines", "exact"]
+Mode = Literal["tokens", "tokens-case", "floats", "decimals", "lines", "unordered-lines", "exact"]
 
 MAX_EXCERPT = 60
 MAX_READ = 100_000
 """Characters of a test that are considered when inferring the comparison."""
 
+HALF_A_UNIT = 0.5 + 1e-6
+"""What rounding to a place changes, in units of that place, with the error of the comparison itself."""
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
 _TOKEN = re.compile(rb"\S+")
@@ -52,7 +56,7 @@ _DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A mode and, for ``floats``, its absolute or relative tolerance."""
+    """A mode and its tolerance: of ``floats`` absolute or relative, of ``decimals`` absolute."""
 
     mode: Mode = "tokens"
     tolerance: float = 1e-6
@@ -63,20 +67,24 @@ def comparison(name: str) -> Comparison:
     """The comparison named ``name``, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
     mode, colon, tolerance = name.partition(":")
     for known in get_args(Mode):
-        if mode == known and not colon:
+        if mode == known != "decimals" and not colon:
             return Comparison(known)
+    if mode == "decimals" and tolerance.isdecimal() and len(tolerance) < 3:
+        return Comparison("decimals", HALF_A_UNIT * 10.0 ** -int(tolerance))
     if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
         return Comparison("floats", float(tolerance))
-    raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4")
+    raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4, decimals:2")
 
 
-def infer_comparison(tests: Iterable[tuple[str, str]]) -> Mode:
-    """The default comparison: ``tokens``, unless the tests show that case or layout matters.
+def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> str:
+    """The default comparison: ``tokens``, unless the tests show that case, layout or a tolerance matters.
 
     ``lines`` if every output begins with blanks; ``tokens-case`` if letter case is significant: a word of an output
     differs only in case from one of its input or of another output, or has a capital after a small letter. Yes, no,
-    true and false are ignored, which contests write in any case.
+    true and false are ignored, which contests write in any case. Decimals are compared by the tolerance of
+    ``tolerance.decimal_comparison``.
     """
+    tests = list(tests)
     blanks, spelled, matters = [], dict[str, str](), False
     for given, output in tests:
         if len(given) + len(output) > MAX_READ:
@@ -93,7 +101,9 @@ def infer_comparison(tests: Iterable[tuple[str, str]]) -> Mode:
         )
     if blanks and all(blanks):
         return "lines"
-    return "tokens-case" if matters else "tokens"
+    if matters:
+        return "tokens-case"
+    return decimal_comparison((output for _, output in tests if len(output) <= MAX_READ), statement) or "tokens"
 
 
 def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
@@ -113,6 +123,10 @@ def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
             return _first(_tokens(expected), _tokens(given), "token", fold=True)
         case "floats":
             return _first(_tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance)
+        case "decimals":
+            return _first(
+                _tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance, absolute=True
+            )
 
 
 def close(expected: float, given: float, tolerance: float) -> bool:
@@ -121,21 +135,29 @@ def close(expected: float, given: float, tolerance: float) -> bool:
 
 
 def _first(
-    expected: Iterable[bytes], given: Iterable[bytes], part: str, *, fold: bool = False, tolerance: float | None = None
+    expected: Iterable[bytes],
+    given: Iterable[bytes],
+    part: str,
+    *,
+    fold: bool = False,
+    tolerance: float | None = None,
+    absolute: bool = False,
 ) -> str | None:
     for number, (want, got) in enumerate(zip_longest(expected, given), 1):
         if want == got or (want and got and fold and want.lower() == got.lower()):
             continue
-        if want is None or got is None or tolerance is None or not _near(want, got, tolerance):
+        if want is None or got is None or tolerance is None or not _near(want, got, tolerance, absolute=absolute):
             return f"{part} {number}: expected {_shown(want)}, got {_shown(got)}"
     return None
 
 
-def _near(expected: bytes, given: bytes, tolerance: float) -> bool:
+def _near(expected: bytes, given: bytes, tolerance: float, *, absolute: bool) -> bool:
     if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(given):
         return False
     if _INTEGER.fullmatch(expected):
         return not _INTEGER.fullmatch(given) and abs(float(expected) - float(given)) <= tolerance
+    if absolute:
+        return abs(float(expected) - float(given)) <= tolerance
     return close(float(expected), float(given), tolerance)
 
 

@@ -13,7 +13,7 @@ from magcli.verify.code.driver import text_of
 from magcli.verify.code.judge import default_sandbox
 from magcli.verify.code.outputs import Plain, comparison, decode, shown
 from magcli.verify.code.runs import _parse_report, check_output, fault_of
-from magcli.verify.isolation.program import Limits, Outcome
+from magcli.verify.sandbox.program import Limits, Outcome
 from magcli.verify.types import Fault
 
 LARGE = (10**400, -(10**400), 1 << 5000, 10**5000)

@@ -7,8 +7,8 @@ import pytest
 
 from magcli.errors import EnvironmentFault
 from magcli.verify.code.judge import judge
-from magcli.verify.isolation.launch import _installed
 from magcli.verify.sandbox import Limits, Sandbox, open_sandbox
+from magcli.verify.sandbox.launch import _installed
 from magcli.verify.types import Verdict
 
 INPUT = "3 4\n"

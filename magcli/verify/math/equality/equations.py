@@ -1,0 +1,303 @@
+"""Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
+
+import math
+from functools import lru_cache
+
+from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
+from magcli.verify.math.latex.tree import Expr, add, div, neg, num, rename_symbol
+
+_OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
+_COMPOSED = frozenset(("+", "*", "/", "^", "f"))
+_COORDINATES = frozenset("xyz")
+_CIRCULAR = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
+_MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
+_COMPUTED = frozenset(("?int", "?lim"))
+"""Calculations whose equation gives their value."""
+
+
+def is_name(expr: Expr) -> bool:
+    """Whether an expression names a quantity, so that its equation gives an answer rather than is one.
+
+    A function does if applied to letters or numbers: ``f(x)``, ``f(2)``, but not ``f(2x)``.
+    """
+    if expr.op in ("sym", "text", "choice"):
+        return True
+    if expr.op == "f":
+        if expr.name.startswith("?"):
+            return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
+        of_names = all(is_name(arg) and not (arg.op == "f" and symbols(arg)) for arg in expr.args)
+        return (expr.name in _MEASURED and of_names) or expr.name in _OF_SEVERAL
+    if expr.op in ("tuple", "ratio"):
+        return all(is_name(arg) for arg in expr.args)
+    if expr.op == "/":
+        return all(_is_segment(arg) for arg in expr.args)
+    return _is_segment(expr) or _is_application(expr)
+
+
+def quantity_value(equation: Expr) -> Expr | None:
+    r"""The value of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
+
+    None if the equation could be solved for its only letter (``2x=10``), or is that of a curve or plane (``x+z=1``).
+    """
+    if equation.op != "rel" or equation.name != "=":
+        return None
+    left, value = equation.args
+    called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
+    composed = left.op in _COMPOSED and not left.name.startswith("?")
+    parts = symbols(left) | _values_of_functions(left)
+    several = composed and len(parts) > 1 and not parts <= _COORDINATES and value != num(0)
+    return value if not symbols(value) and (called or several) else None
+
+
+def _values_of_functions(expr: Expr) -> frozenset[str]:
+    """Unknown functions at numbers, as ``f(3)``, each as its own name."""
+    if expr.op == "f" and expr.name.startswith("?"):
+        return frozenset() if symbols(expr) else frozenset((f"{expr.name}{expr.args}",))
+    return frozenset().union(*(_values_of_functions(arg) for arg in expr.args)) if expr.args else frozenset()
+
+
+def _is_call(expr: Expr) -> bool:
+    r"""``\varphi(100)``, ``P(2)``, parsed as a product of a letter and a number in unusual order."""
+    if expr.op != "*" or expr.args[0].op != "sym" or expr.args[1].op != "num":
+        return False
+    return expr.args[0].name[0].isupper() or expr.args[0].name[0] == "\\"
+
+
+def _is_segment(expr: Expr) -> bool:
+    """``AB``, ``dy``, ``m\\angle A``: letters that are one name together."""
+    if expr.op == "sym":
+        return expr.name[0].isupper() or expr.name[0] == "\\"
+    if expr.op != "*":
+        return False
+    left, right = expr.args
+    differential = left == Expr("sym", name="d") and right.op == "sym"
+    return (
+        differential
+        or left.name == r"\nabla"
+        or (_is_segment(left) and _is_segment(right))
+        or (left.op == "sym" and right.name.startswith(r"\angle"))
+    )
+
+
+def _is_application(expr: Expr) -> bool:
+    """``P(x)``, parsed as a product of two letters."""
+    return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
+
+
+def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
+
+    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, and ``y`` for ``f(x)``, are not compared.
+    """
+    (left, x), (right, y) = a.args, b.args
+    if left == right or "text" in (left.op, right.op):
+        return x, y
+    if is_function(left) and is_function(right):
+        (head, value), (other, other_value) = (_numbered(*side.args) for side in (a, b))
+        return (value, other_value) if head == other else None
+    names = {left.name, right.name}
+    return (x, y) if "y" in names and any(_is_plain(side) for side in (left, right)) else None
+
+
+def is_function(expr: Expr) -> bool:
+    """Whether an expression is a function of an argument: ``f(x)``, ``f(2x)``, ``P(x)``."""
+    return (expr.op == "f" and expr.name.startswith("?")) or _is_application(expr)
+
+
+def _is_plain(expr: Expr) -> bool:
+    """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of distinct letters."""
+    if _is_application(expr):
+        return True
+    names = [arg.name for arg in expr.args if arg.op == "sym"]
+    return expr.op == "f" and expr.name.startswith("?") and len(set(names)) == len(names) == len(expr.args)
+
+
+def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
+    """A function's call and value with the letters of its arguments numbered in order.
+
+    Capital letters are events, sets or points, not variables: ``P(A)`` is not ``P(B)``.
+    """
+    arguments = call.args[1:] if call.op == "*" else call.args
+    letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
+    for at, name in enumerate(letters):
+        call, value = rename_symbol(call, name, f"?{at}"), rename_symbol(value, name, f"?{at}")
+    return call, value
+
+
+def _letters(expr: Expr) -> list[str]:
+    return [expr.name] if expr.op == "sym" else [name for arg in expr.args for name in _letters(arg)]
+
+
+def is_assignment(part: Expr) -> bool:
+    """Whether an equation gives a named quantity its value."""
+    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
+
+
+def repeats_name(parts: tuple[Expr, ...]) -> bool:
+    """Whether parts give one quantity several values (``x=1, x=2``), so that they are not a point."""
+    names = [part.args[0] for part in parts if is_assignment(part)]
+    return len(set(names)) < len(names)
+
+
+def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The values of ``x_1=0, x_2=4`` if the other side is ``x=0, x=4`` without indices; else the parts unchanged."""
+    stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
+    if len(stems) == 1:
+        stems, plain = plain, stems
+    numbered = len(plain) == 1 < len(stems) == len(a) and {name.partition("_")[0] for name in stems} == plain != {""}
+    return (tuple(x.args[1] for x in a), tuple(y.args[1] for y in b)) if numbered else (a, b)
+
+
+def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
+    """The values of parts; of assignments in the order of their names if these are consecutive, else as written.
+
+    ``y=2, x=1`` is 1, 2 like the point (x, y), and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
+    """
+    values = [part.args[1] if is_assignment(part) else part for part in parts]
+    names = [part.args[0].name if is_assignment(part) else "" for part in parts]
+    places = _name_positions(names)
+    return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
+
+
+def _name_positions(names: list[str]) -> list[int]:
+    """The position of each name in a run of letters or indices without gaps; the given order for other names."""
+    stems = {name.partition("_")[0] for name in names}
+    keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
+    if all(key.isdecimal() and len(key) < 4 for key in keys):
+        places = [int(key) for key in keys]
+    else:
+        places = [ord(key) if len(key) == 1 and key.isascii() and key.isalpha() else -1 for key in keys]
+    run = len(set(places)) == len(places) == max(places) - min(places) + 1 and min(places) >= 0
+    return places if run else list(range(len(names)))
+
+
+ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
+_PARTED = frozenset(("list", "tuple", "set", "choice", "cases", "row", "family"))
+_CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
+
+
+@lru_cache(maxsize=4096)
+def resolve_chains(expr: Expr) -> Expr:
+    """The answer with the values of its chains; a ``raw`` node if two sides of one are different numbers."""
+    if expr.op == "chain":
+        return resolve_chains(expr.args[0]) if _agree(expr.args[1:]) else _CONTRADICTION
+    if expr.op == "rel" and expr.name == "=":
+        return expr if _agree(expr.args) else _CONTRADICTION
+    if expr.op not in _PARTED:
+        return expr
+    parts = tuple(resolve_chains(part) for part in expr.args)
+    return next((part for part in parts if part.op == "raw"), expr._replace(args=parts))
+
+
+def is_constant(expr: Expr) -> bool:
+    """Whether an expression has a fixed value: no letters, no unknown functions."""
+    return not symbols(expr) and not _has_unknown(expr)
+
+
+def _has_unknown(expr: Expr) -> bool:
+    return expr.name.startswith("?") or any(_has_unknown(arg) for arg in expr.args)
+
+
+def _agree(sides: tuple[Expr, ...]) -> bool:
+    """Whether all numeric sides are equal, those with a unit among those with the same unit."""
+    first: dict[str, Expr] = {}
+    for side in sides:
+        value = side.args[0] if side.op in ("unit", "percent") else side
+        if value.op in ARITHMETIC and is_constant(value):
+            kind = f"{side.op} {side.name}" if value is not side else ""
+            if not _consistent(first.setdefault(kind, value), value):
+                return False
+    return True
+
+
+def _consistent(a: Expr, b: Expr) -> bool:
+    """Whether two numbers are equal, or one is the other rounded; true if undecided."""
+    return same_value(a, b) is not False or _rounded(a, b) or _rounded(b, a)
+
+
+def _rounded(exact: Expr, decimal: Expr) -> bool:
+    """Whether a decimal is a number rounded, or after the point truncated, at its last digit."""
+    unit = _last_place(decimal)
+    if not unit:
+        return False
+    try:
+        value = evaluate(exact, Point(FLOAT_FIELD, {}, real=True)).value
+        lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
+    except (NotReal, Undecided, OverflowError):
+        return True
+    return abs(lost) <= unit * (0.5 + 1e-9) or (
+        unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit * (1 - 1e-9)
+    )
+
+
+def _last_place(decimal: Expr) -> float:
+    """The place value of the last non-zero digit of a decimal; 0 for other numbers."""
+    if decimal.op != "num" or not decimal.number:
+        return 0.0
+    unit, value = 1.0, decimal.number
+    while value.denominator > 1 and unit > 1e-30:
+        unit, value = unit / 10, value * 10
+    while value.denominator == 1 and value.numerator % 10 == 0:
+        unit, value = unit * 10, value / 10
+    return unit if value.denominator == 1 else 0.0
+
+
+MIN_RATIOS = 3
+_DIRECTION = {"<": 1, r"\le": 1, ">": -1, r"\ge": -1}
+_STRICT = ("<", ">")
+
+
+def same_equation(a: Expr, b: Expr) -> bool:
+    """Whether ``L=R`` is ``c(L'-R')=0`` for a constant c."""
+    return constant_ratio(_difference(a.args), _difference(b.args)) is not None
+
+
+def same_inequality(a: Expr, b: Expr) -> bool:
+    """Whether two chains of ``<``, ``\\le``, ``\\ne`` are equal link by link, one of them possibly reversed."""
+    first, second = _links(a), _links(b)
+    if len(first) != len(second):
+        return False
+    return any(all(_same_link(x, y) for x, y in zip(first, order, strict=True)) for order in (second, second[::-1]))
+
+
+def _difference(sides: tuple[Expr, ...]) -> Expr:
+    return add([sides[0], neg(sides[1])])
+
+
+def _links(relation: Expr) -> list[tuple[Expr, str]]:
+    signs = relation.name.split()
+    return [(_difference(relation.args[at : at + 2]), sign) for at, sign in enumerate(signs)]
+
+
+def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
+    (x, sign), (y, other) = a, b
+    ratio = constant_ratio(x, y)
+    if ratio is None:
+        return False
+    if sign in _DIRECTION and other in _DIRECTION:
+        strict = (sign in _STRICT) == (other in _STRICT)
+        return strict and _DIRECTION[sign] * _DIRECTION[other] * ratio > 0
+    return sign == other and (sign in (r"\ne", "=") or ratio == 1)
+
+
+def constant_ratio(a: Expr, b: Expr) -> float | None:
+    """The ratio of two expressions if it is constant and not zero; else None."""
+    names = symbols(a) | symbols(b)
+    if not names or symbols(a) != symbols(b):
+        return None
+    quotient = div(a, b)
+    ratio, agreed = None, 0
+    for values in sample_points(names, frozenset()):
+        quick = value_at(quotient, FLOAT_FIELD, values, real=True)
+        if quick is None or quick == "none":
+            continue
+        found = value_at(quotient, mp_field(BITS[0]), values, real=True)
+        if found is None or found == "none" or isinstance(found.value, complex) or found.value == 0:
+            continue
+        if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
+            return None
+        ratio, agreed = found, agreed + 1
+        if agreed >= MIN_RATIOS + 1:
+            break
+    return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None

@@ -1,0 +1,451 @@
+"""Values of expressions at points, with bounds on their errors (ball arithmetic).
+
+Values are exact fractions as long as possible, then floats (to separate values quickly) or mpmath numbers of any
+precision (to confirm that two agree). Every operation propagates absolute errors, so a difference that rounding could
+explain never counts as one, and neither does agreement beyond the precision.
+"""
+
+import cmath
+import math
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from fractions import Fraction
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from magcli.verify.math.latex.tree import INFINITY, PI, Expr, function, num
+
+MAX_STEPS = 30_000
+"""Evaluation steps of one comparison, over all its parts."""
+MAX_BITS = 20_000
+
+
+class Undecided(Exception):
+    """The value does not exist, is too large, or cannot be computed to this precision."""
+
+
+class NotReal(Exception):
+    """The value of a real expression is not real."""
+
+
+class Ball(NamedTuple):
+    """A value and a bound on its absolute error; fractions are exact."""
+
+    value: Any
+    error: Any = 0
+
+
+class Field(NamedTuple):
+    """The arithmetic of values other than fractions: functions, and the rounding unit."""
+
+    real: Callable[[Fraction], Any]
+    complex: Callable[[Any, Any], Any]
+    functions: Mapping[str, Callable[[Any], Any]]
+    epsilon: Any
+    pi: Any
+    e: Any
+
+
+class Meter:
+    """Counts the evaluation steps of one comparison, over all its parts."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
+METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+"""The meter of the current comparison; without one, every point has its own."""
+
+
+class Point:
+    """Where to evaluate: values of the symbols, the field, and whether values must be real."""
+
+    __slots__ = ("field", "meter", "real", "values")
+
+    def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
+        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get() or Meter()
+
+
+_COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", *_COMPLEX_NAMES)
+
+
+def _either(name: str) -> Callable[[Any], Any]:
+    """The real function, or the complex one for arguments that are complex or outside the real domain."""
+    real, general = getattr(math, name), getattr(cmath, name)
+
+    def apply(x: Any) -> Any:
+        if isinstance(x, complex):
+            return general(x)
+        try:
+            return real(x)
+        except ValueError:
+            return general(complex(x))
+
+    return apply
+
+
+FLOAT_FIELD = Field(
+    float, complex, {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}, 2.0**-51, math.pi, math.e
+)
+
+
+@cache
+def mp_field(bits: int) -> Field:
+    """mpmath numbers of the given precision (imported on first use)."""
+    import mpmath
+
+    mp = mpmath.mp.clone() if hasattr(mpmath.mp, "clone") else mpmath.MPContext()
+    mp.prec = bits
+
+    def real(value: Fraction) -> Any:
+        return mp.mpf(value.numerator) / value.denominator
+
+    functions = {name: getattr(mp, name) for name in _PLAIN} | {"gamma": mp.gamma}
+    return Field(real, mp.mpc, functions, mp.mpf(2) ** (3 - bits), +mp.pi, +mp.e)
+
+
+def to_field(ball: Ball, point: Point) -> Ball:
+    """The value in the point's field."""
+    if not isinstance(ball.value, Fraction):
+        return ball
+    value = point.field.real(ball.value)
+    return Ball(value, abs(value) * point.field.epsilon)
+
+
+def rounded(value: Any, error: Any, point: Point) -> Ball:
+    """A result with its rounding error; real if its imaginary part is within the error."""
+    error = error + abs(value) * point.field.epsilon
+    if not is_real(value) and abs(value.imag) <= error:
+        value = value.real
+    if value != value or abs(value) == math.inf:
+        raise Undecided("no-value")
+    return Ball(value, error)
+
+
+def plus(a: Ball, b: Ball, point: Point) -> Ball:
+    """The sum; raises Undecided if the smaller term is lost in rounding."""
+    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+        return Ball(check_size(a.value + b.value))
+    x, y = to_field(a, point), to_field(b, point)
+    small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
+    if small.error < abs(small.value) < abs(large.value) * point.field.epsilon**0.5 * 1e-3:
+        raise Undecided("absorbed")
+    return rounded(x.value + y.value, x.error + y.error, point)
+
+
+def times(a: Ball, b: Ball, point: Point) -> Ball:
+    """The product."""
+    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+        return Ball(check_size(a.value * b.value))
+    x, y = to_field(a, point), to_field(b, point)
+    error = abs(x.value) * y.error + abs(y.value) * x.error + x.error * y.error
+    return rounded(x.value * y.value, error, point)
+
+
+def divide(a: Ball, b: Ball, point: Point) -> Ball:
+    """The quotient; raises Undecided if the divisor may be zero."""
+    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
+        return Ball(check_size(a.value / b.value))
+    x, y = to_field(a, point), to_field(b, point)
+    if abs(y.value) <= 2 * y.error:
+        raise Undecided("no-value")
+    value = x.value / y.value
+    return rounded(value, (x.error + abs(value) * y.error) / (abs(y.value) - y.error), point)
+
+
+def check_size(value: Fraction) -> Fraction:
+    """The fraction; raises Undecided beyond ``MAX_BITS``."""
+    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+        raise Undecided("too-large")
+    return value
+
+
+def is_real(value: Any) -> bool:
+    """Whether a value is real."""
+    return isinstance(value, (float, Fraction)) or (not hasattr(value, "_mpc_") and not isinstance(value, complex))
+
+
+MAX_TERMS = 500
+
+
+def evaluate(expr: Expr, point: Point) -> Ball:
+    """The value of an expression.
+
+    Raises:
+        Undecided: it does not exist or cannot be computed.
+        NotReal: the point is real and the value is not.
+    """
+    point.meter.steps += 1
+    if point.meter.steps > MAX_STEPS:
+        raise Undecided("too-large")
+    if expr.op == "num":
+        return Ball(expr.number)
+    rule = _RULES.get(expr.op)
+    if rule is None:
+        raise Undecided(expr.op)
+    try:
+        return rule(expr, point)
+    except (ZeroDivisionError, OverflowError, ValueError, TypeError) as error:
+        raise Undecided("no-value") from error
+
+
+def _symbol(expr: Expr, point: Point) -> Ball:
+    if expr.name not in point.values:
+        raise Undecided("symbol")
+    return Ball(point.values[expr.name])
+
+
+def _constant(expr: Expr, point: Point) -> Ball:
+    if expr.name == "i":
+        return Ball(point.field.complex(0, 1))
+    if expr.name == "inf":
+        raise Undecided("infinite")
+    value = point.field.pi if expr.name == "pi" else point.field.e
+    return Ball(value, abs(value) * point.field.epsilon)
+
+
+def _sum(expr: Expr, point: Point) -> Ball:
+    total = evaluate(expr.args[0], point)
+    for term in expr.args[1:]:
+        total = plus(total, evaluate(term, point), point)
+    return total
+
+
+def _power(expr: Expr, point: Point) -> Ball:
+    base, exponent = (evaluate(arg, point) for arg in expr.args)
+    n = exponent.value
+    if isinstance(n, Fraction) and isinstance(base.value, Fraction) and n.denominator == 1:
+        size = base.value.numerator.bit_length() + base.value.denominator.bit_length()
+        if abs(n) * size <= MAX_BITS:
+            return Ball(base.value ** int(n))
+    x = to_field(base, point)
+    if isinstance(n, Fraction):
+        return rational_power(x, n, point)
+    return general_power(x, to_field(exponent, point), point)
+
+
+def _call(expr: Expr, point: Point) -> Ball:
+    if expr.name == "abs":
+        x = evaluate(expr.args[0], point)
+        return Ball(abs(x.value), x.error)
+    arguments = [evaluate(arg, point) for arg in expr.args]
+    if all(isinstance(a.value, Fraction) for a in arguments):
+        exact = function(expr.name, *(num(a.value) for a in arguments))
+        if exact.op == "num":
+            return Ball(exact.number)
+    if expr.name.startswith("?"):
+        return uninterpreted(expr.name, arguments, point)
+    special = SPECIAL.get(expr.name)
+    if special is not None:
+        return special(arguments, point)
+    name, inverted, reciprocal = DERIVED.get(expr.name, (expr.name, False, False))
+    if name not in DERIVATIVES:
+        raise Undecided("function")
+    argument = divide(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
+    value = analytic(name, to_field(argument, point), point)
+    return divide(Ball(Fraction(1)), value, point) if reciprocal else value
+
+
+def _degrees(expr: Expr, point: Point) -> Ball:
+    """An angle in degrees within an expression; other units have no value here."""
+    if expr.name != "degree":
+        raise Undecided("unit")
+    turned = divide(evaluate(expr.args[0], point), Ball(Fraction(180)), point)
+    return times(turned, _constant(PI, point), point)
+
+
+def _series(expr: Expr, point: Point) -> Ball:
+    """A finite sum or product, term by term; an infinite one is an uninterpreted function of a few of its terms."""
+    letter, low, high, body = expr.args
+    if high == INFINITY:
+        samples = [_term(body, letter.name, k, point) for k in (5, 8, 13)]
+        return uninterpreted(f"?{expr.op}", [evaluate(low, point), *samples], point)
+    first, last = evaluate(low, point).value, evaluate(high, point).value
+    if not (isinstance(first, Fraction) and isinstance(last, Fraction)) or first.denominator * last.denominator != 1:
+        raise Undecided("bounds")
+    if last - first > MAX_TERMS:
+        raise Undecided("too-large")
+    total, combine = (Ball(Fraction(0)), plus) if expr.op == "sum" else (Ball(Fraction(1)), times)
+    for k in range(int(first), int(last) + 1):
+        total = combine(total, _term(body, letter.name, k, point), point)
+    return total
+
+
+def _term(body: Expr, letter: str, k: int, point: Point) -> Ball:
+    outer = point.values.get(letter)
+    point.values[letter] = Fraction(k)
+    term = evaluate(body, point)
+    if outer is None:
+        del point.values[letter]
+    else:
+        point.values[letter] = outer
+    return term
+
+
+_RULES: dict[str, Callable[[Expr, Point], Ball]] = {
+    "sym": _symbol,
+    "const": _constant,
+    "+": _sum,
+    "*": lambda expr, point: times(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point),
+    "/": lambda expr, point: divide(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point),
+    "^": _power,
+    "f": _call,
+    "unit": _degrees,
+    "percent": lambda expr, point: divide(evaluate(expr.args[0], point), Ball(Fraction(100)), point),
+    "sum": _series,
+    "prod": _series,
+}
+
+
+MAX_LOG = 1e5
+"""Larger powers of e are not evaluated."""
+
+
+def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
+    """A rational power; odd roots of negative numbers are real, even ones are not."""
+    if abs(x.value) <= x.error:
+        if n <= 0:
+            raise Undecided("no-value")
+        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
+    if n.denominator == 1:
+        if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
+            raise Undecided("too-large")
+        value = x.value ** int(n)
+        relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
+        return rounded(value, abs(value) * relative, point)
+    if not is_real(x.value) or x.value >= 0:
+        return general_power(x, to_field(Ball(n), point), point)
+    if n.denominator % 2 == 0 and point.real:
+        raise NotReal
+    size = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
+    if n.denominator % 2:
+        return size if n.numerator % 2 == 0 else Ball(-size.value, size.error)
+    turn = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
+    return times(size, rounded(turn, point.field.epsilon * 8, point), point)
+
+
+def general_power(x: Ball, n: Ball, point: Point) -> Ball:
+    """``exp(n log x)``."""
+    if abs(x.value) <= x.error:
+        raise Undecided("no-value")
+    if point.real and x.value < 0:
+        raise NotReal
+    logarithm = point.field.functions["log"](x.value)
+    if abs(n.value * logarithm) > MAX_LOG:
+        raise Undecided("too-large")
+    value = point.field.functions["exp"](n.value * logarithm)
+    relative = 2 * (
+        abs(n.value) * x.error / abs(x.value) + abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
+    )
+    return rounded(value, abs(value) * relative, point)
+
+
+def _log_size(value: Any) -> float:
+    size = abs(value)
+    return math.log(size) if isinstance(value, (float, complex)) else float(size.context.log(size))
+
+
+DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a bound on the size of the derivative
+    "exp": lambda _, v: abs(v),
+    "log": lambda x, _: 1 / abs(x),
+    "sin": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
+    "cos": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
+    "tan": lambda _, v: 1 + abs(v) ** 2,
+    "sinh": lambda _, v: 1 + abs(v),
+    "cosh": lambda _, v: 1 + abs(v),
+    "tanh": lambda _, v: 1 + abs(v) ** 2,
+    "asin": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "acos": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "atan": lambda x, _: 1 / abs(1 + x * x),
+    "asinh": lambda x, _: 1 / abs(1 + x * x) ** 0.5,
+    "acosh": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "atanh": lambda x, _: 1 / abs(1 - x * x),
+}
+DERIVED = {  # other functions in terms of these: name, of the inverse argument, inverse of the value
+    "ln": ("log", False, False), "sec": ("cos", False, True), "csc": ("sin", False, True), "cot": ("tan", False, True),
+    "sech": ("cosh", False, True), "csch": ("sinh", False, True), "coth": ("tanh", False, True),
+    "arcsin": ("asin", False, False), "arccos": ("acos", False, False), "arctan": ("atan", False, False),
+    "arcsec": ("acos", True, False), "arccsc": ("asin", True, False), "arccot": ("atan", True, False),
+    "arcsinh": ("asinh", False, False), "arccosh": ("acosh", False, False), "arctanh": ("atanh", False, False),
+}  # fmt: skip
+
+
+def analytic(name: str, x: Ball, point: Point) -> Ball:
+    """A differentiable function; the size of its derivative bounds the growth of the error.
+
+    Raises:
+        NotReal: the point is real and the argument outside the real domain.
+        Undecided: the value is too large.
+    """
+    if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
+        raise NotReal
+    if (name == "exp" and abs(x.value) > MAX_LOG) or (name in ("sinh", "cosh") and abs(x.value) > 1000):
+        raise Undecided("too-large")
+    value = point.field.functions[name](x.value)
+    try:
+        slope = DERIVATIVES[name](x.value, value)
+    except ZeroDivisionError:
+        return rounded(value, x.error**0.5 * 4, point)
+    return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
+
+
+def _integer_part(name: str, arguments: list[Ball], point: Point) -> Ball:
+    x = to_field(arguments[0], point)
+    low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
+    if low != high:
+        raise Undecided("absorbed")
+    return Ball(low if name == "floor" else low + 1)
+
+
+def _floor(value: Any) -> int:
+    return math.floor(value) if isinstance(value, float) else int(value.context.floor(value))
+
+
+def _extreme(name: str, arguments: list[Ball], point: Point) -> Ball:
+    balls = [to_field(a, point) for a in arguments]
+    return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
+
+
+def _factorial(arguments: list[Ball], point: Point) -> Ball:
+    x = to_field(arguments[0], point)
+    if not is_real(x.value) or not -20 < x.value < 200:
+        raise Undecided("too-large")
+    value = point.field.functions["gamma"](x.value + 1)
+    return rounded(value, abs(value) * (x.error * 100 + point.field.epsilon * 100), point)
+
+
+def _binomial(arguments: list[Ball], point: Point) -> Ball:
+    n, k = arguments
+    top = _factorial([n], point)
+    return divide(top, times(_factorial([k], point), _factorial([_difference(n, k, point)], point), point), point)
+
+
+def _permutations(arguments: list[Ball], point: Point) -> Ball:
+    n, k = arguments
+    return divide(_factorial([n], point), _factorial([_difference(n, k, point)], point), point)
+
+
+def _difference(a: Ball, b: Ball, point: Point) -> Ball:
+    return plus(a, times(Ball(Fraction(-1)), b, point), point)
+
+
+def uninterpreted(name: str, arguments: list[Ball], point: Point) -> Ball:
+    """A smooth function that depends on the name: almost never equal for different arguments."""
+    total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
+    for at, argument in enumerate(arguments, 2):
+        scaled = times(to_field(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
+        total = plus(total, times(analytic("sin", scaled, point), Ball(Fraction(4)), point), point)
+        total = times(total, Ball(Fraction(at, 3)), point)
+    return total
+
+
+SPECIAL: dict[str, Callable[[list[Ball], Point], Ball]] = {
+    **{name: partial(_integer_part, name) for name in ("floor", "ceil")},
+    **{name: partial(_extreme, name) for name in ("max", "min")},
+    "factorial": _factorial,
+    "binom": _binomial,
+    "perm": _permutations,
+}

@@ -1,0 +1,275 @@
+"""Whether two expressions are equal: exactly if both are rational, else by their values at fixed points.
+
+They differ if they differ at one point by more than rounding can explain. They are equal if they agree wherever both
+have a value: exactly, or to 30 digits of 50, at ``MIN_AGREEMENTS`` points or more. Symbols are real (without ``i``), of
+either sign: ``\\sqrt{x^2}`` is not ``x``, and ``\\ln|x|`` is not ``\\ln x``, as an absolute value on one side alone
+shows where the other has no value. Symbols that count (bounds of sums, factorials, exponents of negative numbers) are
+positive integers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from magcli.verify.loading import loading
+from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.latex.answers import parse_answer
+from magcli.verify.math.latex.tree import INFINITY, Expr, num
+
+NUM_POINTS = 8
+MIN_AGREEMENTS = 3
+BITS = (170, 700)
+AGREEMENT = Fraction(1, 10**30)
+MIN_DIGITS = 10
+"""Significant digits from which a decimal equals a value that it rounds."""
+_COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
+
+
+def same_value(a: Expr, b: Expr) -> bool | None:
+    """Whether two expressions are equal; None if no point decides."""
+    if a == b:
+        return True
+    if a.op == b.op == "num":
+        return a.number == b.number or rounds_to(a, b) or rounds_to(b, a)
+    if _has(a, "inf") or _has(b, "inf"):
+        return False
+    names = symbols(a) | symbols(b)
+    agreed = _agreements(a, b, names)
+    if agreed is False and not names:
+        return rounds_to(a, b) or rounds_to(b, a)
+    return agreed
+
+
+def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
+    real = bool(names) and not (_has(a, "i") or _has(b, "i"))
+    strict = _has(a, "abs") != _has(b, "abs")
+    agreed = 0
+    for values in sample_points(names, _counting(a) | _counting(b)):
+        found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
+        if found is False or (found is None and strict and _ends(a, b, values)):
+            return False
+        agreed += found is True
+    return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
+
+
+def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:
+    """Whether exactly one of two expressions is real at a point."""
+    x, y = (value_at(side, FLOAT_FIELD, values, real=True) for side in (a, b))
+    return (x is None) != (y is None)
+
+
+def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thorough: bool) -> bool | None:
+    """Whether two expressions agree at a point; None if one has no value there, or both are not real."""
+    quick = _compare(a, b, FLOAT_FIELD, values, real=real)
+    if quick is not None or not thorough:
+        return quick
+    for bits in BITS:
+        found = _compare(a, b, mp_field(bits), values, real=real)
+        if found is not None:
+            return found
+    return None
+
+
+def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
+    x, y = (value_at(side, field, values, real=real) for side in (a, b))
+    if x in (None, "none") or y in (None, "none"):
+        return None
+    return agree_within_error(x, y, field)
+
+
+def value_at(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> Any:
+    """The value; None if it is not real, ``none`` if it has none."""
+    try:
+        return evaluate(expr, Point(field, values, real=real))
+    except NotReal:
+        return None
+    except Undecided:
+        return "none"
+
+
+def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
+    """Whether two values are equal; None if their errors leave it open."""
+    if isinstance(x.value, Fraction) and isinstance(y.value, Fraction):
+        return x.value == y.value
+    try:
+        a, b = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in (x, y))
+    except OverflowError:
+        return None
+    size = max(abs(a), abs(b))
+    error = x.error + y.error + size * field.epsilon
+    if abs(a - b) > 4 * error:
+        return False
+    if field is FLOAT_FIELD:
+        return None
+    limit = field.real(AGREEMENT)
+    return True if error <= limit * size or (size <= error and error <= limit) else None
+
+
+def rounds_to(decimal: Expr, exact: Expr) -> bool:
+    """Whether a decimal of at least ``MIN_DIGITS`` digits is a non-terminating exact value rounded."""
+    places = _num_decimals(decimal)
+    if not places or _num_decimals(exact) or (exact.op == "num" and exact.number.denominator == 1):
+        return False
+    unit = Fraction(1, 10**places)
+    ends = [num(decimal.number - unit), num(decimal.number + unit)]
+    values = [value_at(side, mp_field(BITS[0]), {}, real=False) for side in (exact, *ends)]
+    if any(v is None or v == "none" for v in values):
+        return False
+    x, low, high = (mp_field(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    return bool(not hasattr(x, "_mpc_") and low < x < high)
+
+
+def _num_decimals(expr: Expr) -> int:
+    """The number of decimals of a long decimal; 0 for other numbers."""
+    if expr.op != "num" or expr.number.denominator == 1:
+        return 0
+    bottom = expr.number.denominator
+    twos = (bottom & -bottom).bit_length() - 1
+    fives, rest = 0, bottom >> twos
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom)) if rest == 1 and places < 60 else 0
+    return places if digits_shown >= MIN_DIGITS and places >= 6 else 0
+
+
+@lru_cache(maxsize=4096)
+def symbols(expr: Expr) -> frozenset[str]:
+    """Names of the symbols that an expression depends on."""
+    if expr.op == "sym":
+        return frozenset((expr.name,))
+    if expr.op in ("num", "const"):
+        return frozenset()
+    found = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
+    return found - {expr.args[0].name} if expr.op in ("sum", "prod") else found
+
+
+def _has(expr: Expr, constant: str) -> bool:
+    if expr.op in ("const", "f") and expr.name == constant:
+        return True
+    args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an infinite sum may be finite
+    return any(_has(arg, constant) for arg in args)
+
+
+def _counting(expr: Expr) -> frozenset[str]:
+    """Symbols that are positive integers."""
+    found = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
+    if expr.op in ("sum", "prod"):
+        return found | symbols(expr.args[1]) | symbols(expr.args[2])
+    if expr.op == "f" and expr.name in _COUNTING:
+        return found | symbols(expr)
+    if expr.op == "^" and expr.args[0].op == "num" and expr.args[0].number < 0:
+        return found | symbols(expr.args[1])
+    return found
+
+
+def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
+    """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
+    ordered = sorted(names)
+    for index in range(NUM_POINTS if names else 1):
+        random = Random(index * 1_000 + len(names))
+        yield {name: _coordinate(random, index, counting=name in counting) for name in ordered}
+
+
+def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
+    if counting:
+        return Fraction(random.randint(2 + index, 9 + index))
+    size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331))
+    negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
+    return -size if negative else size
+
+
+MAX_NODES = 40
+"""Maximum size of a series that is summed."""
+_FUNCTIONS = frozenset((
+    "abs", "arctan", "binom", "cos", "cosh", "cot", "coth", "csc", "exp", "factorial", "ln", "sec", "sin", "sinh",
+    "tan", "tanh",
+))  # fmt: skip
+_SYMPY_NAMES = {"abs": "Abs", "arctan": "atan", "binom": "binomial", "ln": "log"}
+
+
+class Unsupported(Exception):
+    """An expression without a counterpart in SymPy."""
+
+
+def is_series(expr: Expr) -> bool:
+    """Whether an expression contains an infinite sum or product."""
+    if expr.op in ("sum", "prod") and expr.args[2] == INFINITY:
+        return True
+    return any(map(is_series, expr.args))
+
+
+@lru_cache(maxsize=1024)
+def closed_form(expr: Expr) -> Expr | None:
+    """An expression with its series summed; None if it has none, is too large, or SymPy finds no closed form.
+
+    A power series is summed where it converges.
+    """
+    if not is_series(expr) or _size(expr) > MAX_NODES:
+        return None
+    with loading():
+        import sympy
+    try:
+        summed = _to_sympy(expr, sympy).doit()
+    except (
+        Unsupported,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ):  # RuntimeError: not implemented, too deep
+        return None
+    if isinstance(summed, sympy.Piecewise):
+        summed = summed.args[0][0]
+    if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
+        return None
+    found = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
+    return None if found.op == "raw" else found
+
+
+def _size(expr: Expr) -> int:
+    return 1 + sum(map(_size, expr.args))
+
+
+def _to_sympy(expr: Expr, sympy: Any) -> Any:
+    """The SymPy expression of a tree. Raises Unsupported if there is none."""
+    rule = _SYMPY_RULES.get(expr.op)
+    if rule is None:
+        raise Unsupported(expr.op)
+    return rule(expr, sympy)
+
+
+def _sympy_call(expr: Expr, sympy: Any) -> Any:
+    if expr.name not in _FUNCTIONS:
+        raise Unsupported(expr.name)
+    name = _SYMPY_NAMES.get(expr.name, expr.name)
+    return getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
+
+
+def _sympy_series(expr: Expr, sympy: Any) -> Any:
+    letter, low, high, body = expr.args
+    index = sympy.Symbol(letter.name, integer=True)
+    term = _to_sympy(body, sympy).subs(sympy.Symbol(letter.name), index)
+    kind = sympy.Sum if expr.op == "sum" else sympy.Product
+    return kind(term, (index, _to_sympy(low, sympy), _to_sympy(high, sympy)))
+
+
+def _sympy_operation(name: str) -> Callable[[Expr, Any], Any]:
+    """A rule for an operator with any number of operands."""
+    return lambda expr, sympy: getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
+
+
+_SYMPY_RULES: dict[str, Callable[[Expr, Any], Any]] = {
+    "num": lambda expr, sympy: sympy.Rational(expr.number.numerator, expr.number.denominator),
+    "sym": lambda expr, sympy: sympy.Symbol(expr.name),
+    "const": lambda expr, sympy: {"i": sympy.I, "pi": sympy.pi, "e": sympy.E, "inf": sympy.oo}[expr.name],
+    "+": _sympy_operation("Add"),
+    "*": _sympy_operation("Mul"),
+    "/": lambda expr, sympy: _to_sympy(expr.args[0], sympy) / _to_sympy(expr.args[1], sympy),
+    "^": _sympy_operation("Pow"),
+    "f": _sympy_call,
+    "sum": _sympy_series,
+    "prod": _sympy_series,
+}

@@ -1,0 +1,216 @@
+r"""Free parameters, whose names are arbitrary: ``k\pi, k\in\mathbb{Z}``, ``(1+t,2t)``, constants of integration.
+
+A parameter is free if its domain is written on at least one side. Without a domain only these are free: integer
+multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point on a line, and constants of integration.
+``2n+1`` is not ``2k+1``, as ``n`` may be given. New names are unused ones, so that a parameter is never confused with
+another letter.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import permutations
+
+from magcli.verify.math.equality.evaluate import NotReal, Undecided
+from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.regions import as_float
+from magcli.verify.math.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol, substitute
+
+MAX_PARAMETERS = 3
+Pair = tuple[Expr, Expr]
+WHOLE = frozenset("kmnlj")
+_REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
+_LETTERS = {"Z": WHOLE, "N": WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
+"""Names of parameters in each domain if the domain is missing."""
+_VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
+_CONSTANTS = frozenset(("C", "c", "constant", "const"))
+_OTHER_CONSTANTS = frozenset("KkABD")
+_NEIGHBOURS = frozenset("abdBD")
+"""Letters next to which ``c`` is one of several coefficients."""
+
+
+def matched(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers, at least one a family, without domains and with common names of parameters."""
+    if a.op != "family":
+        a, b = b, a
+    mine = [parameter.name for parameter in a.args[1:]]
+    if b.op == "family":
+        theirs = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
+        if sorted(a.name) == sorted(b.name):
+            orders = (order for order in permutations(theirs) if [theirs[name] for name in order] == list(a.name))
+            yield from (_aligned(a.args[0], mine, b.args[0], list(order)) for order in orders)
+        return
+    own = symbols(a.args[0])
+    used = [name for name in mine if name in own]
+    letters = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
+    free = [name for name in sorted(symbols(b)) if name in mine or (name in letters and not _is_counted(b, name))]
+    if len(free) == len(used) and (set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL):
+        yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
+
+
+def bound(builder: Expr) -> Expr:
+    r"""A set builder with its bound letters numbered, as their names are arbitrary."""
+    head = builder.args[0].args[0] if builder.args[0].op == "rel" else builder.args[0]
+    letters = head.args if head.op == "tuple" else (head,)
+    if any(letter.op != "sym" for letter in letters):
+        return builder
+    for at, letter in enumerate(letters):
+        builder = rename_symbol(builder, letter.name, f"?{at}")
+    return builder
+
+
+def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers without domains, with a common name for what can only be the same free parameter."""
+    x, y = _letters(a), _letters(b)
+    if not x or not y:
+        return
+    if len(x - y) == len(y - x) == 1:
+        (p,), (q,) = x - y, y - x
+        whole = {p, q} <= WHOLE and all(_is_periodic(side) for side in (a, b))
+        moving = {p, q} <= _REAL and all(_moves(side, name) for side, name in ((a, p), (b, q)))
+        if whole or moving:
+            yield _aligned(a, [p], b, [q])
+    mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
+    common = (x - set(mine)) & (y - set(theirs))
+    if 0 < len(mine) == len(theirs) <= MAX_PARAMETERS and common & _VARIABLES and not common & _NEIGHBOURS:
+        yield from (_aligned(a, mine, b, list(order)) for order in permutations(theirs))
+
+
+def _letters(expr: Expr) -> frozenset[str]:
+    """The letters of the values of an answer, without the names before them."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0].op in ("sym", "tuple"):
+        return symbols(expr.args[1])
+    return frozenset().union(*map(_letters, expr.args)) if expr.op == "list" else symbols(expr)
+
+
+def _is_counted(expr: Expr, letter: str) -> bool:
+    """Whether an answer is a formula for a sequence, ``a_n=2n+1``, in which the letter is given."""
+    return expr.op == "rel" and expr.args[0].op == "sym" and expr.args[0].name.endswith(f"_{letter}")
+
+
+def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
+    for at, (name, other) in enumerate(zip(mine, theirs, strict=True)):
+        a, b = rename_symbol(a, name, f"?{at}"), rename_symbol(b, other, f"?{at}")
+    return a, b
+
+
+def _is_periodic(expr: Expr) -> bool:
+    return expr == PI or (expr.op == "unit" and expr.name == "degree") or any(_is_periodic(arg) for arg in expr.args)
+
+
+def _moves(expr: Expr, parameter: str) -> bool:
+    """Whether an answer has coordinates, at least two of which depend on the parameter and none on another letter."""
+    if expr.op == "rel":
+        return expr.name == "=" and _moves(expr.args[-1], parameter)
+    if expr.op not in ("tuple", "matrix", "list"):
+        return False
+    equations = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    found = [symbols(part.args[-1] if equations else part) for part in expr.args]
+    return set().union(*found) == {parameter} and sum(map(bool, found)) > 1
+
+
+def shifted(a: Expr, b: Expr) -> bool:
+    r"""Whether two expressions in one integer parameter have the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
+    if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
+        return shifted(a.args[1], b.args[1])
+    if (a.op == "rel") != (b.op == "rel"):
+        a, b = (side.args[1] if side.op == "rel" and side.name == "=" else side for side in (a, b))
+    if "?0" not in symbols(a) & symbols(b):
+        return False
+    (first, step), (other, same_step) = (_progression(side) for side in (a, b))
+    if not any(same_value(same_step, turned) is True for turned in (step, neg(step))):
+        return False
+    gap = add([other, neg(first)])
+    try:
+        steps = round(as_float(div(gap, step)))
+    except (Undecided, NotReal, OverflowError):
+        return False
+    return same_value(gap, mul(num(steps), step)) is True and _is_linear(a) and _is_linear(b)
+
+
+def _progression(expr: Expr) -> tuple[Expr, Expr]:
+    """The value at 0 and the step."""
+    first, second = (_at(expr, n) for n in (0, 1))
+    return first, add([second, neg(first)])
+
+
+def _is_linear(expr: Expr) -> bool:
+    first, step = _progression(expr)
+    return all(same_value(_at(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
+
+
+def _at(expr: Expr, n: int) -> Expr:
+    """The expression at a value of its parameter."""
+    return substitute(expr, Expr("sym", name="?0"), num(n))
+
+
+def is_whole(a: Expr, b: Expr) -> bool:
+    """Whether the one parameter of two families is any integer; if one side has no domain, of a period."""
+    domains = {side.name for side in (a, b) if side.op == "family"}
+    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
+
+
+def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
+    """The symbols of one side that are constants of integration, given that the other side has such constants."""
+    named = [name for name in sorted(own) if _is_constant(name)]
+    explicit = any(name == "C" or "_" in name for name in other if _is_constant(name))
+    return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
+
+
+def _is_constant(name: str) -> bool:
+    stem, _, index = name.partition("_")
+    return name in _CONSTANTS or (stem in ("C", "c") and index.isdecimal())
+
+
+@lru_cache(maxsize=4096)
+def expand_signs(expr: Expr) -> Expr:
+    """The answer with every ``\\pm`` expanded to a list of both readings (all signs change together)."""
+    if expr.op == "family":
+        return expr
+    if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
+        return expr._replace(args=(expr.args[0], *(part for arg in expr.args[1:] for part in _condition(arg))))
+    if expr.op in ("list", "set"):
+        return expr._replace(args=tuple(value for part in expr.args for value in _readings(part)))
+    if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
+        pairs = zip(expr.args[0].args, expr.args[1].args, strict=True)
+        return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
+    readings = _readings(expr)
+    return readings[0] if len(readings) == 1 else Expr("list", readings)
+
+
+def _condition(relation: Expr) -> tuple[Expr, ...]:
+    r"""The condition of a set: ``x \ne \pm 1`` excludes both; other relations hold for either sign."""
+    readings = _readings(relation)
+    return readings if len(readings) == 1 or relation.name == r"\ne" else (Expr("list", readings, "or"),)
+
+
+def _both_tuples(relation: Expr) -> bool:
+    left, right = relation.args
+    return (
+        left.op == right.op == "tuple" and len(left.args) == len(right.args) and all(a.op == "sym" for a in left.args)
+    )
+
+
+def _readings(expr: Expr) -> tuple[Expr, ...]:
+    if not _has_sign(expr):
+        return (expr,)
+    return tuple(_signed(expr, upper=upper) for upper in (True, False))
+
+
+@lru_cache(maxsize=4096)
+def _has_sign(expr: Expr) -> bool:
+    return expr.op == "pm" or any(_has_sign(arg) for arg in expr.args)
+
+
+def _signed(expr: Expr, *, upper: bool) -> Expr:
+    """The reading with the upper or the lower signs, rebuilt so that numbers are evaluated."""
+    if not _has_sign(expr):
+        return expr
+    args = [_signed(arg, upper=upper) for arg in expr.args]
+    if expr.op == "pm":
+        return args[0] if (expr.name == "pm") == upper else neg(args[0])
+    if expr.op == "+":
+        return add(args)
+    if expr.op == "f":
+        return function(expr.name, *args)
+    builder = {"*": mul, "/": div, "^": power}.get(expr.op)
+    return builder(args[0], args[1]) if builder else expr._replace(args=tuple(args))

@@ -1,0 +1,314 @@
+r"""Sets of real numbers: intervals, unions, differences, inequalities and finite sets in a canonical form.
+
+``(1,5)``, ``1<x<5``, ``\{x \mid 1<x<5\}`` and ``]1,5[`` are one region; adjacent intervals are merged. Ends are
+compared exactly (or to 30 digits) and sorted by their values as floats.
+"""
+
+import math
+from fractions import Fraction
+from itertools import product
+from typing import NamedTuple
+
+from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
+from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.latex.tree import INFINITY, Expr, neg, num, substitute
+
+MAX_INTERVALS = 50
+
+
+class Interval(NamedTuple):
+    """An interval; its closed ends belong to it."""
+
+    low: Expr
+    low_closed: bool
+    high: Expr
+    high_closed: bool
+
+
+class Region(NamedTuple):
+    """Sorted, disjoint intervals. ``name`` is the variable of an inequality, if one was written."""
+
+    intervals: tuple[Interval, ...]
+    name: str = ""
+
+
+MINUS_INFINITY = neg(INFINITY)
+EVERYTHING: tuple[Interval, ...] = (Interval(MINUS_INFINITY, False, INFINITY, False),)
+_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le", r"\ne": r"\ne", "=": "="}
+
+
+def same_region(a: Region, b: Region) -> bool:
+    """Whether two regions contain the same numbers; the names of two named variables must agree."""
+    if len(a.intervals) != len(b.intervals) or (a.name and b.name and a.name != b.name):
+        return False
+    return all(
+        (x.low_closed, x.high_closed) == (y.low_closed, y.high_closed)
+        and _same_end(x.low, y.low)
+        and _same_end(x.high, y.high)
+        for x, y in zip(a.intervals, b.intervals, strict=True)
+    )
+
+
+def _same_end(a: Expr, b: Expr) -> bool:
+    return a == b or same_value(a, b) is True
+
+
+def region(expr: Expr) -> Region | None:
+    """The region that an answer describes; None if it describes none."""
+    try:
+        found = _region(expr)
+        return None if found is None else Region(_merge(found.intervals), found.name)
+    except (Undecided, NotReal):
+        return None
+
+
+def has_inequalities(expr: Expr) -> bool:
+    r"""Whether a list contains inequalities, so that ``and`` and ``or`` differ."""
+    return expr.op == "list" and any(part.op == "rel" and part.name not in ("=", r"\in") for part in expr.args)
+
+
+def _region(expr: Expr) -> Region | None:
+    if expr.op == "tuple" and len(expr.args) == 2:
+        return _interval(expr)
+    if expr.op == "set":
+        return Region(tuple(Interval(arg, True, arg, True) for arg in expr.args if as_float(arg) < math.inf))
+    if expr.op == "set-name":
+        return Region(EVERYTHING) if expr.name == r"\mathbbR" else None
+    if expr.op in (r"\cup", r"\setminus", r"\cap"):
+        return _set_operation(expr)
+    if expr.op == "rel":
+        return _relation(expr)
+    if expr.op == "builder":
+        return _set_builder(expr)
+    return _relations(expr) if expr.op == "list" else None
+
+
+def _interval(expr: Expr) -> Region | None:
+    low, high = expr.args
+    if as_float(low) >= as_float(high):
+        return None
+    return Region((Interval(low, expr.name[0] == "[", high, expr.name[1] == "]"),))
+
+
+def _set_operation(expr: Expr) -> Region | None:
+    a, b = _region(expr.args[0]), _region(expr.args[1])
+    if a is None or b is None:
+        return None
+    if expr.op == r"\cup":
+        return Region(a.intervals + b.intervals, a.name or b.name)
+    kept = b.intervals if expr.op == r"\cap" else complement(_merge(b.intervals))
+    return Region(_intersect(a.intervals, kept), a.name or b.name)
+
+
+def _relation(expr: Expr) -> Region | None:
+    r"""``x>3``, ``1<x<5``, ``|x|<2``, ``x\ne 1`` and ``x \in ..``, where ``x`` is a symbol or ``f(x)``."""
+    signs = expr.name.split()
+    if signs == [r"\in"]:
+        inner = _region(expr.args[1])
+        return Region(inner.intervals, _variable(expr.args[0])) if inner and _is_variable(expr.args[0]) else None
+    if not 1 <= len(signs) <= 2 or not set(signs) <= _FLIPPED.keys() or set(signs) == {"="}:
+        return None
+    middle = expr.args[1] if len(signs) == 2 else next((side for side in expr.args if symbols(side)), expr.args[0])
+    subject = middle.args[0] if middle.op == "f" and middle.name == "abs" else middle
+    if not _is_variable(subject):
+        return None
+    intervals = EVERYTHING
+    for at, sign in enumerate(signs):
+        left, right = expr.args[at : at + 2]
+        if (left == middle) == (right == middle):
+            return None
+        half_line = _half_line(sign, right) if left == middle else _half_line(_FLIPPED[sign], left)
+        intervals = _intersect(intervals, half_line)
+    return Region(_preimage_of_abs(intervals) if subject is not middle else intervals, _variable(subject))
+
+
+def _is_variable(expr: Expr) -> bool:
+    return expr.op == "sym" or (expr.op == "f" and expr.name.startswith("?"))
+
+
+def _variable(expr: Expr) -> str:
+    return expr.name if expr.op == "sym" else ""
+
+
+def _half_line(sign: str, end: Expr) -> tuple[Interval, ...]:
+    """The numbers in a relation to ``end``; Undecided or NotReal unless that is real."""
+    as_float(end)
+    below = Interval(MINUS_INFINITY, False, end, sign == r"\le")
+    above = Interval(end, sign == r"\ge", INFINITY, False)
+    if sign == "=":
+        return (Interval(end, True, end, True),)
+    if sign == r"\ne":
+        return (below, above)
+    return (below,) if sign in ("<", r"\le") else (above,)
+
+
+def _preimage_of_abs(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """The numbers whose absolute value is in the intervals."""
+    positive = _intersect(intervals, (Interval(Expr("num"), True, INFINITY, False),))
+    return tuple(Interval(neg(p.high), p.high_closed, neg(p.low), p.low_closed) for p in positive) + positive
+
+
+def _set_builder(expr: Expr) -> Region | None:
+    head, *conditions = expr.args
+    start = _region(head) if head.op == "rel" else Region(EVERYTHING)
+    name = head.args[0] if head.op == "rel" else head
+    if start is None or name.op != "sym":
+        return None
+    intervals = start.intervals
+    for condition in conditions:
+        inner = _region(_with_points(condition))
+        if inner is None or inner.name != name.name:
+            return None
+        intervals = _intersect(_merge(intervals), _merge(inner.intervals))
+    return Region(intervals)
+
+
+def _with_points(condition: Expr) -> Expr:
+    r"""A condition of a set, with ``x=1`` as ``x \in \{1\}``: in a set it is not the answer's value."""
+    if condition.op == "list":
+        return condition._replace(args=tuple(map(_with_points, condition.args)))
+    if condition.op != "rel" or condition.name != "=" or condition.args[0].op != "sym":
+        return condition
+    return Expr("rel", (condition.args[0], Expr("set", condition.args[1:])), r"\in")
+
+
+def _relations(expr: Expr) -> Region | None:
+    """``x<1 or x>3``, ``x>1 and x<3``; a list of intervals is a list, not a union.
+
+    Without a conjunction it is the intersection unless that is empty (``x>1, x\\ne 3``), else the union.
+    """
+    parts = [_region(part) for part in expr.args if part.op == "rel"]
+    if len(parts) != len(expr.args) or any(part is None for part in parts) or expr.name not in ("", "and", "or"):
+        return None
+    known = [part for part in parts if part is not None]
+    if len({part.name for part in known}) != 1:
+        return None
+    common = EVERYTHING
+    for part in known:
+        common = _intersect(_merge(common), _merge(part.intervals))
+    if expr.name == "and" or (common and not expr.name):
+        return Region(common, known[0].name)
+    return Region(tuple(interval for part in known for interval in part.intervals), known[0].name)
+
+
+def as_float(expr: Expr) -> float:
+    """An end as a float; raises Undecided or NotReal unless it is a real number."""
+    if expr == INFINITY:
+        return math.inf
+    if expr == MINUS_INFINITY:
+        return -math.inf
+    value = evaluate(expr, Point(FLOAT_FIELD, {}, real=True)).value
+    if isinstance(value, complex):
+        raise NotReal
+    return float(value)
+
+
+def _merge(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """Sorted, with adjacent or overlapping intervals merged."""
+    if len(intervals) > MAX_INTERVALS:
+        raise Undecided("too-long")
+    merged: list[Interval] = []
+    for interval in sorted(intervals, key=_low_end):
+        last = merged[-1] if merged else None
+        if last is None or not _touch(last, interval):
+            merged.append(interval)
+        elif _high_end(interval) > _high_end(last):
+            merged[-1] = Interval(last.low, last.low_closed, interval.high, interval.high_closed)
+    return tuple(merged)
+
+
+def _low_end(interval: Interval) -> tuple[float, bool]:
+    return as_float(interval.low), not interval.low_closed
+
+
+def _high_end(interval: Interval) -> tuple[float, bool]:
+    return as_float(interval.high), interval.high_closed
+
+
+def _touch(first: Interval, second: Interval) -> bool:
+    gap = as_float(second.low) - as_float(first.high)
+    if _same_end(second.low, first.high):
+        return first.high_closed or second.low_closed
+    return gap < 0
+
+
+def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """The real numbers outside sorted intervals."""
+    gaps: list[Interval] = []
+    low, left = MINUS_INFINITY, False
+    for interval in intervals:
+        if interval.low != MINUS_INFINITY:
+            gaps.append(Interval(low, left, interval.low, not interval.low_closed))
+        low, left = interval.high, not interval.high_closed
+    if low != INFINITY:
+        gaps.append(Interval(low, left, INFINITY, False))
+    return tuple(gaps)
+
+
+def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    if len(a) * len(b) > MAX_INTERVALS**2:
+        raise Undecided("too-long")
+    found = []
+    for x, y in product(a, b):
+        low, high = max(x, y, key=_low_end), min(x, y, key=_high_end)
+        (start, is_open), (end, is_closed) = _low_end(low), _high_end(high)
+        if start < end or (start == end and is_closed and not is_open):
+            found.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
+    return tuple(found)
+
+
+def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
+    """Whether a piecewise function equals an expression with one absolute value, such as ``2|x-1|+3``.
+
+    The argument must be linear in the only letter. In each row it has one sign, and the row's value is the expression
+    with the absolute value resolved by that sign; the regions of the rows cover the real numbers.
+    """
+    bars, letters = list(_absolute_values(expr)), symbols(expr)
+    slope, offset = (_linear(bars[0].args[0]) if len(bars) == len(letters) == 1 else None) or (Fraction(0), Fraction(0))
+    if not slope:
+        return False
+    root, inner, (letter,) = num(-offset / slope), bars[0].args[0], letters
+    right, left = (Interval(root, True, INFINITY, False),), (Interval(MINUS_INFINITY, False, root, True),)
+    choices = [
+        (right if slope > 0 else left, substitute(expr, bars[0], inner)),
+        (left if slope > 0 else right, substitute(expr, bars[0], neg(inner))),
+        ((Interval(root, True, root, True),), substitute(expr, Expr("sym", name=letter), root)),
+    ]
+    covered: tuple[Interval, ...] = ()
+    for value, condition in (row.args for row in cases.args if len(row.args) == 2):
+        row = _case_condition(condition, letter, covered)
+        fitting = [given for half, given in choices if same_region(Region(_intersect(row, half)), Region(row))]
+        if not row or not any(same_value(value, given) is True for given in fitting):
+            return False
+        covered += row
+    return _merge(covered) == EVERYTHING
+
+
+def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """The region of a row of a piecewise function after the rows that cover ``covered``; empty if it has none."""
+    if condition.op == "text" and condition.name in ("otherwise", "else"):
+        return complement(_merge(covered))
+    if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
+        return _half_line("=", condition.args[1])
+    found = region(condition)
+    return found.intervals if found and found.name == letter else ()
+
+
+def _absolute_values(expr: Expr) -> frozenset[Expr]:
+    found = frozenset().union(*map(_absolute_values, expr.args))
+    return found | {expr} if expr.op == "f" and expr.name == "abs" else found
+
+
+def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:
+    """Slope and offset of a linear expression in one letter; None for anything else."""
+    if expr.op in ("num", "sym"):
+        return (Fraction(0), expr.number) if expr.op == "num" else (Fraction(1), Fraction(0))
+    parts = [part for part in map(_linear, expr.args) if part is not None]
+    if len(parts) < len(expr.args) or expr.op not in ("+", "*", "/"):
+        return None
+    if expr.op == "+":
+        return sum((a for a, _ in parts), Fraction(0)), sum((b for _, b in parts), Fraction(0))
+    (a, b), (c, d) = parts
+    if expr.op == "/":
+        return None if c or not d else (a / d, b / d)
+    return None if a and c else (a * d + b * c, b * d)

@@ -1,0 +1,206 @@
+"""Parsing a whole answer: lists, sets, tuples, intervals, relations, units, choices, words.
+
+``parse_answer`` never raises: what the grammar cannot parse is a ``raw`` node with its text and the reason, and equals
+only the same text.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from magcli.verify.math.latex.brackets import parse_cell, parse_group
+from magcli.verify.math.latex.commands import parse_command
+from magcli.verify.math.latex.dates import parse_date
+from magcli.verify.math.latex.parts import parse_list
+from magcli.verify.math.latex.phrases import formalize
+from magcli.verify.math.latex.spelling import normalize
+from magcli.verify.math.latex.tokens import FUNCTIONS, Cursor, Token, tokenize
+from magcli.verify.math.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
+from magcli.verify.math.latex.units import NUMBERS, parse_compound
+from magcli.verify.math.latex.wording import NO_SOLUTION, is_letters
+
+_ARTICLES = frozenset(("a", "an", "the"))
+_PUNCTUATION = frozenset((",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"))
+
+
+def only_words(tokens: tuple[Token, ...]) -> str | None:
+    """The words of an answer that is only words, in lower case without articles; None for anything else."""
+    real = False
+    if tokens[0].value == "-":
+        return None
+    for token in tokens:
+        foreign = token.kind == "text" and not token.value.isascii()
+        if token.kind not in ("word", "text") and (token.kind != "op" or token.value not in _PUNCTUATION):
+            return None
+        real = real or foreign or (token.kind != "op" and len(token.value) > 1)
+    if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
+        return None
+    return tidy(" ".join(token.value for token in tokens))
+
+
+def tidy(words: str) -> str:
+    """Lower case except for runs of capital letters, one space between words, without articles and a final dot."""
+    spaced = re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words).split()
+    kept = [w if w.isupper() and is_letters(w) else w.lower() for w in spaced if w.lower() not in _ARTICLES]
+    return " ".join(kept).strip(" .,;:!?\"'`")
+
+
+MAX_SPECIAL = 300
+"""Longer texts are not a time, number in a base or choice."""
+_BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "decimal": "10",
+                                                            "hexadecimal": "16", "hex": "16"}  # fmt: skip
+_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
+_BASE_WORD = re.compile(
+    r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*\(?(?:in )?(binary|octal|decimal|hexadecimal|hex)"
+    r"(?: (?:notation|form|system))?\)?"
+)
+_ARC = re.compile(r"(\d+)\s*\^\{?\s*\\circ\s*\}?\s*(\d+(?:\.\d+)?)\s*'\s*(?:(\d+(?:\.\d+)?)\s*'')?")
+_WORDED_RATIO = re.compile(r"(\d+(?:\.\d+)?)((?:\s+to\s+\d+(?:\.\d+)?)+)")
+_TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
+_CHOICE = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
+)
+_CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOTALL)
+_SPACE = re.compile(r"\\(?:q?quad(?![A-Za-z])|[,;:! ])")
+_OTHER_CHOICE = re.compile(
+    r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J](?: \)(?![\w=]) | :(?!\s*[A-Z=]) | \.(?=\s) ) )
+    | \b (?:and|or|not|nor|vs\.?) \s+ [A-J]\b
+    | ^ \W* [A-J] \W* $
+    | ^ \s* (?: [/&] | \\(?:lor|vee|land|wedge) | (?:and|or)\b )""",
+    re.VERBOSE,
+)
+"""A second label after the first one."""
+_VERDICT_ON_CHOICE = re.compile(
+    r"""(?: (?:is|are|was|were) (?! \s+ (?:the\s+)? (?:correct|right|true|answer|best) )
+    | isn'?t | aren'?t | cannot | can'?t | can | has | have | had | should | must | may | might | could | would | will
+    | does | doesn'?t | excluded | eliminated | (?:not|wrong|incorrect)$ ) (?! [A-Za-z] )""",
+    re.VERBOSE,
+)
+"""A statement about a label, not the text of the choice."""
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
+_EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
+_REALS = Expr("set-name", name=r"\mathbbR")
+_NONZERO = Expr(r"\setminus", (_REALS, Expr("set", (ZERO,))))
+_HALF_LINES = {
+    **dict.fromkeys(("nonzero", "non-zero"), _NONZERO),
+    "positive": Expr("tuple", (ZERO, INFINITY), "()"),
+    "negative": Expr("tuple", (neg(INFINITY), ZERO), "()"),
+    **dict.fromkeys(("nonnegative", "non-negative"), Expr("tuple", (ZERO, INFINITY), "[)")),
+}
+_NAMED = {
+    **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions"), Expr("set")),
+    **dict.fromkeys(("empty set", "null set"), Expr("set")),
+    **dict.fromkeys(NO_SOLUTION, Expr("set")),
+    **{
+        f"{every}{kind} {reals}": region
+        for every in ("", "all ")
+        for reals in ("real numbers", "reals")
+        for kind, region in _HALF_LINES.items()
+    },
+    **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
+    **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
+    **{word: num(n) for word, n in NUMBERS.items()},
+}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def parse_answer(text: str) -> Expr:
+    """The parse tree of an answer."""
+    try:
+        bare = formalize(normalize(text))
+        return _special(bare) or _parse_tokens(tokenize(bare))
+    except ParseError as why:
+        return Expr("raw", (Expr("text", name=str(why)),), name=normalize(text))
+    except (ArithmeticError, ValueError, RecursionError, IndexError):
+        return Expr("raw", (Expr("text", name="unparsable"),), name=normalize(text))
+
+
+@lru_cache(maxsize=1024)
+def parse_as_list(text: str) -> Expr:
+    """The answer with every comma as a separator: ``100,200,300`` as three numbers."""
+    return parse_answer(re.sub(r",\s*", " , ", normalize(text)))
+
+
+@lru_cache(maxsize=1024)
+def parse_as_points(text: str) -> Expr:
+    """The answer with ``C(5,2)`` and ``P(5,2)`` as points."""
+    try:
+        return _parse_tokens(tokenize(normalize(text)), points=True)
+    except (ParseError, ArithmeticError, ValueError, RecursionError, IndexError):
+        return parse_answer(text)
+
+
+def ratio_in_words(text: str) -> Expr | None:
+    """The ratio ``2 to 5``; None for anything else."""
+    bare = normalize(text)
+    found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
+    if found is None:
+        return None
+    return Expr("ratio", tuple(num(Fraction(part)) for part in (found[1], *found[2].split()[1::2])))
+
+
+def _special(text: str) -> Expr | None:
+    """Formats without arithmetic: grouped digits, times, numbers in a base, choices."""
+    if _GROUPED.fullmatch(text):
+        return num(_fraction(text.replace(" ", "").replace(",", "")))
+    if european := _EUROPEAN.fullmatch(text):
+        whole, part = re.sub("[. ]", "", european[1] or european[3]), european[2] or "0"
+        return num(_fraction(f"{whole}.{part}"))
+    if len(text) > MAX_SPECIAL:
+        return None
+    plain = _TEXT.sub(r"\1", text) if "\\" in text else text
+    if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):
+        return Expr("text", name=f"{time[1]} {time[2].lower()}m")
+    if date := parse_date(plain):
+        return Expr("text", name=date)
+    if measure := parse_compound(plain):
+        return Expr("unit", (num(measure[0]),), measure[1])
+    if (base := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
+        return Expr("base", name=f"{base[1]}_{_BASES.get(base[2], base[2])}")
+    if arc := _ARC.fullmatch(plain):
+        return Expr("base", name=f"{':'.join(part or '0' for part in arc.groups())}_sexagesimal")
+    return _choice(plain)
+
+
+def _fraction(text: str) -> Fraction:
+    if len(text) > 1000:
+        raise ParseError("too-long")
+    return Fraction(text)
+
+
+def _choice(plain: str) -> Expr | None:
+    """``(C)``, ``C.`` and ``(C) 12``: a letter, with or without its value."""
+    plain = plain.strip()
+    if match := _CHOICE.fullmatch(plain):
+        return Expr("choice", name=match[1] or match[2] or match[3])
+    match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
+    if match and not _OTHER_CHOICE.search(match[3]) and not _VERDICT_ON_CHOICE.match(match[3]):
+        value = parse_answer(match[3])
+        return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
+    return None
+
+
+def _parse_tokens(tokens: tuple[Token, ...], *, points: bool = False) -> Expr:
+    if not tokens:
+        raise ParseError("empty")
+    if (words := only_words(tokens)) is not None:
+        return _word_answer(words)
+    cursor = Cursor(tokens, parse_group, parse_command, parse_cell)
+    cursor.points = points
+    value = parse_list(cursor)
+    if cursor.at < len(cursor.tokens):
+        raise ParseError("unparsable")
+    return value
+
+
+def _word_answer(words: str) -> Expr:
+    """Words, or a list of them separated by commas, ``and`` or ``or``."""
+    if words.lower() in _NAMED:
+        return _NAMED[words.lower()]
+    parts = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]
+    parts = [part for part in parts if part]
+    if len(parts) > 1:
+        alternatives = "or" if re.search(r"\bor\b", words) else ""
+        return Expr("list", tuple(Expr("text", name=part) for part in parts), alternatives)
+    return Expr("text", name=words)

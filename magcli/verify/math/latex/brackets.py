@@ -1,0 +1,130 @@
+"""Parsing brackets: tuples, intervals, sets and set builders, and the cells of tables."""
+
+from magcli.verify.math.latex.parts import parse_list, parse_part, with_domains
+from magcli.verify.math.latex.tokens import Cursor, Token
+from magcli.verify.math.latex.tree import Expr, ParseError
+
+_SYSTEMS = frozenset(rf"\begin{{{name}}}" for name in ("array", "aligned", "matrix", "gathered", "split", "cases"))
+"""Environments that may follow a brace that is never closed."""
+_CONDITION_WORDS = frozenset(("if", "for", "when", "where"))
+
+
+def parse_group(cursor: Cursor) -> Expr:
+    """A bracket: a single expression is itself, several are a tuple, interval or set."""
+    opening = cursor.next().value
+    cursor.deeper()
+    bars, cursor.bars = cursor.bars, 0
+    value = _set(cursor) if opening == r"\{" else _bracketed(cursor, opening)
+    cursor.bars = bars
+    cursor.depth -= 1
+    return value
+
+
+def _bracketed(cursor: Cursor, opening: str) -> Expr:
+    if opening == "[" and cursor.peek().value == "[" and (matrix := _nested_rows(cursor)):
+        return matrix
+    inner = parse_list(cursor)
+    closing = cursor.next()
+    wanted = {"(": ")]", "[": ")][", "{": "}", r"\langle": (r"\rangle",)}[opening]
+    if closing.value not in wanted or not closing.value:
+        raise ParseError("unparsable")
+    if inner.op != "list":
+        return inner
+    if opening == "{":
+        return inner
+    shut = {"[": ")", r"\rangle": ")"}.get(closing.value, closing.value)
+    return Expr("tuple", inner.args, ("(" if opening == r"\langle" else opening) + shut)
+
+
+def _family(head: Expr, conditions: Expr) -> Expr | None:
+    r"""``\{3k \mid k\in\mathbb{Z}\}`` as a family; None if the conditions are not domains of its letters."""
+    if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
+        return conditions
+    stated = list(conditions.args) if conditions.op == "list" else [conditions]
+    (found, *more) = with_domains([head, *stated])
+    return found if found.op == "family" and not more and head.op != "sym" else None
+
+
+def _nested_rows(cursor: Cursor) -> Expr | None:
+    """``[[1,2],[3,4]]``, a matrix in the notation of programs; None for anything else."""
+    start, rows = cursor.at, []
+    while cursor.eat("["):
+        row = parse_list(cursor)
+        rows.append(Expr("row", row.args if row.op == "list" else (row,)))
+        if not cursor.eat("]") or not cursor.eat(",", "]"):
+            break
+        if cursor.tokens[cursor.at - 1].value == "]":
+            widths = {len(row.args) for row in rows}
+            if len(widths) == 1 and (len(rows), *widths) != (1, 1):
+                return Expr("matrix", tuple(rows))
+            break
+    cursor.at = start
+    return None
+
+
+def _set(cursor: Cursor) -> Expr:
+    r"""``\{1,2\}``, or ``\{x \mid ..\}`` with its conditions; relations in braces are a system, parsed as a list."""
+    if cursor.eat(r"\}"):
+        return Expr("set")
+    if at := _builder_bar(cursor):
+        cursor.tokens[at] = Token("op", "mid")
+        cursor.bars = 1
+        head = parse_part(cursor)
+        cursor.bars = 0
+        cursor.expect("mid")
+        conditions = parse_list(cursor)
+        cursor.expect(r"\}")
+        if head.op != "rel" and (family := _family(head, conditions)):
+            return family
+        together = conditions.op == "list" and "or" not in conditions.name and not _are_values(conditions)
+        return Expr("builder", (head, *(conditions.args if together else (conditions,))))
+    system = cursor.peek().value in _SYSTEMS
+    inner = parse_list(cursor)
+    if not cursor.eat(r"\}") and not system:
+        raise ParseError("unparsable")
+    if inner.op == "cases" or (inner.op == "list" and all(part.op == "rel" for part in inner.args)):
+        return inner
+    return Expr("set", inner.args if inner.op == "list" else (inner,))
+
+
+def _are_values(conditions: Expr) -> bool:
+    """Whether conditions list the values of one letter: ``x=1 or x=2``."""
+    equations = all(part.op == "rel" and part.name == "=" for part in conditions.args)
+    return equations and len({part.args[0] for part in conditions.args}) == 1
+
+
+def _builder_bar(cursor: Cursor) -> int:
+    """The position of the bar of a set builder; 0 without one."""
+    for at in range(cursor.at, min(cursor.at + 12, len(cursor.tokens))):
+        value = cursor.tokens[at].value
+        if value in ("mid", ":", "|"):
+            return at if at > cursor.at and (value != "|" or _lone_bar(cursor, at)) else 0
+        if value in ("=", "<", ">", r"\}"):
+            return 0
+    return 0
+
+
+def _lone_bar(cursor: Cursor, at: int) -> bool:
+    """Whether a bar is unpaired within the set, so that it is not an absolute value."""
+    bars = depth = 0
+    for token in cursor.tokens[at:]:
+        depth += (token.value == r"\{") - (token.value == r"\}")
+        bars += token.value == "|"
+        if depth < 0:
+            break
+    return bars % 2 == 1
+
+
+def parse_cell(cursor: Cursor) -> Expr:
+    """A table cell; ``if``, ``for``, ``when``, ``where`` before a condition are skipped."""
+    words: list[str] = []
+    while cursor.peek().kind in ("text", "word") and cursor.peek().value.strip(" ,").lower() in _CONDITION_WORDS:
+        cursor.at += 1
+    while cursor.peek().kind == "text" or cursor.peek().value in ("otherwise", "else"):
+        words.append(cursor.next().value.lower())
+    if words:
+        return Expr("text", name=" ".join(words))
+    value = parse_part(cursor)
+    while cursor.eat(",", "."):
+        pass
+    return value

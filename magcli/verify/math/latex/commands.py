@@ -1,0 +1,327 @@
+r"""Parsing LaTeX commands: fractions, roots, functions, sums, matrices, named symbols."""
+
+from collections.abc import Callable
+
+from magcli.verify.math.latex.expressions import (
+    argument,
+    exponent,
+    parse_factor,
+    parse_product,
+    parse_sum,
+    starts_factor,
+    subscript,
+)
+from magcli.verify.math.latex.tokens import DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
+from magcli.verify.math.latex.tree import (
+    INFINITY,
+    MINUS_ONE,
+    ONE,
+    PI,
+    E,
+    Expr,
+    I,
+    ParseError,
+    add,
+    div,
+    function,
+    mul,
+    neg,
+    num,
+    power,
+)
+
+_ALIASES = {
+    "tg": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
+    "artanh": "arctanh",
+}  # fmt: skip
+_INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+_MATRICES = frozenset(("pmatrix", "bmatrix", "matrix", "array", "vmatrix", "smallmatrix", "Bmatrix", "Vmatrix"))
+_ALIGNED = frozenset(("cases", "rcases", "dcases", "aligned", "align", "gathered", "split"))
+_UNBRACKETED = frozenset(("array", "matrix"))
+"""Environments that draw no brackets: matrices, or systems of relations."""
+_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne"))
+MAX_CELLS = 400
+
+
+def parse_command(cursor: Cursor) -> Expr:
+    """Parse the command at the cursor."""
+    command = cursor.next().value
+    name = command[1:]
+    if command == r"\frac":
+        top = argument(cursor)
+        return div(top, argument(cursor))
+    if name in FUNCTIONS and name != "sqrt":
+        return _function(cursor, _ALIASES.get(name, name))
+    if name in GREEK:
+        return _symbol(cursor, name)
+    if name in DECORATIONS:
+        return _decorated(cursor, name)
+    if name.startswith("begin{"):
+        return _environment(cursor, name[6:-1])
+    parser = _PARSERS.get(command)
+    if parser is not None:
+        return parser(cursor)
+    if not name.isalpha() or cursor.peek().value in ("(", "{", "["):
+        raise ParseError("unparsable")
+    return _symbol(cursor, name)  # a symbol without arguments, such as \square
+
+
+def _symbol(cursor: Cursor, name: str) -> Expr:
+    return Expr("sym", name=f"\\{name}_{subscript(cursor)}" if cursor.eat("_") else f"\\{name}")
+
+
+def _decorated(cursor: Cursor, name: str) -> Expr:
+    r"""``\overline{AB}``, ``\angle ABC``: one symbol together with its argument."""
+    token = cursor.peek()
+    text = subscript(cursor) if token.value == "{" else cursor.next().value
+    if token.kind == "end":
+        raise ParseError("unparsable")
+    return Expr("sym", name=f"\\{name} {text}" + (f"_{subscript(cursor)}" if cursor.eat("_") else ""))
+
+
+def _sqrt(cursor: Cursor) -> Expr:
+    degree = num(2)
+    if cursor.eat("["):
+        degree = parse_sum(cursor)
+        cursor.expect("]")
+    return power(argument(cursor), div(ONE, degree))
+
+
+def _binomial(cursor: Cursor) -> Expr:
+    top = argument(cursor)
+    return function("binom", top, argument(cursor))
+
+
+def _rounding(cursor: Cursor, name: str, closing: str) -> Expr:
+    cursor.deeper()
+    bars, cursor.bars = cursor.bars, 0
+    value = parse_sum(cursor)
+    cursor.bars = bars
+    cursor.depth -= 1
+    cursor.expect(closing)
+    return function(name, value)
+
+
+def _function(cursor: Cursor, name: str) -> Expr:
+    r"""``\sin^2 x``, ``\log_2 8``, ``\gcd(a,b)``; ``\sin^{-1}`` is the inverse function."""
+    base = raised = None
+    for _ in range(2):
+        if cursor.eat("_"):
+            base = argument(cursor)
+        elif cursor.eat("^"):
+            raised = exponent(cursor)
+    if raised == MINUS_ONE and name in _INVERSE:
+        name, raised = _INVERSE[name], None
+    value = _apply(name, _function_argument(cursor), base)
+    return value if raised is None else power(value, raised)
+
+
+def _function_argument(cursor: Cursor) -> tuple[Expr, ...]:
+    """A bracket, or adjacent factors up to the next function or parenthesis."""
+    cursor.deeper()
+    if cursor.peek().value in ("(", "{"):
+        inner = cursor.group(cursor)
+        while cursor.eat("!"):
+            inner = function("factorial", inner)
+    else:
+        sign = cursor.eat("-", "+")
+        inner = parse_factor(cursor)
+        while starts_factor(cursor) and not _ends_argument(cursor.peek()):
+            inner = mul(inner, parse_factor(cursor))
+        inner = neg(inner) if sign == "-" else inner
+    cursor.depth -= 1
+    return inner.args if inner.op in ("tuple", "set", "list") else (inner,)
+
+
+def _ends_argument(token: Token) -> bool:
+    return token.value == "(" or (token.kind == "cmd" and token.value[1:] in FUNCTIONS and token.value != r"\sqrt")
+
+
+def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+    if name == "exp":
+        return power(E, arguments[0])
+    if name == "cis":
+        return add([function("cos", *arguments), mul(I, function("sin", *arguments))])
+    if name == "log" and base is not None:
+        return _logarithm(arguments[0], base)
+    if name in ("log", "lg"):
+        return _logarithm(arguments[0], num(2 if base else 10))
+    if name == "det" and arguments[0].op == "matrix":
+        return determinant(arguments[0])
+    return function(name, *arguments)
+
+
+def _logarithm(value: Expr, base: Expr) -> Expr:
+    """An integer where the value is a small integer power of the base."""
+    if value.op == base.op == "num" and value.number > 0 and base.number > 1:
+        reached, degree = base.number, 1
+        target = value.number if value.number >= 1 else 1 / value.number
+        while reached < target and degree < 400:
+            reached, degree = reached * base.number, degree + 1
+        if reached == target:
+            return num(degree if value.number >= 1 else -degree)
+    return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln")) if value != ONE else num(0)
+
+
+def _series(cursor: Cursor, kind: str) -> Expr:
+    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: index, bounds and body."""
+    cursor.expect("_")
+    cursor.expect("{")
+    letter = cursor.next().value
+    cursor.expect("=")
+    low = parse_sum(cursor)
+    cursor.expect("}")
+    cursor.expect("^")
+    high = exponent(cursor)
+    bound = cursor.bound
+    cursor.bound = bound | {letter}
+    cursor.deeper()
+    body = _term(cursor)
+    cursor.depth -= 1
+    cursor.bound = bound
+    return Expr(kind, (Expr("sym", name=letter), low, high, body))
+
+
+def _integral(cursor: Cursor) -> Expr:
+    """An integral as an uninterpreted function of its integrand and bounds: equal where these are."""
+    bounds = [num(0), num(0)]
+    for _ in range(2):
+        if sign := cursor.eat("_", "^"):
+            bounds[sign == "^"] = argument(cursor)
+    return Expr("f", (_term(cursor), *bounds), "?int")
+
+
+def _limit(cursor: Cursor) -> Expr:
+    """A limit as an uninterpreted function of the point and the expression."""
+    cursor.expect("_")
+    cursor.expect("{")
+    letter = parse_sum(cursor)
+    cursor.expect(r"\to")
+    target = parse_sum(cursor)
+    cursor.expect("}")
+    return Expr("f", (letter, target, _term(cursor)), "?lim")
+
+
+def _term(cursor: Cursor) -> Expr:
+    sign = cursor.eat("-", "+")
+    value = parse_product(cursor)
+    return neg(value) if sign == "-" else value
+
+
+def _environment(cursor: Cursor, name: str) -> Expr:
+    """A matrix, or the rows of a piecewise function."""
+    name = name.rstrip("*")
+    if name == "array" and cursor.peek().value == "{":
+        subscript(cursor)
+    if name in _ALIGNED or name in _UNBRACKETED:
+        _strip_alignment(cursor, name)
+    rows = _rows(cursor, name) if name in _ALIGNED or name in _MATRICES else []
+    if name in _ALIGNED or (name in _UNBRACKETED and all(row[-1].op == "rel" for row in rows)):
+        return _system(rows)
+    if not rows:
+        raise ParseError("unparsable")
+    if len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_CELLS:
+        raise ParseError("matrix-shapes")
+    matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
+    return determinant(matrix) if name == "vmatrix" else matrix
+
+
+def _system(rows: list[list[Expr]]) -> Expr:
+    """Simultaneous relations, or the rows of a piecewise function."""
+    if all(len(row) == 1 for row in rows):
+        parts = tuple(part for row in rows for part in (row[0].args if row[0].op == "list" else row))
+        return parts[0] if len(parts) == 1 else Expr("list", parts, "and")
+    return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
+
+
+def _strip_alignment(cursor: Cursor, name: str) -> None:
+    """Remove each ``&`` next to a relation sign, as in ``x &= 1``: it only aligns the rows."""
+    at = cursor.at
+    while at < len(cursor.tokens) and not cursor.tokens[at].value.startswith(rf"\end{{{name}"):
+        if cursor.tokens[at].value == "&" and {t.value for t in cursor.tokens[at - 1 : at + 2]} & _SIGNS:
+            del cursor.tokens[at]
+        else:
+            at += 1
+
+
+def _rows(cursor: Cursor, name: str) -> list[list[Expr]]:
+    rows: list[list[Expr]] = [[]]
+    cursor.deeper()
+    while not cursor.eat(rf"\end{{{name}}}", rf"\end{{{name}*}}"):
+        if cursor.eat(r"\\"):
+            rows.append([])
+        elif not cursor.eat("&", r"\hline"):
+            rows[-1].append(cursor.cell(cursor))
+    cursor.depth -= 1
+    return [row for row in rows if row]
+
+
+def determinant(matrix: Expr) -> Expr:
+    """The determinant of at most four rows, by Laplace expansion along the first."""
+    rows = [row.args for row in matrix.args]
+    if len(rows) != len(rows[0]) or len(rows) > 4:
+        raise ParseError("matrix-shapes")
+    return _laplace(rows)
+
+
+def _laplace(rows: list[tuple[Expr, ...]]) -> Expr:
+    if len(rows) == 1:
+        return rows[0][0]
+    terms = []
+    for at, entry in enumerate(rows[0]):
+        minor = _laplace([row[:at] + row[at + 1 :] for row in rows[1:]])
+        terms.append(mul(entry, minor) if at % 2 == 0 else neg(mul(entry, minor)))
+    return add(terms)
+
+
+def _absolute(cursor: Cursor) -> Expr:
+    cursor.deeper()
+    cursor.bars += 1
+    value = parse_sum(cursor)
+    cursor.bars -= 1
+    cursor.depth -= 1
+    cursor.expect("|")
+    return function("det", value) if value.op == "matrix" else function("abs", value)
+
+
+def _pi(cursor: Cursor) -> Expr:
+    return _symbol(cursor, "pi") if cursor.peek().value == "_" else PI
+
+
+def _number_set(cursor: Cursor) -> Expr:
+    r"""``\mathbb{Z}``; ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` are intervals."""
+    name = cursor.tokens[cursor.at - 1].value
+    ahead = [cursor.peek(at).value for at in range(4)]
+    sign = ahead[2] if ahead[1] == "{" and ahead[3] == "}" else ahead[1]
+    if name != r"\mathbbR" or ahead[0] != "^" or sign not in ("+", "-"):
+        return Expr("set-name", name=name)
+    cursor.at += 2 if sign == ahead[1] else 4
+    return Expr("tuple", (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0)), "()")
+
+
+def _negation(cursor: Cursor) -> Expr:
+    """``\\neg p``; two negations are none."""
+    cursor.deeper()
+    value = parse_factor(cursor)
+    cursor.depth -= 1
+    return value.args[0] if value.op == "not" else Expr("not", (value,))
+
+
+_PARSERS: dict[str, Callable[[Cursor], Expr]] = {
+    "|": _absolute,
+    r"\ldots": lambda _: Expr("sym", name="..."),
+    r"\sqrt": _sqrt,
+    r"\cbrt": lambda cursor: power(argument(cursor), div(ONE, num(3))),
+    r"\binom": _binomial,
+    r"\neg": _negation,
+    r"\lfloor": lambda cursor: _rounding(cursor, "floor", r"\rfloor"),
+    r"\lceil": lambda cursor: _rounding(cursor, "ceil", r"\rceil"),
+    r"\infty": lambda _: INFINITY,
+    r"\pi": _pi,
+    r"\emptyset": lambda _: Expr("set"),
+    r"\sum": lambda cursor: _series(cursor, "sum"),
+    r"\prod": lambda cursor: _series(cursor, "prod"),
+    r"\int": _integral,
+    r"\lim": _limit,
+    **{rf"\mathbb{letter}": _number_set for letter in "RZNQC"},
+}

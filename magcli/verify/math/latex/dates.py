@@ -1,0 +1,49 @@
+"""Dates in the seven languages of the recipe, and ISO dates: ``July 4, 2023`` is ``4 July 2023``."""
+
+import re
+
+from magcli.verify.math.latex.wording import plain
+
+MAX_DATE = 40
+_MONTHS = """
+january januar janvier enero gennaio января
+february februar fevrier febrero febbraio февраля
+march marz mars marzo марта
+april avril abril aprile апреля
+may mai mayo maggio мая
+june juni juin junio giugno июня
+july juli juillet julio luglio июля
+august aout agosto августа
+september septembre septiembre settembre сентября
+october oktober octobre octubre ottobre октября
+november novembre noviembre ноября
+december dezember decembre diciembre dicembre декабря
+"""
+_NUMBERS = {name: month for month, names in enumerate(_MONTHS.strip().splitlines(), 1) for name in names.split()}
+_NAME = r"(?P<month>[^\W\d_]{3,12})"
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)?"
+_YEAR = r"(?:\s*,?\s*(?:of|de|del|год[ау]?)?\s*(?P<year>\d{4})(?:\s*г\.?|\s*года?)?)?"
+_FORMS = (
+    re.compile(rf"{_NAME}\.?\s+{_DAY}{_YEAR}"),
+    re.compile(rf"(?:the\s+|le\s+|el\s+|il\s+|am\s+)?{_DAY}\s+(?:of\s+|de\s+)?{_NAME}{_YEAR}"),
+    re.compile(r"(?P<year>\d{4})-(?P<number>\d{2})-(?P<day>\d{2})"),
+    re.compile(r"(?:(?P<year>\d{4})\s*年\s*)?(?P<number>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*日"),
+)
+
+_LIKE_A_DATE = re.compile(r"\d[^\W\d_]{0,2}[ .]{1,2}(?:of |de )?[^\W\d_]{3}|[^\W\d_]{3}\.?\s+\d|\d-\d\d-|月")
+
+
+def parse_date(text: str) -> str:
+    """A date as year-month-day, without a year as month-day; empty for anything else."""
+    if len(text) > MAX_DATE or "\\" in text or not _LIKE_A_DATE.search(text):
+        return ""
+    for form in _FORMS:
+        if not (found := form.fullmatch(text.strip())):
+            continue
+        parts = found.groupdict()
+        month = int(parts["number"]) if parts.get("number") else _NUMBERS.get(plain(parts.get("month") or ""), 0)
+        day = int(parts["day"])
+        if 1 <= month <= 12 and 1 <= day <= 31:
+            year = f"{parts['year']}-" if parts.get("year") else ""
+            return f"{year}{month:02}-{day:02}"
+    return ""

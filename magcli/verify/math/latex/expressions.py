@@ -1,0 +1,472 @@
+"""Parsing expressions by precedence: sums, products, powers, functions, brackets.
+
+The grammar covers what answers contain; anything else is a ``ParseError``. The parser never backtracks, so its time is
+linear in the tokens; nesting is bounded by the tokenizer and the cursor.
+"""
+
+from fractions import Fraction
+from functools import reduce
+
+from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
+from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
+from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, TEMPERATURES, is_unit
+
+MAX_FACTORS = 120
+_CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
+"""Tokens after ``[`` where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
+_BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
+
+
+def parse_sum(cursor: Cursor) -> Expr:
+    """``a + b - c``; ``a \\pm b`` has a node for both signs."""
+    cursor.deeper()
+    terms: list[Expr] = []
+    sign = cursor.eat("+", "-", r"\pm", r"\mp") or "+"
+    while True:
+        terms.append(_signed(sign, parse_product(cursor)))
+        sign = cursor.eat("+", "-", r"\pm", r"\mp")
+        if not sign:
+            break
+        while cursor.peek().value in ("+", "-") and cursor.peek().kind == "op":
+            sign = {"++": "+", "+-": "-", "-+": "-", "--": "+"}.get(sign + cursor.next().value, sign)
+    cursor.depth -= 1
+    return add(terms)
+
+
+def _signed(sign: str, term: Expr) -> Expr:
+    if sign == "-":
+        return neg(term)
+    return term if sign == "+" else Expr("pm", (term,), sign[1:])
+
+
+def parse_product(cursor: Cursor) -> Expr:
+    """Factors with or without operators, from left to right; a mixed number is one factor."""
+    value = _measured_mixed_number(cursor) or parse_factor(cursor)
+    for _ in range(MAX_FACTORS):
+        if cursor.eat(r"\times", r"\cdot", "*"):
+            value = mul(value, _signed_factor(cursor))
+        elif cursor.eat("/", r"\div"):
+            value = div(value, _signed_factor(cursor))
+        elif cursor.eat(r"\mod"):
+            value = function("mod", value, _signed_factor(cursor))
+        elif starts_factor(cursor):
+            value = mul(value, parse_factor(cursor))
+        else:
+            return value
+    raise ParseError("too-long")
+
+
+def _signed_factor(cursor: Cursor) -> Expr:
+    sign = cursor.eat("-", "+")
+    value = parse_factor(cursor)
+    return neg(value) if sign == "-" else value
+
+
+def _measured_mixed_number(cursor: Cursor) -> Expr | None:
+    """A mixed number; a lone letter after it is a unit, since nobody multiplies a mixed number: ``3 1/3 m``."""
+    value = _mixed_number(cursor)
+    if value is None:
+        return None
+    letter = cursor.peek()
+    if letter.kind == "word" and letter.value in SYMBOLS and cursor.peek(1).kind == "end":
+        cursor.tokens[cursor.at] = letter._replace(kind="text")
+    return value
+
+
+def _mixed_number(cursor: Cursor) -> Expr | None:
+    """``1\\frac{1}{2}`` and ``1 1/2``: digits and a proper fraction of digits."""
+    whole = cursor.peek()
+    if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
+        return None
+    top, bottom, size = _plain_fraction(cursor)
+    if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20 or not 0 < int(top) < int(bottom):
+        return None
+    if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
+        return None
+    cursor.at += 1 + size
+    return num(int(whole.value) + Fraction(int(top), int(bottom)))
+
+
+def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
+    """Numerator, denominator and number of tokens of the fraction after the next token; empty if there is none."""
+    first = cursor.peek(1)
+    ahead = [cursor.peek(i).value for i in range(2, 8)]
+    if first.kind == "num" and first.spaced and ahead[0] == "/":
+        return first.value, ahead[1], 3
+    if first.value != r"\frac":
+        return "", "", 0
+    if ahead[0] == "{" and ahead[2:4] == ["}", "{"] and ahead[5] == "}":
+        return ahead[1], ahead[4], 7
+    if ahead[0].isdigit() and len(ahead[0]) == 2:
+        return ahead[0][0], ahead[0][1], 2
+    if ahead[0].isdigit() and len(ahead[0]) == 1 and ahead[1] == "{" and ahead[3] == "}":
+        return ahead[0], ahead[2], 5
+    return (ahead[0], ahead[1][:1], 3) if len(ahead[0]) == len(ahead[1]) == 1 else ("", "", 0)
+
+
+def starts_factor(cursor: Cursor) -> bool:
+    """Whether the next token can be an implicit factor."""
+    token = cursor.peek()
+    if token.kind == "cmd":
+        name = token.value[1:]
+        return (
+            name in GREEK or name in FUNCTIONS or name in DECORATIONS or token.value in _BIG
+            or name in ("frac", "sqrt", "cbrt", "pi", "infty", "binom", "lfloor", "lceil", "hat", "langle")
+            or token.value.startswith((r"\begin", r"\mathbb"))
+        )  # fmt: skip
+    if token.kind == "word":
+        return not _is_word_or_unit(cursor, token)
+    if token.kind == "num":
+        before = cursor.tokens[cursor.at - 1]
+        raised = before.kind == "word" and token.spaced and cursor.peek(1).value == "^"
+        return raised or before.value in (")", "]", "}", "!")
+    if token.kind == "op":
+        if token.value == "(":
+            return not is_parenthesis(cursor)
+        return token.value == "{" or (token.value == "|" and cursor.bars == 0) or _closes_square(cursor, token)
+    return False
+
+
+def is_parenthesis(cursor: Cursor) -> bool:
+    """Whether the next bracket contains words: ``9 (apples)``."""
+    first = cursor.peek(1)
+    return first.kind in ("text", "word") and len(first.value) > 2 and cursor.peek(2).value == ")"
+
+
+def _closes_square(cursor: Cursor, token: Token) -> bool:
+    """Whether the next ``[`` has a closing bracket, unlike in ``[a,b[``."""
+    if token.value != "[" or cursor.peek(1).value in _CLOSERS:
+        return False
+    depth = 0
+    for other in cursor.tokens[cursor.at :]:
+        depth += (other.value in ("(", "[")) - (other.value in (")", "]"))
+        if depth == 0:
+            return True
+    return False
+
+
+_PREPOSITIONS = frozenset(("en", "au", "al", "de", "di", "im", "in", "of", "du"))
+
+
+def _is_word_or_unit(cursor: Cursor, token: Token) -> bool:
+    """Whether bare letters after a value are words or a unit, not factors."""
+    if token.value in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
+        return True
+    if len(token.value) == 1:
+        return token.value == "x" and cursor.peek(1).value in ("10",) and cursor.peek(2).value == "^"
+    if token.spaced and token.value in _PREPOSITIONS and cursor.peek(1).kind in ("word", "text"):
+        return len(cursor.peek(1).value) > 2
+    if is_unit(token.value) and (token.spaced or cursor.tokens[cursor.at - 1].kind == "num"):
+        return True
+    return len(token.value) > 2 and (token.spaced or len(token.value) > 4)
+
+
+def parse_factor(cursor: Cursor) -> Expr:
+    """An atom with its powers, factorials, primes and degree signs."""
+    value = parse_atom(cursor)
+    while True:
+        if cursor.eat("!"):
+            value = function("factorial", value)
+        elif cursor.peek().value == "^":
+            cursor.at += 1
+            value = _powered(cursor, value)
+        elif cursor.eat(r"\circ"):
+            value = Expr("unit", (value,), _temperature_scale(cursor, value))
+        elif cursor.eat("'"):
+            value = _with_prime(value)
+        elif value.op == "sym" and cursor.tokens[cursor.at - 1].value == "}" and cursor.eat("_"):
+            value = value._replace(name=f"{value.name}_{subscript(cursor)}")
+        else:
+            return value
+
+
+def _powered(cursor: Cursor, value: Expr) -> Expr:
+    if _is_degree(cursor):
+        return Expr("unit", (value,), _temperature_scale(cursor, value))
+    if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
+        del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
+    if cursor.eat(r"\prime"):
+        return _with_prime(value)
+    if cursor.peek().value in ("*", r"\ast"):
+        cursor.at += 1
+        if value.op != "sym":
+            raise ParseError("unparsable")
+        return value._replace(name=value.name + "*")
+    if charge := _charge(cursor):
+        return _charged(value, charge)
+    raised = exponent(cursor)
+    if value.op == "sym" and cursor.eat("_"):
+        value = value._replace(name=f"{value.name}_{subscript(cursor)}")
+    return power(value, raised)
+
+
+def _charge(cursor: Cursor) -> str:
+    """The charge of an ion after ``^``, as ``2-`` or ``+``; empty for an exponent."""
+    braced = cursor.peek().value == "{"
+    first = cursor.peek(braced)
+    digits = first.value if first.kind == "num" and first.value.isdigit() else ""
+    size = braced + bool(digits)
+    sign, after = cursor.peek(size).value, cursor.peek(size + 1)
+    ends = after.value == "}" if braced else after.kind == "end" or after.value in ("+", r"\to", ")", "}")
+    if sign not in ("+", "-") or not ends or (digits and not braced):
+        return ""
+    cursor.at += size + 1 + braced
+    return (digits or "1") + sign
+
+
+def _charged(value: Expr, charge: str) -> Expr:
+    """An ion; an element of two letters (``\\text{Fe}``) as a product of letters like a bare one."""
+    mark = Expr("sym", name=charge)
+    if value.op != "sym" or len(value.name) == 1 or not value.name.isalpha():
+        return power(value, mark)
+    letters = [{"i": I, "e": E}.get(letter, Expr("sym", name=letter)) for letter in value.name]
+    return reduce(mul, [*letters[:-1], power(letters[-1], mark)])
+
+
+def _temperature_scale(cursor: Cursor, value: Expr) -> str:
+    """The scale after a degree sign; ``degree`` without one."""
+    token = cursor.peek()
+    scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
+    if scale is None or cursor.peek(1).value in ("(", "=", "_", "^"):
+        return "degree"
+    cursor.at += 1
+    return scale
+
+
+def _with_prime(value: Expr) -> Expr:
+    """``x'`` is another letter; a number's primes are minutes and seconds, or feet and inches."""
+    if value.op == "sym":
+        return value._replace(name=value.name + "'")
+    if value.op == "unit" and value.name == PRIME:
+        return value._replace(name=DOUBLE_PRIME)
+    if value.op != "num":
+        raise ParseError("unparsable")
+    return Expr("unit", (value,), PRIME)
+
+
+def _is_degree(cursor: Cursor) -> bool:
+    for sign in ([r"\circ"], ["{", r"\circ", "}"]):
+        if [cursor.peek(i).value for i in range(len(sign))] == sign:
+            cursor.at += len(sign)
+            return True
+    return False
+
+
+MAX_DIGITS = 4_000
+MAX_LETTERS = 8
+_EVENT_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
+_UNKNOWN_FUNCTIONS = frozenset("fghFGH")
+_CYCLE = (r"\overline", r"\dot", r"\bar")
+
+
+def argument(cursor: Cursor) -> Expr:
+    """The argument of a command: a group, one digit, one letter or another command."""
+    token = cursor.peek()
+    if token.kind == "num" and token.value.isdigit():
+        cursor.at += 1
+        return num(int(_first_digit(cursor, token)))
+    if token.kind == "word":
+        _split_letters(cursor, token)
+        return _letter(cursor)
+    cursor.deeper()
+    value = parse_atom(cursor)
+    cursor.depth -= 1
+    return value
+
+
+def exponent(cursor: Cursor) -> Expr:
+    """The exponent after ``^``: a group, or a signed number, letter or command with its own power (``2^3^4``)."""
+    cursor.deeper()
+    sign = cursor.eat("-", "+")
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) > 1:
+        _split_letters(cursor, token)
+    value = parse_atom(cursor)
+    while cursor.eat("!"):
+        value = function("factorial", value)
+    if cursor.eat("^"):
+        value = power(value, exponent(cursor))
+    cursor.depth -= 1
+    return neg(value) if sign == "-" else value
+
+
+def parse_atom(cursor: Cursor) -> Expr:
+    """A number, symbol, function, bracket or command."""
+    token = cursor.peek()
+    if token.kind == "num":
+        return _number(cursor)
+    if token.kind == "word":
+        return _word(cursor, token)
+    if token.value in ("(", "[", "{", r"\{", r"\langle"):
+        return cursor.group(cursor)
+    if token.kind == "cmd":
+        return cursor.command(cursor)
+    if token.value == "|":
+        return cursor.command(cursor)
+    if token.kind == "text":
+        if len(token.value) < 4 and token.value.isupper() and token.value.isascii() and cursor.peek(1).value == "_":
+            return _word(cursor, token)  # upright letters with an index, as in SO_4
+        name = cursor.next().value
+        return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
+    raise ParseError("unparsable")
+
+
+def _number(cursor: Cursor) -> Expr:
+    """A decimal with its repeating digits or its base."""
+    text = cursor.next().value
+    mantissa, _, shift = text.lower().partition("e")
+    if len(mantissa) > MAX_DIGITS or abs(int(shift or 0)) > MAX_DIGITS:
+        raise ParseError("too-long")
+    token = cursor.peek()
+    if token.kind == "cmd" and token.value in _CYCLE and "." in text:
+        return _repeating(cursor, text)
+    if token.value == r"\ldots" and len(text) > 4 and "." in text[:-3] and len(set(text[-3:])) == 1:
+        cursor.at += 1
+        return num(Fraction(text) + Fraction(int(text[-1]), 9 * 10 ** len(text.partition(".")[2])))
+    if token.value == "." and cursor.peek(1).value in _CYCLE:
+        cursor.at += 1
+        return _repeating(cursor, text + ".")
+    if token.value == "_" and text.replace(".", "").isdigit():
+        cursor.at += 1
+        return Expr("base", name=f"{text}_{subscript(cursor)}")
+    return num(Fraction(text))
+
+
+def _repeating(cursor: Cursor, head: str) -> Expr:
+    """``0.1\\overline{6}``, and ``0.\\dot{1}\\dot{6}``."""
+    cycle = ""
+    while cursor.peek().value in _CYCLE:
+        braced = cursor.peek(1).value == "{"
+        cycle += cursor.peek(1 + braced).value
+        cursor.at += 2 + braced
+        if braced:
+            cursor.expect("}")
+    whole, _, fixed = head.partition(".")
+    if not cycle.isdigit() or len(cycle) > MAX_DIGITS:
+        raise ParseError("unparsable")
+    scale = 10 ** len(fixed)
+    return num(Fraction(int(whole + fixed or "0"), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1)))
+
+
+def _first_digit(cursor: Cursor, token: Token) -> str:
+    """The first digit of a number; ``\\frac12`` leaves the second one for the next argument."""
+    if len(token.value) > 1:
+        cursor.at -= 1
+        cursor.tokens[cursor.at] = Token("num", token.value[1:])
+    return token.value[0]
+
+
+def _split_letters(cursor: Cursor, token: Token) -> None:
+    """Split a run of letters, as ``ab`` is a product."""
+    if len(token.value) > MAX_LETTERS:
+        raise ParseError("words")
+    cursor.tokens[cursor.at : cursor.at + 1] = [Token("word", letter) for letter in token.value]
+
+
+def _word(cursor: Cursor, token: Token) -> Expr:
+    """Letters: a function before its bracket, or the first factor of a product."""
+    if token.value in AMBIGUOUS and cursor.peek(1).value == "(":
+        cursor.tokens[cursor.at] = Token("cmd", "\\" + token.value, token.spaced)
+        return cursor.command(cursor)
+    if len(token.value) > 1:
+        _split_letters(cursor, token)
+    return _letter(cursor)
+
+
+def _letter(cursor: Cursor) -> Expr:
+    """A symbol with its index, a constant, or ``f(x)``, ``C(n,k)``, ``C_n^k``."""
+    letter = cursor.next().value
+    if letter in "CAP" and (chosen := _combinations(cursor, letter)):
+        return chosen
+    if letter.isupper() and cursor.peek().value == "(" and letter not in _UNKNOWN_FUNCTIONS:
+        if _holds_pair(cursor):
+            return cursor.group(cursor)
+        if letter == "P" and (event := _event_name(cursor)):
+            return Expr("sym", name=event)
+    if cursor.peek().value == "_":
+        cursor.at += 1
+        return Expr("sym", name=f"{letter}_{subscript(cursor)}")
+    if letter in _UNKNOWN_FUNCTIONS and (name := _function_name(cursor, letter)):
+        inner = cursor.group(cursor)
+        return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{name}")
+    constant = {"i": I, "e": E}.get(letter)
+    return constant if constant and letter not in cursor.bound else Expr("sym", name=letter)
+
+
+def _function_name(cursor: Cursor, letter: str) -> str:
+    """A function's name before its bracket, as ``f``, ``f'``, ``f^-1``; empty if no bracket follows."""
+    start = cursor.at
+    while cursor.eat("'"):
+        letter += "'"
+    if [cursor.peek(i).value for i in range(5)] == ["^", "{", "-", "1", "}"]:
+        cursor.at += 5
+        letter += "^-1"
+    if cursor.peek().value == "(":
+        return letter
+    cursor.at = start
+    return ""
+
+
+def _combinations(cursor: Cursor, letter: str) -> Expr | None:
+    """``C(5,2)``, ``C_5^2``, ``P(5,2)``, ``A_5^2``: numbers of combinations and permutations."""
+    name = "binom" if letter == "C" else "perm"
+    start = cursor.at
+    if letter != "A" and cursor.peek().value == "(" and _holds_pair(cursor):
+        return function(name, *cursor.group(cursor).args)
+    if cursor.eat("_"):
+        lower = subscript(cursor)
+        if ((lower.isdigit() and len(lower) < 5) or lower == "n" == letter.lower().replace("c", "n")) and cursor.eat(
+            "^"
+        ):
+            return function(name, num(int(lower)) if lower.isdigit() else Expr("sym", name=lower), exponent(cursor))
+    cursor.at = start
+    return None
+
+
+def _event_name(cursor: Cursor) -> str:
+    """``P(X=2)`` as one name if the bracket contains an event; else empty."""
+    text = ""
+    for ahead in range(20):
+        token = cursor.peek(ahead)
+        text += token.value
+        if token.value == ")":
+            if not _EVENT_SIGNS.intersection(t.value for t in cursor.tokens[cursor.at : cursor.at + ahead]):
+                return ""
+            cursor.at += ahead + 1
+            return f"P{text}"
+    return ""
+
+
+def _holds_pair(cursor: Cursor) -> bool:
+    """Whether the next bracket contains exactly one comma at its own level."""
+    depth = commas = 0
+    for token in cursor.tokens[cursor.at : cursor.at + 60]:
+        depth += (token.value in ("(", "[", "{")) - (token.value in (")", "]", "}"))
+        commas += token.value == "," and depth == 1
+        if depth == 0:
+            break
+    return commas == 1
+
+
+def _first_letter(cursor: Cursor, token: Token) -> str:
+    """The index of ``k_BT``: its first letter as in LaTeX, unless the letters are a word (``v_max``)."""
+    letters = token.value
+    if len(letters) == 1 or (len(letters) > 2 and not letters.isupper()) or len(letters) > MAX_LETTERS:
+        return letters
+    cursor.at -= 1
+    cursor.tokens[cursor.at] = Token("word", letters[1:])
+    return letters[0]
+
+
+def subscript(cursor: Cursor) -> str:
+    """An index as text: ``_{12}``, ``_1``, ``_{n+1}``."""
+    token = cursor.next()
+    if token.value not in ("{", "("):
+        return _first_letter(cursor, token) if token.kind == "word" else token.value
+    closing = "}" if token.value == "{" else ")"
+    parts: list[str] = []
+    while (token := cursor.next()).value != closing:
+        if token.kind == "end" or len(parts) > 20:
+            raise ParseError("unparsable")
+        parts.append(token.value)
+    return "".join(parts)

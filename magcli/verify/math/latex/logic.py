@@ -1,0 +1,29 @@
+r"""Formulas of logic from their parts: ``p \land q``, ``\neg p``, ``p \to q``."""
+
+from magcli.verify.math.latex.tree import Expr
+
+CONNECTIVES = (r"\lor", r"\oplus", r"\land")
+"""From the loosest to the tightest."""
+IMPLICATIONS = (r"\to", r"\iff")
+_NODES: dict[str, str] = {r"\lor": "or", r"\oplus": "xor", r"\land": "and"}
+_PROPOSITIONS = frozenset(("sym", "const", "not", "and", "or", "xor", "forall", "exists", "f", "*", "rel"))
+
+
+def are_propositions(operands: list[Expr]) -> bool:
+    """Whether operands are statements by letters, so that their connective is part of the answer.
+
+    Relations and numbers joined by a connective are a set of values or a region instead.
+    """
+    relations = all(operand.op == "rel" and r"\to" not in operand.name for operand in operands)
+    return not relations and all(operand.op in _PROPOSITIONS for operand in operands)
+
+
+def formula(operands: list[Expr], signs: list[str], level: int = 0) -> Expr:
+    """The operands joined by connectives with their usual precedence."""
+    if not signs:
+        return operands[0]
+    connective = CONNECTIVES[level]
+    starts = [0, *(at + 1 for at, sign in enumerate(signs) if sign == connective)]
+    ends = [*starts[1:], len(operands)]
+    parts = [formula(operands[a:b], signs[a : b - 1], level + 1) for a, b in zip(starts, ends, strict=True)]
+    return parts[0] if len(parts) == 1 else Expr(_NODES[connective], tuple(parts))

@@ -1,0 +1,465 @@
+"""Parsing lists of parts: relations between sums, unions or ratios with units."""
+
+from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
+from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
+from magcli.verify.math.latex.tokens import CONJUNCTIONS, NEGATIONS, POINT_WORDS, Cursor
+from magcli.verify.math.latex.tree import ZERO, Expr, ParseError, div, function, mul, num
+from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
+
+MAX_PARTS = 1_000
+MAX_SIDES = 50
+_COMPARISONS = r"= < > \le \ge \ne \approx \equiv \in \sim \mapsto \notin"
+_OF_SETS_AND_LINES = r"\parallel \perp \cong \subseteq \subset \supseteq \supset"
+_TURNED = {r"\supseteq": r"\subseteq", r"\supset": r"\subset"}
+MAX_NAME = 40
+_OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
+_ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or \land \lor \oplus \iff < > \le \ge \ne \approx \in \to : & \\"
+_RELATIONS = tuple(f"{_COMPARISONS} {_OF_SETS_AND_LINES}".split())
+_NOT_IN_NAMES = frozenset(_ARITHMETIC_SIGNS.split())
+MAX_POINT = 200
+"""Maximum tokens of a point's coordinates."""
+_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
+_AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
+_COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
+"""Before a pair in brackets: the number of combinations or permutations."""
+_VALUES = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
+_SEPARATORS = (",", ";", "and", "or")
+_LABELS = frozenset(("text", "choice", "sym"))
+"""Answers that name something: one or the other of them is not both."""
+
+
+def parse_list(cursor: Cursor) -> Expr:
+    """Parts separated by ``,``, ``;``, ``and`` or ``or``; where both signs occur, ``;`` separates groups."""
+    groups: list[list[Expr]] = [[]]
+    strong = False
+    separators: set[str] = set()
+    alternatives, last = [0], ""
+    while True:
+        while sign := cursor.eat(*_SEPARATORS):
+            separators.add(sign)
+            last = sign
+            alternatives += [len(groups[-1])] if sign == "or" else []
+            if sign == ";" and groups[-1]:
+                groups.append([])
+                strong = True
+        if not _starts_part(cursor):
+            if last in CONJUNCTIONS:
+                raise ParseError("words")
+            break
+        groups[-1].append(_formula(cursor))
+        if sum(map(len, groups)) > MAX_PARTS:
+            raise ParseError("too-long")
+        if cursor.peek().value not in _SEPARATORS:
+            break
+    if not separators and groups[0]:
+        return groups[0][0]
+    if solutions := _alternative_solutions(groups, alternatives):
+        return solutions
+    groups = [with_domains(_distribute_modulus(_distribute_name(group))) for group in groups if group]
+    if strong and any(len(group) > 1 for group in groups):
+        return Expr("list", tuple(_list(group) for group in groups))
+    return _named_list([part for group in groups for part in group], separators & CONJUNCTIONS)
+
+
+def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr | None:
+    """``x=1, y=2 or x=2, y=1``: a list for each alternative; None unless all assign the same letters."""
+    parts = groups[0]
+    if len(groups) > 1 or len(starts) < 2 or len(parts) == len(starts):
+        return None
+    if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
+        return None
+    found = [parts[start:end] for start, end in zip(starts, [*starts[1:], len(parts)], strict=True)]
+    names = [sorted(part.args[0].name for part in each) for each in found]
+    alike = all(each == names[0] for each in names) and len(set(names[0])) == len(names[0]) > 1
+    return Expr("list", tuple(_list(each) for each in found)) if alike else None
+
+
+def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
+    """The list; of relations it is named by its conjunctions, since ``and`` and ``or`` differ in meaning.
+
+    Equations for one name are its values, whichever conjunction joins them.
+    """
+    found = _list(parts)
+    if conjunctions == {"or"} and all(part == parts[0] and part.op == "num" for part in parts):
+        return parts[0]
+    if found.op == "list" and "or" in conjunctions and all(part.op in _LABELS for part in parts):
+        return found._replace(name="or")
+    if not conjunctions or found.op != "list" or any(part.op != "rel" for part in parts):
+        return found
+    values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
+    return found if values else found._replace(name=" ".join(sorted(conjunctions)))
+
+
+def _has_modulus(part: Expr) -> bool:
+    return part.op == "residue" or (part.op == "rel" and part.args[-1].op == "residue")
+
+
+def _distribute_modulus(parts: list[Expr]) -> list[Expr]:
+    r"""``x \equiv 2, 5 \pmod 7`` with the modulus after each value."""
+    last = parts[-1]
+    if len(parts) < 2 or last.op != "residue" or any(map(_has_modulus, parts[:-1])):
+        return parts
+    name = parts[0].args[0] if parts[0].op == "rel" and parts[0].name == "=" else None
+    values = [part.args[1] if part.op == "rel" else part for part in parts[:-1]]
+    residues = [last._replace(args=(value, last.args[1])) for value in values]
+    return [residue if name is None else Expr("rel", (name, residue), "=") for residue in (*residues, last)]
+
+
+def _distribute_name(parts: list[Expr]) -> list[Expr]:
+    r"""``x=0, 4`` and ``x \ne 1, 2`` with the name repeated before each value."""
+    first = parts[0]
+    if first.op != "rel" or first.name not in ("=", r"\ne") or first.args[0].op != "sym" or len(parts) == 1:
+        return parts
+    values = (first.args[1], *parts[1:])
+    if any(value.op not in _VALUES for value in values):
+        return parts
+    return [first._replace(args=(first.args[0], value)) for value in values]
+
+
+def with_domains(parts: list[Expr]) -> list[Expr]:
+    r"""``\pi k, k \in \mathbb{Z}`` as a family: its parts, its free parameters, and the domain of each.
+
+    In inequalities (``x>3, x \in \mathbb{Z}``) the letter is the unknown, not a parameter.
+    """
+    given: dict[Expr, str] = {}
+    for at, part in enumerate(parts):
+        if part.op == "rel" and part.name == r"\in" and part.args[0].op == "sym" and (domain := _domain(part.args[1])):
+            while at and parts[at - 1].op == "sym" and parts[at - 1] not in given and len(parts) > 2:
+                at -= 1
+                given[parts[at]] = domain
+            given[part.args[0]] = domain
+    body = [part for part in parts if part not in given and not (part.op == "rel" and part.name == r"\in")]
+    if not given or not body or any(part.op == "rel" and part.name != "=" for part in body):
+        return parts
+    free = [letter for letter in given if any(_mentions(part, letter) for part in body)]
+    value = _list(body)
+    return [Expr("family", (value, *free), "".join(given[letter] for letter in free))] if free else body
+
+
+def _domain(expr: Expr) -> str:
+    """The letter of a number set in any font; empty for other sets."""
+    letter = expr.name.removeprefix(r"\mathbb") if expr.op in ("set-name", "sym") else ""
+    return letter if letter in ("Z", "N", "Q", "R", "C") else ""
+
+
+def _mentions(expr: Expr, letter: Expr) -> bool:
+    """Whether a letter occurs in an expression other than as the name of a quantity."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0] == letter:
+        return _mentions(expr.args[1], letter)
+    return expr == letter or any(_mentions(arg, letter) for arg in expr.args)
+
+
+def _list(parts: list[Expr]) -> Expr:
+    if not parts:
+        raise ParseError("empty")
+    return parts[0] if len(parts) == 1 else Expr("list", tuple(parts))
+
+
+def _starts_part(cursor: Cursor) -> bool:
+    token = cursor.peek()
+    if token.kind == "end" or (token.value == "|" and cursor.bars):
+        return False
+    return token.value not in (")", "}", r"\}", r"\rangle", "mid", "&", r"\\")
+
+
+def _formula(cursor: Cursor) -> Expr:
+    r"""A part, or parts joined by connectives and implications: ``p \land q \to r``."""
+    first = _disjunction(cursor)
+    if cursor.peek().value not in IMPLICATIONS:
+        return first
+    sides, signs = [first], []
+    while sign := cursor.eat(*IMPLICATIONS):
+        signs.append(sign)
+        sides.append(_disjunction(cursor))
+        if len(sides) > MAX_SIDES:
+            raise ParseError("too-long")
+    return Expr("rel", tuple(sides), " ".join(signs))
+
+
+def _disjunction(cursor: Cursor) -> Expr:
+    """A part, or parts joined by connectives; relations so joined are a list with that conjunction."""
+    first = parse_part(cursor)
+    if cursor.peek().value not in CONNECTIVES:
+        return first
+    operands, signs = [first], []
+    while sign := cursor.eat(*CONNECTIVES):
+        signs.append(sign)
+        operands.append(parse_part(cursor))
+        if len(operands) > MAX_SIDES:
+            raise ParseError("too-long")
+    if are_propositions(operands):
+        return formula(operands, signs)
+    if r"\oplus" in signs:
+        raise ParseError("unparsable")
+    starts = [0, *(at + 1 for at, sign in enumerate(signs) if sign == r"\lor")]
+    if solutions := _alternative_solutions([operands], starts):
+        return solutions
+    return _named_list(operands, {"or" if sign == r"\lor" else "and" for sign in signs})
+
+
+def _quantified(cursor: Cursor) -> Expr:
+    r"""``\forall x \in S: ...``: the letter, its set (0 without one) and what holds."""
+    quantifier = cursor.next().value[1:]
+    letter = parse_atom(cursor)
+    domain = parse_sum(cursor) if cursor.eat(r"\in") else ZERO
+    while cursor.eat(":", ",", "."):
+        pass
+    if letter.op != "sym" or not _starts_part(cursor):
+        raise ParseError("unparsable")
+    return Expr(quantifier, (letter, domain, _formula(cursor)))
+
+
+def parse_part(cursor: Cursor) -> Expr:
+    """One part of a list: a side, or a chain of relations between sides."""
+    if cursor.peek().value in (r"\forall", r"\exists"):
+        return _quantified(cursor)
+    if point := _point(cursor):
+        return point
+    cursor.deeper()
+    sides, signs = [_quantity(cursor) or _side(cursor)], []
+    while sign := cursor.eat(*_RELATIONS):
+        while sign == "=" and cursor.eat("="):
+            pass
+        signs.append(sign)
+        sides.append(_side(cursor))
+        if len(sides) > MAX_SIDES:
+            raise ParseError("too-long")
+    cursor.depth -= 1
+    if not signs and cursor.peek().value == "mid" and not cursor.bars:
+        cursor.at += 1
+        return _divides(sides[0], _side(cursor))
+    return _relation(sides, signs) if signs else sides[0]
+
+
+def _divides(divisor: Expr, value: Expr) -> Expr:
+    r"""``4 \mid n`` as ``n \equiv 0 \pmod 4``; of letters as a relation of its own."""
+    if divisor.op == "num":
+        return Expr("rel", (value, Expr("residue", (ZERO, divisor))), "=")
+    return Expr("rel", (divisor, value), "mid")
+
+
+def _point(cursor: Cursor) -> Expr | None:
+    r"""``P(1,2)`` or ``\text{vertex } (1,2)``: an equation of a name and a tuple; None for anything else."""
+    start, name = cursor.at, None
+    while cursor.peek().kind in ("text", "word") and POINT_WORDS.issuperset(cursor.peek().value.lower().split()):
+        name = Expr("text", name=cursor.next().value.lower())
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
+        name = Expr("sym", name=cursor.next().value + _point_suffix(cursor))
+    size = _bracket_size(cursor) if name else 0
+    chosen = name in _COMBINATORIAL and size == 5 and not cursor.points
+    if name and size and not chosen and cursor.peek(size).value in _AFTER_PARTS:
+        value = cursor.group(cursor)
+        if value.op == "tuple":
+            return Expr("rel", (name, value), "=")
+    cursor.at = start
+    return None
+
+
+def _quantity(cursor: Cursor) -> Expr | None:
+    r"""A left side that names a quantity without arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``, ``\#S``,
+    ``|A\cup B|``; None for anything else.
+    """
+    first = cursor.peek()
+    if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
+        return None
+    size = _before_equals(cursor)
+    named = first.kind == "text" and first.value[0].isalpha() and size > 1
+    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
+    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
+    if not size or not (named or sets or sums or first.value in _OPERATORS):
+        return None
+    tokens = [cursor.next() for _ in range(size)]
+    if any(word in NEGATIONS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
+        raise ParseError("words")
+    name = " ".join(token.value for token in tokens)
+    words = all(token.kind in ("text", "word") for token in tokens)
+    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
+
+
+def _before_equals(cursor: Cursor) -> int:
+    """The number of tokens before ``=`` where the left side is not a sum or product; else 0."""
+    depth = 0
+    for size in range(MAX_NAME):
+        token = cursor.peek(size)
+        if token.value == "=" and depth == 0:
+            return size
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        if token.kind == "end" or depth < 0 or (depth == 0 and token.value in _NOT_IN_NAMES):
+            return 0
+    return 0
+
+
+def _point_suffix(cursor: Cursor) -> str:
+    """The index or primes of a point's name."""
+    mark = ""
+    if cursor.peek().value == "_" and cursor.peek(1).kind in ("num", "word"):
+        mark, cursor.at = f"_{cursor.peek(1).value}", cursor.at + 2
+    while cursor.eat("'"):
+        mark += "'"
+    return mark
+
+
+def _bracket_size(cursor: Cursor) -> int:
+    """The number of tokens of the parenthesis at the cursor if it contains commas; else 0."""
+    depth = commas = 0
+    for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        commas += token.value in (",", ";") and depth == 1
+        if depth == 0:
+            return size if commas and token.value == ")" else 0
+    return 0
+
+
+def _relation(sides: list[Expr], signs: list[str]) -> Expr:
+    """A relation; a chain with one value keeps all its sides."""
+    found = _collapse(sides, signs)
+    many = len(signs) > 1 or r"\approx" in signs
+    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
+        return found
+    return Expr("chain", (found, *sides))
+
+
+def _collapse(sides: list[Expr], signs: list[str]) -> Expr:
+    """A relation; an approximation after the exact value is dropped, a chain of ``=`` ends with its last value."""
+    if r"\approx" in signs and (len(signs) > 1 or sides[0].op not in ("sym", "f")):
+        cut = signs.index(r"\approx")
+        sides, signs = sides[: cut + 1], signs[:cut]
+    if not signs:
+        return sides[0]
+    signs = ["=" if sign in (r"\approx", r"\equiv") else sign for sign in signs]
+    if len(signs) == 1 and signs[0] in _TURNED:
+        sides, signs = sides[::-1], [_TURNED[signs[0]]]
+    if len(signs) > 1 and set(signs) == {"="}:
+        if all(side.op == "sym" for side in sides[:-1]):
+            return Expr("list", tuple(Expr("rel", (side, sides[-1]), "=") for side in sides[:-1]))
+        sides, signs = [sides[0], sides[-1]], ["="]
+    return Expr("rel", tuple(sides), " ".join(signs))
+
+
+def _side(cursor: Cursor) -> Expr:
+    """A union, difference or ratio of sums, with its unit."""
+    value = _operand(cursor)
+    if sign := cursor.eat(r"\over", r"\choose"):
+        value = div(value, parse_sum(cursor)) if sign == r"\over" else function("binom", value, parse_sum(cursor))
+    first = cursor.at
+    while sign := cursor.eat(r"\cup", r"\cap", r"\setminus", ":"):
+        if sign == ":" and value.op == "ratio":
+            value = Expr("ratio", (*value.args, _operand(cursor)))
+        else:
+            value = Expr("ratio" if sign == ":" else sign, (value, _removed(_operand(cursor), sign)))
+    return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
+
+
+def _removed(value: Expr, sign: str) -> Expr:
+    r"""What a difference removes: ``\mathbb{R} \setminus {3}`` without backslashes is a set too."""
+    return Expr("set", (value,)) if sign == r"\setminus" and value.op == "num" else value
+
+
+def _is_time(cursor: Cursor, start: int) -> bool:
+    """Whether the tokens from ``start`` are hours and two digits of minutes: ``7:05``, but not ``7:5``."""
+    texts = [token.value for token in cursor.tokens[start : cursor.at]]
+    digits = all(text.isdigit() for text in texts[::2]) and int(texts[0]) <= 24
+    return digits and all(len(text) == 2 and int(text) < 60 for text in texts[2::2])
+
+
+def _operand(cursor: Cursor) -> Expr:
+    currency = ""
+    sign = "-" if cursor.peek().value == "-" and cursor.peek(1).value in CURRENCY else ""
+    if cursor.peek(len(sign)).value in CURRENCY:
+        cursor.at += len(sign)
+        currency = CURRENCY[cursor.next().value]
+    if cursor.peek().value == "]":
+        return _reversed_interval(cursor)
+    if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
+        currency = _currency_word(cursor)
+    if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
+        value = Expr("text", name=cursor.next().value.lower())
+        return mul(value, parse_sum(cursor)) if starts_factor(cursor) and cursor.peek().value != "(" else value
+    value = parse_sum(cursor)
+    value = mul(num(-1), value) if sign else value
+    if cursor.eat(r"\pmod"):
+        return Expr("residue", (value, parse_factor(cursor)))
+    unit = _trailing_words(cursor)
+    value = Expr("unit", (value,), currency) if currency else value
+    return _with_unit(value, unit)
+
+
+def _currency_word(cursor: Cursor) -> str:
+    """The currency of ``Rs. 500`` or ``USD 5`` if a number follows; else empty, and the cursor does not move."""
+    dot = cursor.peek(1).value == "."
+    if cursor.peek(1 + dot).kind != "num":
+        return ""
+    currency = CURRENCY_WORDS[cursor.next().value.lower().rstrip(".")]
+    cursor.at += dot
+    return currency
+
+
+def _with_unit(value: Expr, words: list[str]) -> Expr:
+    """The value with its unit; ``million`` multiplies, ``%`` and ``percent`` mark a percentage."""
+    words = join_percent(words)
+    while words and (factor := scaled(words[0]))[0] > 1:
+        scale = num(factor[0])
+        words[:1] = [factor[1]] if factor[1] else []
+        value = value._replace(args=(mul(value.args[0], scale),)) if value.op == "unit" else mul(value, scale)
+    if not words:
+        return value
+    words = unit_words(value, words)
+    name = unit_name(" ".join(words))
+    if name == "percent":
+        return Expr("percent", (value,))
+    if value.op == "unit":
+        return value if not name or value.name == name else value._replace(name=f"{value.name} {name}")
+    return Expr("unit", (value,), name) if name else value
+
+
+def _trailing_words(cursor: Cursor) -> list[str]:
+    """The words of a unit after a value, as ``km``, ``/``, ``h``, ``^2``."""
+    words: list[str] = []
+    while True:
+        token = cursor.peek()
+        if token.kind == "text":
+            words.extend(token.value.split())
+            cursor.at += 1
+        elif token.kind == "word" and (len(token.value) > 1 or words):
+            words.append(token.value)
+            cursor.at += 1
+        elif token.value == "%" or (token.value in CURRENCY and not words):
+            words.append("percent" if token.value == "%" else CURRENCY[token.value])
+            cursor.at += 1
+        elif token.value == "(" and is_parenthesis(cursor):
+            cursor.at += 1
+            words.extend(_trailing_words(cursor))
+            cursor.expect(")")
+        elif words and token.value == "^":
+            words.append("^" + _unit_power(cursor))
+        elif words and token.value in ("/", r"\cdot", ".") and cursor.peek(1).kind in ("text", "word"):
+            words.extend(["/"] if token.value == "/" else [])
+            cursor.at += 1
+        elif words and token.value == "-" and cursor.peek(1).kind in ("text", "word"):
+            cursor.at += 2
+            words[-1] += "-" + cursor.tokens[cursor.at - 1].value
+        else:
+            return words
+
+
+def _unit_power(cursor: Cursor) -> str:
+    cursor.at += 1
+    braced = bool(cursor.eat("{"))
+    sign = cursor.eat("-")
+    digit = cursor.next().value
+    if not digit.isdigit():
+        raise ParseError("unparsable")
+    if braced:
+        cursor.expect("}")
+    return sign + digit
+
+
+def _reversed_interval(cursor: Cursor) -> Expr:
+    """``]a,b[``, the open interval in French notation."""
+    cursor.at += 1
+    inner = parse_list(cursor)
+    closing = cursor.next().value
+    if closing not in ("[", "]") or inner.op != "list":
+        raise ParseError("unparsable")
+    return Expr("tuple", inner.args, "(" + (")" if closing == "[" else "]"))

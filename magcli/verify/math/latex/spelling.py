@@ -1,0 +1,198 @@
+"""One spelling of an answer: without boxes, quotes, marks and delimiters around it, with one form of each sign."""
+
+import re
+from functools import lru_cache
+
+from magcli.verify.math.latex.tokens import ascii_math
+from magcli.verify.math.latex.units import SYMBOLS
+
+_GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_DOUBLE_BACKSLASH = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
+_TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
+_SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
+_PREFIX = re.compile(
+    r"^(?P<text>\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*(?(text)\})\s*(?=\S)", re.IGNORECASE
+)
+_IS_THE_ANSWER = re.compile(r"\s*(?:\\text\s*\{)?\s+is\s+the\s+(?:final\s+|correct\s+)?answer\.?\s*\}?$")
+_QUAD = re.compile(r"\\q?quad")
+_CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
+_EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
+"""The base of an index before a letter: ``{}^\\circ C``."""
+_SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
+_SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
+_BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
+_CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
+)
+_RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
+MAX_PASSES = 10
+_US_DOLLAR = re.compile(r"\bUS\\?\$")
+_MICRO = re.compile(
+    r"(?<=[\d\s},;:~])(?:\\(?:text|mathrm)\s*\{\s*\\?mu\s*|\\mu\s*(?:\\(?:text|mathrm)\s*\{)?\s*)([mgsAVWJNFCLTH]|Pa|mol)(?![A-Za-z])\}?"
+)
+r"""The prefix of a unit after a number: ``5\,\mu\text{F}``, ``\mathrm{\mu F}``."""
+_MODULUS = re.compile(
+    r"(?:\s|\\[,;:! ]|\\q?quad)*\(?\s*(?:\\[bp]?mod|\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}|\bmod\b)\s*\{?\s*"
+    r"(\d+|[a-z])\s*\}?\s*\)?"
+)
+_PARALLEL = re.compile(r"(?<![A-Za-z])(?<=[A-Z])\s*\\\|\s*(?=[A-Z])|(?<=[A-Z][A-Z])\s*(?:\\\||\|\|)\s*(?=[A-Z]{2})")
+_DIVIDES = re.compile(r"^\s*(\d+|[a-z])\s*\|\s*(\d*[a-z](?:\^\{?\d\}?)?(?:[+-]\d+)?|\([^|()]*\)|\d+)\s*$")
+_DOLLAR = re.compile(r"(?<!\\)\$+")
+
+
+@lru_cache(maxsize=8192)
+def normalize(text: str) -> str:
+    """The answer without box, ``$``, bold and a final dot around it; grouped digits are one number."""
+    text = ascii_math(_unmark(text.strip())).strip()
+    for _ in range(MAX_PASSES):
+        bare = _unify_spelling(_unwrap(_unmark(text)))
+        if bare == text:
+            break
+        text = bare
+    return text
+
+
+def _unify_signs(text: str) -> str:
+    """One spelling of sets, dollars, the prefix micro, moduli, parallels and divisibility."""
+    if "\\" in text:
+        text = _SET_NAME.sub(r"\\mathbb{\1}", text)
+    if "$" in text:
+        text = _US_DOLLAR.sub(r"\\$", text)
+    if "mu" in text or "micro" in text:
+        text = _MICRO.sub(r"\\text{ micro\1}", text)
+    if "equiv" in text and "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
+    if "|" in text or "mid" in text:
+        text = _DIVIDES.sub(r"\1\\mid \2", _PARALLEL.sub(r"\\parallel ", text))
+    return text
+
+
+def _unify_spelling(text: str) -> str:
+    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices."""
+    text = _unify_signs(text)
+    if "\\\\" in text and r"\begin" not in text:
+        text = _DOUBLE_BACKSLASH.sub(r"\\", text)
+    if "\\left" in text:
+        text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
+    if "_" in text and "}" in text:
+        text = _BRACED_STEM.sub(r"\1", text)
+    if "\\" in text or "~" in text or "{,}" in text:
+        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "{:}" in text:
+        text = text.replace("{:}", ":")
+    if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
+        text = _QUAD.sub(",", text)
+    if "C" in text and "_" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "^{" in text and "\\" in text:
+        text = _UPRIGHT.sub(_bare_powers, text)
+    if "{}" in text:
+        text = _EMPTY_GROUP.sub("", text)
+    if "(" in text and "." in text:
+        text = _CYCLE.sub(r"\1\\overline{\2}", text)
+    if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
+        text = _join_digits(text)
+    return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _bare_powers(match: re.Match[str]) -> str:
+    """An upright unit without braces around its powers, so that it is one text token."""
+    return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
+
+
+def _join_digits(text: str) -> str:
+    """Join grouped digits as in ``x=1,250`` if there is no other comma, and more than the number."""
+    bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    return text if "," in bare or bare.isdigit() else bare
+
+
+_MARKS = re.compile(
+    r"(?:\s|\\[ ,;:!]|\\q?quad|\$)*(?:[✓✔✅☑🎉■□∎◼◻▪\ufe0f]"
+    r"|\\(?:checkmark|blacksquare|square|Box|qed|blacktriangle|bigstar)"
+    r"(?![A-Za-z]))+(\$?)\s*$"
+)
+"""Marks after an answer that say that it is done or checked."""
+_MARK_SIGNS = frozenset("✓✔✅☑🎉■□∎◼◻▪\ufe0f")
+_MARK_COMMANDS = tuple(rf"\{name}" for name in ("checkmark", "blacksquare", "square", "Box", "qed", "bigstar"))
+_QUOTES = {
+    '"': '"',
+    "“": "”",
+    "”": "”",
+    "„": "“",
+    "«": "»",
+    "»": "«",
+    "‘": "’",
+    "`": "`",
+    "「": "」",
+    "『": "』",
+    "‹": "›",
+}
+
+
+def _unmark(text: str) -> str:
+    """Without marks at the end and quotes around the whole."""
+    if text.rstrip(" $")[-1:] in _MARK_SIGNS or text.rstrip(" $").endswith(_MARK_COMMANDS):
+        text = _MARKS.sub(r"\1", text) or text
+    closing = _QUOTES.get(text[:1])
+    if closing and len(text) > 2 and text.endswith((closing, "”")) and not set(text[1:-1]) & {text[0], closing}:
+        return text[1:-1].strip()
+    return text
+
+
+def _unwrap(text: str) -> str:
+    text = text.removesuffix(r"\text{.}")
+    if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
+        text = text[:-1].rstrip()
+    while text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1].rstrip()
+    if "nswer" in text:
+        text = _IS_THE_ANSWER.sub("", _PREFIX.sub("", text))
+    text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
+    if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        return text[2:-2].strip()
+    if "$" in text or text.startswith(("\\(", "\\[")):
+        text = _strip_delimiters(text)
+    if (
+        text.startswith("\\")
+        and text.endswith("}")
+        and (match := _WRAPPER.match(text))
+        and _closes_last(text, match.end())
+    ):
+        return text[match.end() : -1].strip()
+    if text.startswith("{") and text.endswith("}") and _closes_last(text, 1):
+        return text[1:-1].strip()
+    return text
+
+
+def _strip_delimiters(text: str) -> str:
+    """Without delimiters of formulas; a lone ``$`` before a number is money."""
+    if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
+        return text[2:-2].strip()
+    marks = _DOLLAR.findall(text)
+    if len(marks) % 2 == 0 and marks:
+        return _DOLLAR.sub(" ", text).strip()
+    return text
+
+
+def _closes_last(text: str, start: int) -> bool:
+    """Whether the brace opened just before ``start`` closes with the last character."""
+    depth = 1
+    for match in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
+        depth += (match[0] == "{") - (match[0] == "}")
+        if depth == 0:
+            return start + match.end() == len(text)
+    return False
+
+
+def squeeze(text: str) -> str:
+    """Letters and signs without fonts and spaces, to compare what cannot be parsed."""
+    text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
+    text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
+    text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+    return text if text.endswith("..") else text.removesuffix(".")

@@ -1,0 +1,300 @@
+"""Tokens of an answer in LaTeX or plain text, without spacing, sizes and fonts, with one spelling of variants.
+
+One pass of one regular expression. Bounds on the number of tokens and their nesting keep the recursive parsers shallow.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from magcli.verify.math.latex.tree import Expr, ParseError
+from magcli.verify.math.latex.units import SYMBOLS
+
+_GREEK_LETTERS = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar partial nabla
+"""
+_FUNCTION_NAMES = """
+sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch ln log lg exp gcd lcm
+max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn cis
+"""
+_DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
+
+_POINT_NAMES = """
+point points vertex center centre focus origin midpoint centroid orthocenter circumcenter incenter intersection pair
+ordered coordinates minimum maximum vector solution at
+"""
+
+GREEK = frozenset(_GREEK_LETTERS.split())
+FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+DECORATIONS = frozenset(_DECORATION_NAMES.split())
+NEGATIONS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
+POINT_WORDS = frozenset(_POINT_NAMES.split())
+"""Words before a bracket that say which point it is."""
+CONJUNCTIONS = frozenset(("and", "or"))
+_FOREIGN_CONJUNCTIONS = {
+    **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者"), "or"),
+    **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且"), "and"),
+}
+_BARE_CONJUNCTIONS = frozenset(("oder", "und", "oppure"))
+"""Those that cannot be a product of letters."""
+AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
+"""Functions only before a bracket; otherwise units or letters."""
+
+
+MAX_TOKENS = 2_000
+MAX_DEPTH = 40
+
+
+class Token(NamedTuple):
+    """``kind`` is num, word (bare letters), text (``\\text{..}``), cmd, op or end; ``spaced``: after white space."""
+
+    kind: str
+    value: str
+    spaced: bool = False
+
+
+END = Token("end", "")
+
+_UNICODE = {
+    **{ord(c): "-" for c in "−–—‐‑﹣－"},
+    **{ord(c): " " for c in "\u00a0\u2002\u2003\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"},
+    **{ord(c): "" for c in "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"},
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D},
+    **{ord(c): f"\\frac{{{a}}}{{{b}}}" for c, a, b in (
+        "½12", "⅓13", "⅔23", "¼14", "¾34", "⅕15", "⅖25", "⅗35", "⅘45", "⅙16", "⅚56", "⅛18", "⅜38", "⅝58", "⅞78")},
+    **{ord(c): f"\\{name} " for c, name in zip("×÷·⋅∙∗±∓√∛π∞∪∩∈≤≥⩽⩾≠≈≡∅→∖", (
+        "times", "div", "cdot", "cdot", "cdot", "cdot", "pm", "mp", "sqrt", "cbrt", "pi", "infty", "cup", "cap", "in",
+        "le", "ge", "le", "ge", "ne", "approx", "equiv", "emptyset", "to", "setminus"), strict=True)},
+    **{ord(c): f"\\{name} " for c, name in zip("αβγδεζηθικλμνξρστφχψωΓΔΘΛΞΠΣΦΨΩϕ", (
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+        "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
+        "Sigma", "Phi", "Psi", "Omega", "phi"), strict=True)},
+    ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
+    ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
+    ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
+    ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
+    ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
+    ord("µ"): r"\mu ", ord("ℚ"): r"\mathbb{Q}", ord("ℂ"): r"\mathbb{C}",
+    **{ord(c): f"\\{name} " for c, name in zip("∧∨¬⇒⟹⇔⟺↔⊕∀∃∉⊆⊂⊇⊃∥⊥∼△∠≢≅∝≪≫", (
+        "land", "lor", "neg", "to", "to", "iff", "iff", "iff", "oplus", "forall", "exists", "notin", "subseteq",
+        "subset", "supseteq", "supset", "parallel", "perp", "sim", "triangle", "angle", "nequiv", "cong", "propto",
+        "ll", "gg"), strict=True)},
+    ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
+}  # fmt: skip
+
+_ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r"\sqrt[4]"}
+_ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
+"""Before digits the Unicode sign covers all of them, unlike LaTeX's command."""
+
+_HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+_SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
+_RAISED, _LOWERED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+"), re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
+_TO_LINE = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ", "0123456789+-nikmx0123456789+-nkim")
+_TO_DIGITS = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
+
+_TOKEN = re.compile(
+    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}"
+    r"|(?:left|right|middle|mathopen|mathclose|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
+    r"|allowbreak|negthinspace|enspace|(?:color|textcolor)\s*\{[^{}]*\}|label\s*\{[^{}]*\}|(?:bold|un)math)(?![A-Za-z]))"
+    r"|(?P<num>(?:\d+(?:\.\d+|\.(?=/))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.]))?)"
+    r"|(?P<font>\\(?:text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|it|sf|tt|cal|frak|scr|bb|normal)|boldsymbol|bm|mbox"
+    r"|hbox|operatorname\*?|emph|underline)(?![A-Za-z])\s*(?:\{(?P<inner>[^{}]*)\})?)"
+    r"|(?P<row>\\\\(?:\s*\[-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\])?|\\cr(?![A-Za-z]))"
+    r"|(?P<env>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})"
+    r"|(?P<cmd>\\[A-Za-z]+|\\[{}|%$&#_'])"
+    r"|(?P<ideographs>[\u3400-\u9fff]+)"
+    r"|(?P<foreign>[A-Za-z]*[^\W\d_A-Za-z\u3400-\u9fff](?:[^\W\d_](?<![\u3400-\u9fff]))*)"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<op>!=|<=|>=|:=|\*\*|\.\.\.|[^\s])",
+    re.DOTALL,
+)
+
+_SYNONYMS = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\leq": r"\le", r"\leqslant": r"\le",
+    r"\leqq": r"\le", r"\geq": r"\ge", r"\geqslant": r"\ge", r"\geqq": r"\ge", r"\neq": r"\ne", r"\not=": r"\ne",
+    r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\varnothing": r"\emptyset",
+    r"\empty": r"\emptyset", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\ast": "*", r"\lbrack": "[", r"\rbrack": "]", r"\varepsilon": r"\epsilon",
+    r"\varphi": r"\phi", r"\vartheta": r"\theta", r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\%": "%",
+    r"\bmod": r"\mod", r"\nicefrac": r"\frac", r"\sfrac": r"\frac", r"\pounds": "£", r"\euro": "€",
+    r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
+    r"\vee": r"\lor", r"\wedge": r"\land", r"\lnot": r"\neg", r"\simeq": r"\approx", r"\Rightarrow": r"\to",
+    r"\implies": r"\to", r"\Longrightarrow": r"\to", r"\longrightarrow": r"\to", r"\Leftrightarrow": r"\iff",
+    r"\leftrightarrow": r"\iff", r"\Longleftrightarrow": r"\iff", r"\bigtriangleup": r"\triangle",
+    r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
+    r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec", r"\arctg": r"\arctan",
+    r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc", r"\parallel": r"\parallel", r"\ni": r"\ni",
+    "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
+    r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
+}  # fmt: skip
+_IGNORED = frozenset(
+    (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering", r"\noindent")
+)
+_WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
+_LETTERS = re.compile(r"[^\W\d_]")
+_INDEXED = re.compile(r"(?=.*(?:_|\^\d?[+-]$))[\dA-Za-z_^+-]+")
+r"""Letters with indices or a charge, not words: ``\mathrm{H_2O}``, ``\mathrm{Na^+}``."""
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_OPEN = frozenset(("(", "[", "{", r"\{", r"\langle"))
+_CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
+
+
+def ascii_math(text: str) -> str:
+    """The text with Unicode symbols as LaTeX."""
+    if text.isascii():
+        return text
+    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
+    text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
+    text = _RAISED.sub(lambda run: f"^{{{run[0].translate(_TO_LINE)}}}", text)
+    text = _LOWERED.sub(lambda run: f"_{{{run[0].translate(_TO_LINE)}}}", text)
+    return text.translate(_UNICODE)
+
+
+@lru_cache(maxsize=4096)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """The tokens of an answer. Raises ParseError beyond ``MAX_TOKENS`` or ``MAX_DEPTH``."""
+    found: list[Token] = []
+    spaced = False
+    for match in _TOKEN.finditer(ascii_math(text)):
+        kind = match.lastgroup if match["font"] is None else "font"
+        if kind == "skip":
+            spaced = True
+            continue
+        if len(found) >= MAX_TOKENS:
+            raise ParseError("too-long")
+        tokens = _token(kind or "op", match, spaced)
+        if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
+            tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
+        found.extend(tokens)
+        spaced = False
+    while found and found[-1].value == r"\\":
+        found.pop()
+    _check_depth(found)
+    return tuple(found)
+
+
+def _is_unit(token: Token) -> bool:
+    """Whether an upright letter after a number is a unit: ``5\\mathrm{m}``; ``12\\text{K}`` may be 12,000."""
+    return token.value in SYMBOLS and (token.spaced or token.value != "K")
+
+
+def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
+    value = match[0]
+    if kind == "font":
+        return _font(match, spaced)
+    if kind == "row":
+        return (Token("cmd", r"\\", spaced),)
+    if kind == "env":
+        return (Token("cmd", "".join(value.split()), spaced),)
+    if kind == "word":
+        return (_word(value, spaced),)
+    if kind in ("ideographs", "foreign"):
+        conjunction = _FOREIGN_CONJUNCTIONS.get(value.lower())
+        return (Token("op", conjunction, spaced) if conjunction else Token("text", value, spaced),)
+    value = _SYNONYMS.get(value, value)
+    if value in _IGNORED:
+        return ()
+    kind = "cmd" if value.startswith("\\") and len(value) > 1 else "num" if kind == "num" else "op"
+    return (Token(kind, value, spaced),)
+
+
+def _word(word: str, spaced: bool) -> Token:
+    """A run of letters: a function, a conjunction, or letters that the parser interprets."""
+    lower = word.lower()
+    if lower in _WORD_COMMANDS:
+        return Token("cmd", _WORD_COMMANDS[lower], spaced)
+    if word in FUNCTIONS and word not in AMBIGUOUS:
+        return Token("cmd", "\\" + word, spaced)
+    if lower in ("and", "or"):
+        return Token("op", lower, spaced)
+    if lower in _BARE_CONJUNCTIONS or (spaced and lower in ("ou", "et")):
+        return Token("op", _FOREIGN_CONJUNCTIONS[lower], spaced)
+    return Token("word", word, spaced)
+
+
+def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
+    """The content of ``\\text{..}`` or a font: words are text, anything else is mathematics."""
+    inner = match["inner"]
+    if inner is None:
+        return ()
+    if match[0].startswith(r"\mathbb"):
+        return (Token("cmd", rf"\mathbb{inner.strip()}", spaced),)
+    words = inner.replace("~", " ").strip(" \t\n,;:")
+    if not words:
+        return (Token("op", ",", True),) if inner.strip() else ()
+    if words.lower() in CONJUNCTIONS:
+        return (Token("op", words.lower(), True),)
+    if inner[:1] in " ~" and words.lower() in _FOREIGN_CONJUNCTIONS:
+        return (Token("op", _FOREIGN_CONJUNCTIONS[words.lower()], True),)
+    if words in FUNCTIONS and words not in ("min", "sec", "lg"):
+        return (Token("cmd", "\\" + words, spaced),)
+    if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
+        return (Token("text", words, True),)
+    if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words):
+        return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
+    return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
+
+
+def _check_depth(tokens: list[Token]) -> None:
+    depth = carets = 0
+    for token in tokens:
+        if token.kind in ("op", "cmd"):
+            depth += (token.value in _OPEN) - (token.value in _CLOSE)
+            if depth > MAX_DEPTH:
+                raise ParseError("too-deep")
+            carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
+            if carets > MAX_DEPTH:
+                raise ParseError("too-deep")
+
+
+MAX_NESTING = 60
+Reader = Callable[["Cursor"], Expr]
+
+
+class Cursor:
+    """A position in the tokens, and the parsers of brackets, commands and table cells from later modules.
+
+    ``points``: ``C(5,2)`` is a point, not a number of combinations. ``bars`` counts open absolute values, ``depth``
+    nesting; ``bound`` are the index letters of sums, which are not constants.
+    """
+
+    __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
+
+    def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
+        self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
+        self.at = self.bars = self.depth = 0
+        self.bound: set[str] = set()
+        self.points = False
+
+    def peek(self, ahead: int = 0) -> Token:
+        """A token ahead."""
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else END
+
+    def next(self) -> Token:
+        """Consume a token; the end repeats."""
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def eat(self, *values: str) -> str:
+        """Consume the next token if it is one of these signs; returns it, else an empty string."""
+        token = self.peek()
+        if token.value in values and token.kind in ("op", "cmd"):
+            self.at += 1
+            return token.value
+        return ""
+
+    def expect(self, value: str) -> None:
+        """Consume a sign that must come next; raises ParseError if it does not."""
+        if not self.eat(value):
+            raise ParseError("unparsable")
+
+    def deeper(self) -> None:
+        """Enter a level of nesting; raises ParseError beyond ``MAX_NESTING``."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise ParseError("too-deep")

@@ -1,0 +1,249 @@
+"""Parse trees of answers, with exact arithmetic while they are built.
+
+An ``Expr`` is a number, a symbol, an operation or a structure (tuple, set, relation ..) over its ``args``. The builders
+evaluate rational values within budgets; larger ones stay trees and are never evaluated.
+"""
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+MAX_BITS = 1 << 16
+"""Maximum size of an evaluated power."""
+MAX_SUM_BITS = 1 << 17
+MAX_FACTORIAL = 2_000
+
+
+class ParseError(Exception):
+    """The text is not an answer in the grammar, or exceeds a budget, as the message says."""
+
+
+class Expr(NamedTuple):
+    """``op`` names the node: ``num`` (``number``), ``sym`` (``name``), ``+ * / ^``, ``f`` (function ``name``), .."""
+
+    op: str
+    args: tuple["Expr", ...] = ()
+    name: str = ""
+    number: Fraction = Fraction(0)
+
+
+_TRANSPOSED = frozenset(Expr("sym", name=name) for name in ("T", r"\top", r"\intercal"))
+ZERO, ONE, MINUS_ONE = (Expr("num", number=Fraction(n)) for n in (0, 1, -1))
+I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
+
+
+def num(value: Fraction | int) -> Expr:
+    """A rational number."""
+    return Expr("num", number=Fraction(value))
+
+
+def add(terms: list[Expr]) -> Expr:
+    """A sum."""
+    if len(terms) == 1:
+        return terms[0]
+    if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
+        return num(sum((t.number for t in terms), Fraction(0)))
+    return _add_matrices(terms) or _set_difference(terms) or _add_points(terms) or Expr("+", tuple(terms))
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    """A product; distributed over matrices."""
+    if a.op == b.op == "num" and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+        return num(a.number * b.number)
+    if a.op == "matrix" or b.op == "matrix":
+        return _matrix_product(a, b)
+    if (a.op in _UNUSUAL or b.op in _UNUSUAL) and (scaled := _scaled_point(a, b) or _set_power(a, b)):
+        return scaled
+    return Expr("*", (a, b))
+
+
+def neg(a: Expr) -> Expr:
+    """The negative; of a value with a unit inside the unit."""
+    if a.op == "unit":
+        return a._replace(args=(neg(a.args[0]),))
+    return mul(MINUS_ONE, a)
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    """A quotient; division by zero stays a tree without value."""
+    if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+        return num(a.number / b.number)
+    if a.op == "matrix":
+        return _matrix_product(a, div(ONE, b))
+    if a.op == "tuple" and (scaled := _scaled_point(a, div(ONE, b))):
+        return scaled
+    return Expr("/", (a, b))
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    """A power, evaluated if it is rational and within the budget, as ``4^{1/2}``.
+
+    ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
+    """
+    if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
+        return Expr("matrix", tuple(Expr("row", (part,)) for part in base.args))
+    if base.op == "matrix" and exponent in _TRANSPOSED:
+        columns = zip(*(row.args for row in base.args), strict=True)
+        return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
+    if base.op == exponent.op == "num":
+        return _rational_power(base.number, exponent.number) or Expr("^", _smallest_base(base.number, exponent.number))
+    return Expr("^", (base, exponent))
+
+
+def function(name: str, *args: Expr) -> Expr:
+    """A function application, evaluated if exact on rational arguments."""
+    if args and all(a.op == "num" for a in args):
+        value = _fold_function(name, [a.number for a in args])
+        if value is not None:
+            return num(value)
+    return Expr("f", args, name)
+
+
+def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
+    """The expression with a symbol renamed."""
+    return substitute(expr, Expr("sym", name=name), Expr("sym", name=new))
+
+
+def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The expression with all occurrences of ``old`` replaced."""
+    if expr == old:
+        return new
+    return expr._replace(args=tuple(substitute(arg, old, new) for arg in expr.args)) if expr.args else expr
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
+
+
+def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
+    top, root = exponent.numerator, exponent.denominator
+    if top < 0 and not base:
+        return None
+    if root > 1:
+        if root > 64 or _bits(base) > 4096:
+            return None
+        exact = _root(base, root)
+        return None if exact is None else _rational_power(exact, Fraction(top))
+    if base in (0, 1):
+        return num(base if top else 1)
+    if base == -1:
+        return num(-1 if top % 2 else 1)
+    return num(base**top) if abs(top) * _bits(base) <= MAX_BITS else None
+
+
+def _root(value: Fraction, degree: int) -> Fraction | None:
+    """The exact real root, if it is rational; odd roots of negative numbers are negative."""
+    if value < 0:
+        positive = _root(-value, degree) if degree % 2 else None
+        return None if positive is None else -positive
+    top, bottom = (_integer_root(n, degree) for n in (value.numerator, value.denominator))
+    return None if top is None or bottom is None else Fraction(top, bottom)
+
+
+def _integer_root(n: int, degree: int) -> int | None:
+    if degree == 2:
+        root = math.isqrt(n)
+        return root if root * root == n else None
+    low, high = 0, 1 << (n.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**degree <= n else (low, middle - 1)
+    return low if low**degree == n else None
+
+
+def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
+    """A power too large to evaluate on its smallest base: ``4^n`` as ``2^{2n}``, so that equal powers are the same."""
+    if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
+        for degree in range(base.numerator.bit_length(), 1, -1):
+            root = _integer_root(base.numerator, degree)
+            if root is not None:
+                return num(root), num(exponent * degree)
+    return num(base), num(exponent)
+
+
+def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
+    """Integer functions within the budget, and rational values of others."""
+    if name == "abs":
+        return abs(values[0])
+    if name in ("floor", "ceil"):
+        return Fraction(math.floor(values[0]) if name == "floor" else math.ceil(values[0]))
+    if name in ("max", "min"):
+        return max(values) if name == "max" else min(values)
+    if any(v.denominator != 1 or _bits(v) > 64_000 for v in values):
+        return None
+    whole = [v.numerator for v in values]
+    if name == "factorial":
+        return Fraction(math.factorial(whole[0])) if 0 <= whole[0] <= MAX_FACTORIAL else None
+    if name in ("gcd", "lcm"):
+        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole)) if len(whole) < 100 else None
+    if name in ("binom", "perm") and 0 <= whole[1] <= whole[0] <= MAX_FACTORIAL:
+        return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))
+    if name == "mod" and whole[1]:
+        return Fraction(whole[0] % whole[1])
+    return None
+
+
+def _set_difference(terms: list[Expr]) -> Expr | None:
+    """``\\mathbb{R} - \\{0\\}``; None for anything else."""
+    if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
+        return None
+    sign, removed = terms[1].args
+    return Expr(r"\setminus", (terms[0], removed)) if sign == MINUS_ONE and removed.op in ("set", "tuple") else None
+
+
+def _add_matrices(terms: list[Expr]) -> Expr | None:
+    """The sum of matrices of equal shape; None for anything else."""
+    if any(t.op != "matrix" for t in terms) or len({tuple(len(row.args) for row in t.args) for t in terms}) != 1:
+        return None
+    rows = zip(*(t.args for t in terms), strict=True)
+    return Expr("matrix", tuple(
+        Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
+    ))  # fmt: skip
+
+
+def _add_points(terms: list[Expr]) -> Expr | None:
+    """The sum of points and their multiples, ``(1,2)+t(3,4)``; None for anything else."""
+    found = [_entries(term) for term in terms]
+    if len({len(entries) for entries in found}) != 1 or not found[0]:
+        return None
+    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*found, strict=True)), "()")
+
+
+def _entries(term: Expr) -> tuple[Expr, ...]:
+    if term.op == "tuple" and term.name == "()":
+        return term.args
+    return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
+
+
+_FACTORS = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
+_UNUSUAL = frozenset(("tuple", "set-name", "^"))
+"""Factors that may be a point or a power of a set."""
+
+
+def _scaled_point(a: Expr, b: Expr) -> Expr | None:
+    """A factor times a point or vector, by entries; None for anything else."""
+    point, factor = (a, b) if a.op == "tuple" else (b, a)
+    if point.op != "tuple" or point.name != "()" or len(point.args) < 2 or factor.op not in _FACTORS:
+        return None
+    if factor == MINUS_ONE and len(point.args) == 2:
+        return None  # an interval that a difference removes
+    return point._replace(args=tuple(mul(factor, entry) for entry in point.args))
+
+
+def _set_power(a: Expr, b: Expr) -> Expr | None:
+    r"""``\mathbb{R}\times\mathbb{R}`` as ``\mathbb{R}^2``; None for anything else."""
+    base, degree = a.args if a.op == "^" and a.args[0].op == "set-name" else (a, ONE)
+    if base.op != "set-name" or b != base or degree.op != "num":
+        return None
+    return Expr("^", (base, add([degree, ONE])))
+
+
+def _matrix_product(a: Expr, b: Expr) -> Expr:
+    if a.op != "matrix" or b.op != "matrix":
+        matrix, factor = (a, b) if a.op == "matrix" else (b, a)
+        return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
+    if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
+        raise ParseError("matrix-shapes")
+    columns = list(zip(*(row.args for row in b.args), strict=True))
+    products = (([[mul(x, y) for x, y in zip(row.args, c, strict=True)] for c in columns]) for row in a.args)
+    return Expr("matrix", tuple(Expr("row", tuple(map(add, cells))) for cells in products))

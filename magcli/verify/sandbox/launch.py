@@ -1,0 +1,371 @@
+"""Starting the runner in isolation: in bubblewrap (``full``), under Landlock (``restricted``), or without any.
+
+``full`` is bubblewrap with its own root filesystem (read-only ``/usr``, the interpreter's installation, a few devices,
+the program's files) and its own PID, network, user and UTS namespaces. There is no ``/proc``: ``/dev/stdin``,
+``/dev/stdout``, ``/dev/stderr`` and paths to them, such as ``/proc/self/fd/0``, are files inside the sandbox that are
+also the program's descriptors 0 to 2. As root, bubblewrap mounts with root's rights, since nobody else can reach an
+interpreter under ``/root``, and keeps only the capability to change the user; the runner switches to an unused user
+before it receives a program (the kernel exempts root from the limit on threads). If root may not mount, magcli
+switches to the unused user first and mounts in a user namespace, as it does for every other user.
+
+``restricted`` is for machines that refuse namespaces, such as Docker's default profile: the same runner and seccomp
+filter, the files in a temporary folder, Landlock instead of mounts. ``/dev/stdin`` links to a memory file, which
+Landlock does not restrict; this needs ``/proc``. Weaker than ``full``: a program can see which files exist and their
+sizes; the folder of a build has no size limit; unless root starts it, only memory bounds the number of threads.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import MAGIC_NUMBER, find_spec
+from pathlib import Path
+from typing import Literal
+
+from magcli.verify.sandbox import runner
+from magcli.verify.sandbox.seccomp import own_pid_offsets, program_filter
+
+Level = Literal["full", "restricted", "none"]
+MountUser = Literal["root", "dropped", "user"]
+"""Who mounts: root, an unused user that root switches to, or the user that runs magcli."""
+
+BOX = "/box"
+SEARCH_PATH = "/usr/bin:/bin"
+ENVIRONMENT = {
+    "PATH": SEARCH_PATH, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
+"""The environment of programs, besides HOME and TMPDIR; a fixed hash seed makes verdicts independent of set order."""
+
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
+"""Devices that programs may use; a compiler has only ``/dev/null``."""
+
+STOP_TIMEOUT = 1.0
+"""Seconds that a runner has to exit by itself."""
+PACKAGES = ("numpy", "sortedcontainers")
+"""Packages available on contest judges, mounted for programs that mention them if installed."""
+_LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
+_READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
+"""Landlock access rights: execute, read and list; read and write; all."""
+_RUNNER = Path(runner.__file__)
+_INSIDE = "/runner"
+_NULL_DEVICE = ("--perms", "0755", "--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null")
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How runners are started on this machine. ``python`` is the interpreter inside, ``prefix`` its installation;
+    ``readable`` are additional folders that programs may read."""
+
+    level: Level
+    python: str
+    prefix: str
+    mount_as: MountUser = "user"
+    bwrap: str = ""
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSpec:
+    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes | Path]
+    product: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A started runner: its process, the socket to it, the file of its own stderr, and cleanup callbacks.
+
+    ``sends_streams``: it first sends the files that are ``/dev/stdin``, ``/dev/stdout`` and ``/dev/stderr`` inside.
+    """
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    errors: int
+    cleanup: ExitStack
+    sends_streams: bool
+
+    def stop(self) -> None:
+        """Terminate it and all its processes, and wait for them.
+
+        An idle runner exits by itself, so that its CPU time counts as ours; it shares a process group with bubblewrap.
+        """
+        self.control.close()
+        if not _exits_within(self.process.pid, STOP_TIMEOUT):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.cleanup.close()
+
+
+def _exits_within(pid: int, seconds: float) -> bool:
+    """Whether a child exits in time."""
+    process = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(process)
+
+
+def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
+    """Start a runner for one program, which waits for requests. It dies with the thread that started it.
+
+    Raises OSError if a file of the program cannot be read, or the process cannot be started.
+    """
+    with ExitStack() as cleanup, ExitStack() as opened:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        cleanup.callback(ours.close)
+        opened.callback(theirs.close)
+        errors = memory_file("errors", b"")
+        cleanup.callback(os.close, errors)
+        uid = 0 if isolation.mount_as == "user" else unused_uid()
+        command, folder = [isolation.python, "-I", "-S", "-E"], BOX
+        passed = [theirs.fileno()]
+        if isolation.level == "full":
+            contents = _contents(isolation, spec, opened)
+            command = [*_bwrap_command(isolation, spec, contents), *command, _INSIDE]
+            passed += [file for file in contents.values() if isinstance(file, int)]
+        else:
+            folder = _temporary_folder(isolation, spec, uid, cleanup)
+            command += [str(_RUNNER)]
+        owner = uid if isolation.mount_as == "dropped" else None
+        process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
+        ours.send(_runner_setup(isolation, spec, folder, uid), socket.MSG_NOSIGNAL)
+        return Runner(process, ours, errors, cleanup.pop_all(), _needs_streams(isolation, spec))
+
+
+def _needs_streams(isolation: Isolation, spec: ProgramSpec) -> bool:
+    """Whether the runner must create ``/dev/stdin``, ``/dev/stdout`` and ``/dev/stderr``, as there is no ``/proc``."""
+    return isolation.level == "full" and not spec.size
+
+
+def memory_file(name: str, content: bytes) -> int:
+    """A memory file with ``content``, positioned at its start; the caller closes it."""
+    file = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        write_all(file, content)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def write_all(file: int, content: bytes) -> None:
+    """Write the content of an empty file, whose position stays at its start."""
+    view, at = memoryview(content), 0
+    while at < len(view):
+        at += os.pwrite(file, view[at:], at)
+
+
+def unused_uid() -> int:
+    """A random unused user id for each program, so that no two share anything; 0 if only root's id is mapped.
+
+    From 0x70000000, above ids of accounts and containers, or else from the upper half of the mapped range.
+    """
+    rows = [tuple(map(int, row.split())) for row in Path("/proc/self/uid_map").read_text().splitlines()]
+    first, _, count = max(rows, key=lambda row: row[2])
+    last = min(first + count - 2, 0x7FFD0000)
+    return last - secrets.randbelow(min(count // 2, 0x0FFD0000)) if count > 1000 else 0
+
+
+def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], errors: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        pass_fds=passed,
+        env={},
+        start_new_session=True,
+        user=owner,
+        group=owner,
+        extra_groups=None if owner is None else [],
+    )
+
+
+def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> bytes:
+    """The runner's first message; see ``magcli.verify.sandbox.runner``."""
+    kind: Literal["program", "compiler"] = "compiler" if spec.size else "program"
+    inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
+    code = b"" if isolation.level == "none" else program_filter(kind)
+    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
+    setup = {
+        "argv": [found or inside[0], *inside[1:]],
+        "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
+        "folder": folder,
+        "uid": uid if isolation.mount_as == "root" else 0,
+        "filter": code,
+        "own_pid": own_pid_offsets(code),
+        "landlock": _landlock_rules(isolation, spec, folder, uid) if isolation.level == "restricted" else [],
+        "count_threads": uid > 0 or isolation.level == "full",
+        "create_streams": _needs_streams(isolation, spec),
+        "product": f"{folder}/{spec.product}" if spec.product else "",
+    }
+    return marshal.dumps(setup, 2)
+
+
+def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dict[str, int | Path]:
+    """Files by their path inside: bind-mounted from a path, or copied by bubblewrap from an open memory file.
+
+    A user that root switched to may be unable to reach the paths, so then everything is copied.
+    """
+    files: dict[str, int | Path] = {}
+    boxed = {f"{BOX}/{name}": content for name, content in spec.files.items()}
+    for path, content in {_INSIDE: _runner_script(isolation.python), **boxed}.items():
+        if isinstance(content, Path) and isolation.mount_as != "dropped":
+            files[path] = content.resolve(strict=True)
+        else:
+            files[path] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
+            opened.callback(os.close, file)
+    return files
+
+
+@cache
+def _runner_script(python: str) -> bytes:
+    """The runner, precompiled if the interpreter inside is magcli's; saves a tenth of the start-up time."""
+    source = _RUNNER.read_bytes()
+    if python != os.path.realpath(sys.executable):
+        return source
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, _INSIDE, "exec"))
+
+
+def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[str, int | Path]) -> list[str]:
+    """The command of bubblewrap up to the program."""
+    command = [isolation.bwrap, *(f"--unshare-{namespace}" for namespace in ("ipc", "pid", "net", "uts", "cgroup-try"))]
+    command += ["--die-with-parent", "--as-pid-1", "--clearenv", "--hostname", "box"]
+    if isolation.mount_as == "root":
+        command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    command += [*_system_mounts(isolation), *(_NULL_DEVICE if spec.size else _devices())]
+    command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX] if spec.size else _mkdirs([f"{BOX}/_"])
+    for name, folder in _packages(isolation, spec).items():
+        command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
+    command += _mkdirs(contents)
+    for path, content in contents.items():
+        if isinstance(content, Path):
+            command += ["--ro-bind", str(content), path]
+        else:
+            command += ["--perms", "0555", "--file", str(content), path]
+    return [*command, "--remount-ro", "/", "--chdir", BOX, "--"]
+
+
+def _system_mounts(isolation: Isolation) -> list[str]:
+    """Mounts for every program: libraries, compilers, interpreter."""
+    command = ["--ro-bind", "/usr", "/usr"]
+    for name in _LIBRARIES:
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            command += ["--ro-bind", str(path), str(path)]
+    for more in _outside_usr(isolation):
+        command += [*_mkdirs([f"{more}/_"]), "--ro-bind", more, more]
+    return command
+
+
+def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
+    """Folders of the packages that a file of the program mentions, by their names inside; most need none."""
+    texts = [content for content in spec.files.values() if isinstance(content, bytes)]
+    return {
+        name: path
+        for name, path in _installed(isolation.python).items()
+        if any(name.partition(".")[0].encode() in text for text in texts)
+        and (
+            isolation.mount_as == "user"
+            or (isolation.mount_as == "root" and isolation.level == "full")
+            or all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))  # any user can reach it
+        )
+    }
+
+
+@cache
+def _installed(python: str) -> dict[str, Path]:
+    """Folders of ``PACKAGES`` and their bundled libraries; empty for an interpreter of another version."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if python != os.path.realpath(sys.executable) and Path(python).name != version:
+        return {}
+    specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
+    folders = [Path(path).resolve() for spec in specs for path in spec.submodule_search_locations or ()]
+    libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return {folder.name: folder for folder in (*folders, *libraries) if folder.is_dir()}
+
+
+def _devices() -> list[str]:
+    """``/dev``, where the runner creates the files of ``STREAMS``, and a ``/proc`` with nothing but links to these.
+
+    The folders of the links cannot be listed.
+    """
+    command = ["--perms", "0755", "--tmpfs", "/dev"]
+    for device in DEVICES:
+        command += ["--dev-bind-try", device, device]
+    for folder in ("/proc", "/proc/self", "/proc/self/fd"):
+        command += ["--perms", "0111", "--dir", folder]
+    for number, path in enumerate(runner.STREAMS):
+        command += ["--symlink", path, f"/proc/self/fd/{number}"]
+    return [*command, "--symlink", "/proc/self/fd", "/dev/fd"]
+
+
+def _outside_usr(isolation: Isolation) -> list[str]:
+    paths = dict.fromkeys(str(Path(path).resolve()) for path in (isolation.prefix, *isolation.readable))
+    return [path for path in paths if not Path(path).is_relative_to("/usr")]
+
+
+def _mkdirs(paths: Mapping[str, object] | Sequence[str]) -> list[str]:
+    """Create the parent folders of ``paths``: other users cannot enter those that bubblewrap creates by itself."""
+    parents = dict.fromkeys(str(parent) for path in paths for parent in reversed(Path(path).parents))
+    return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
+
+
+def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup: ExitStack) -> str:
+    """A temporary folder instead of ``/box``, for the levels without mounts."""
+    base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
+    folder = base / "box"
+    folder.mkdir()
+    for name, content in spec.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path) and not uid:
+            path.symlink_to(content.resolve(strict=True))
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            path.chmod(0o555)
+    (base / "packages").mkdir()
+    for name, path in _packages(isolation, spec).items():
+        (base / "packages" / name).symlink_to(path)
+    if uid:
+        base.chmod(0o711)
+        (base / "packages").chmod(0o755)
+        for path in (folder, *folder.rglob("*/")):
+            path.chmod(0o755)
+        os.chown(folder, uid if spec.size else -1, -1)
+    return str(folder)
+
+
+def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> list[tuple[str, int]]:
+    """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
+    libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
+    linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
+    return [
+        *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
+        *((path, _READ & ~0b1000) for path in linked),
+        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, spec).values())),
+        *((device, _READ_WRITE) for device in (DEVICES[:1] if spec.size else DEVICES) if Path(device).exists()),
+        (folder, _EVERYTHING if spec.size else _READ),
+    ]
