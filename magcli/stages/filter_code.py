@@ -221,7 +221,7 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     return prepare(
         row,
         compare=config.compare,
-        min_tests=1 if config.matrix or config.from_matrix else config.min_tests,
+        min_tests=1 if config.matrix or config.from_matrix else max(1, config.min_tests),
         max_tests=config.max_tests,
         max_solutions=config.max_solutions,
     )

@@ -127,9 +127,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
-        prepared = prepare(
-            row, compare=config.compare, max_solutions=config.max_solutions, needs_tests=generator is None
-        )
+        fewest = 0 if generator else 1
+        prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return drop_result(row, prepared.reason, schema(config, part.schema), detail=prepared.detail)
         written = await _write_generators(config, row, prepared, generator) if generator else None

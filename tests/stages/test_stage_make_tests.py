@@ -224,8 +224,9 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
     monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
     monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
-    (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
+    (caught,) = [test for test in kept["p"]["tests"] if test["catches"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
+    assert "-" in caught["input"]
     assert "Print the greatest." in prompts[0][-1]["content"]
     assert TESTS[0][0] in prompts[0][-1]["content"]
 
@@ -336,12 +337,12 @@ def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
         "alone": {},
     }
     assert len(model) == 7, "a model is not asked about a problem that cannot have the votes"
-    assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 2, "kept": 1}
+    assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 0, "kept": 3}
     assert kept["p"]["wrong_passing"] == 0
     errors = capsys.readouterr().err
     assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in errors
-    assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in errors
-    assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 1
+    assert "of 5 of their inputs that were tried 3 (60.0%) are new tests (fault 1, disagree 1)" in errors
+    assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 3
     kept, _ = made(tmp_path, rows[:1], **options, tries=1)
     assert {name: count for name, count in kept["p"]["programs"].items() if count} == {
         "cut": 1, "no-program": 1, "repeated": 1, "used": 1, "unused": 3,

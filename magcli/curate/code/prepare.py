@@ -89,18 +89,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(
-    row: Mapping[str, Any],
-    *,
-    compare: str = "tokens",
-    min_tests: int = 1,
-    max_tests: int = 0,
-    max_solutions: int = 0,
-    needs_tests: bool = True,
+    row: Mapping[str, Any], *, compare: str = "tokens", min_tests: int = 1, max_tests: int = 0, max_solutions: int = 0
 ) -> Prepared | Unusable:
-    """Prepare a row: the first ``max_tests`` tests and ``max_solutions`` solutions of each verdict; 0 means all.
-
-    A problem without any tests is unusable, unless ``needs_tests`` is false.
-    """
+    """Prepare a row: the first ``max_tests`` tests and ``max_solutions`` solutions of each verdict; 0 means all."""
     problem = code_problem(row, compare)
     if isinstance(problem, Unusable):
         return problem
@@ -115,7 +106,7 @@ def prepare(
         return Unusable(
             "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
         )
-    if len(plan.tests) < max(int(needs_tests), min_tests):
+    if len(plan.tests) < min_tests:
         unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
         return Unusable("few-tests", count_tests(len(plan.tests)) + unusable)
     return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
