@@ -41,6 +41,7 @@ class Stage:
     run: Callable[[Any, Rows, Job], Rows]
     schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
     reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
+    defaults: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
