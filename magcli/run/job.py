@@ -142,7 +142,7 @@ class Job:
             decide: returns an option's value and the reason.
             unfinished: the work to resume, by default the journal; it records the values.
         """
-        known = [self.journal] if unfinished is None and self.journal is not None else unfinished or ()
+        known = self._unfinished(unfinished)
         values, decisions = {}, []
         for option, value in asked.items():
             if value == "auto":
@@ -153,11 +153,21 @@ class Job:
             values[option] = value
         if decisions:
             self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
-        for each in known:
+        self.record(values, unfinished)
+        return values
+
+    def record(self, values: Mapping[str, str], unfinished: Sequence[Notes] | None = None) -> None:
+        """Record what options left to ``auto`` resolved to; ``unfinished`` as in ``choose``."""
+        for each in self._unfinished(unfinished):
             for option, value in values.items():
                 each.note(option, value)
         self.chosen |= values
-        return values
+
+    def _unfinished(self, given: Sequence[Notes] | None) -> Sequence[Notes]:
+        """The given unfinished work, by default the journal."""
+        if given is None and self.journal is not None:
+            return [self.journal]
+        return given or ()
 
     def past(self) -> manifest.Chain:
         """How the inputs were made; complete only after their last row was read."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magcli.run.rundir import RunDir
 
-SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "stop")
+SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
 GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
 """Options of ``magcli rl`` on which the rewards and lengths of its completions depend."""
 CONTENTS = {"system": "system_sha256", "chat_template": "chat_template_sha256", "reward": "reward_sha256"}
