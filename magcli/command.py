@@ -197,6 +197,8 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     present = {key: value for key, value in given.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
+    if defaults := stage.defaults(config):
+        config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     stage.check(config)
     if tables["shard"] is not None:
         _check_shard(stage, config, tables["shard"])

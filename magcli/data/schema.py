@@ -110,13 +110,15 @@ trivial program does, which ``trivial`` names (``magcli.curate.code.prepare``). 
 run on tests that call a Python function."""
 
 CODE_MADE = CODE.set(
-    CODE.get_field_index("tests"), pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string())])))
+    CODE.get_field_index("tests"),
+    pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string()), ("catches", pa.int32())]))),
 )
-"""``CODE`` with the origin of each test: given, mutation or generator."""
+"""``CODE`` with marks on each test. ``origin``: given, mutation or generator. ``catches``: how many wrong solutions that
+passed all tests before it fail it; null for a given test."""
 
 
-def has_test_origin(schema: pa.Schema) -> bool:
-    """Whether the tests of a table may have an origin; tests stored as JSON text may."""
+def has_test_marks(schema: pa.Schema) -> bool:
+    """Whether the tests of a table may have marks; tests stored as JSON text may."""
     if "tests" not in schema.names:
         return False
     kind = schema.field("tests").type

@@ -75,6 +75,16 @@ RL = (
         "Length", "Tokens per completion: mean and 95th percentile.", {"length_mean": "mean", "length_p95": "p95"}
     ),
     ChartSpec(
+        "Reward by kind",
+        "Mean reward of math and code problems, where a run has both.",
+        {"reward_of_math": "math", "reward_of_code": "code"},
+    ),
+    ChartSpec(
+        "Length by kind",
+        "Mean tokens per completion of math and code problems, where a run has both.",
+        {"length_of_math": "math", "length_of_code": "code"},
+    ),
+    ChartSpec(
         "Truncated", "Fraction of completions that reached the maximum length.", {"cut_share": "truncated"}, "percent"
     ),
     ChartSpec(

@@ -150,7 +150,25 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
         "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
         "generated_tokens": sum(lengths),
         "trained_tokens": sum(group.num_tokens for group in trained),
+        **kind_metrics(sampled),
     }
+
+
+def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
+    """Mean reward, correctness and length of each kind of problem; empty if all are of one kind."""
+    by_kind: dict[str, list[Group]] = {}
+    for group in groups:
+        by_kind.setdefault(group.kind, []).append(group)
+    if len(by_kind) < 2:
+        return {}
+    found: dict[str, float | None] = {}
+    for kind in sorted(by_kind):
+        rewards = [reward for group in by_kind[kind] for reward in group.rewards if reward.reason not in UNGRADED]
+        found[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
+        found[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
+        lengths = [len(rollout.tokens) for group in by_kind[kind] for rollout in group.rollouts]
+        found[f"length_of_{kind}"] = _mean(lengths)
+    return found
 
 
 def version_sum(rollout: Rollout) -> int:

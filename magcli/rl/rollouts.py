@@ -33,6 +33,11 @@ class Group:
     temperature: float = 1.0
 
     @property
+    def kind(self) -> str:
+        """The kind of the problem: math, code, or what a custom reward knows."""
+        return str(self.problem.get("kind") or "math")
+
+    @property
     def num_tokens(self) -> int:
         """Generated tokens of the group."""
         return sum(len(rollout.tokens) for rollout in self.rollouts)

@@ -31,10 +31,11 @@ OUTCOME = pa.schema(
         pa.field("advantage", pa.float32()),
         pa.field("dropped", pa.string()),
         pa.field("temperature", pa.float32()),
+        pa.field("kind", pa.string()),
     ]
 )
-"""The outcome of a rollout: its group, the update (for a dropped one, the next update), the reason for dropping it, and
-the sampling temperature."""
+"""The outcome of a rollout: its group, the update (for a dropped one, the next update), the reason for dropping it, the
+sampling temperature, and the kind of the problem (math or code)."""
 
 ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
 """The output of `magcli rl`: all sampled completions, trained or not."""
@@ -124,6 +125,7 @@ def rollout_rows(
             "advantage": advantages[group.number][rollout.index] if group.number in advantages else None,
             "dropped": group.dropped,
             "temperature": group.temperature,
+            "kind": group.kind,
         }
         for group in groups
         for rollout, text in zip(group.rollouts, group.texts, strict=True)
@@ -144,7 +146,7 @@ def _group(rows: Sequence[Mapping[str, Any]]) -> Group:
     first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
     return Group(
         first["group"],
-        {name: first[name] for name in PROBLEM.names},
+        {name: first[name] for name in PROBLEM.names} | {"kind": first.get("kind")},
         prompt,
         tuple(_rollout(row, prompt) for row in rows),
         tuple(row["completion"] for row in rows),

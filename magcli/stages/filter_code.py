@@ -1,6 +1,7 @@
 """Keep code problems whose solutions and tests agree; run every solution on every test.
 
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
+Solutions without a verdict decide if none is labelled right; with --no-replace-unlabelled they replace nothing.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
 tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
 not-run if the sandbox or a checker failed, or if compiling a solution timed out twice, the second time with nothing
@@ -48,6 +49,9 @@ class Config:
 
     agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
     votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
+    replace_unlabelled: bool = opt(
+        True, "Whether solutions without a verdict may replace an expected output, if none is labelled right."
+    )
     min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
     disputed: float = opt(
         0.5, "Maximum share of a problem's tests that may be dropped or replaced; above it the problem is dropped."
@@ -111,11 +115,11 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, tests and solutions in one form in place of their source columns, and the new ones.
 
-    Tests keep the origin that ``make-tests`` records.
+    Tests keep the marks that ``make-tests`` gives them.
     """
-    from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, has_test_origin
+    from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, has_test_marks
 
-    return tables.code_schema(given, CODE_MADE if has_test_origin(given) else CODE, AGREEMENT)
+    return tables.code_schema(given, CODE_MADE if has_test_marks(given) else CODE, AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -219,7 +223,7 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     return prepare(
         row,
         compare=config.compare,
-        min_tests=1 if config.matrix or config.from_matrix else config.min_tests,
+        min_tests=1 if config.matrix or config.from_matrix else max(1, config.min_tests),
         max_tests=config.max_tests,
         max_solutions=config.max_solutions,
     )
@@ -239,7 +243,14 @@ def _decided(
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
-    rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
+    rules = Rules(
+        config.agreement,
+        config.votes,
+        config.min_tests,
+        config.disputed,
+        config.drop_weak,
+        config.replace_unlabelled,
+    )
     found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]

@@ -5,6 +5,9 @@ At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the
 sampled and graded. The final weights w* are evaluated a second time at the end, to check that results repeat. Figures,
 an interactive page, points, samples and the regression of reward on length are written to the output folder.
 
+Reward, maximum length, system prompt, temperature and chat template are those of the run, unless options or the recipe
+give others; what differs is reported.
+
 If it is interrupted, the same command resumes; a command with more points or samples adds to the existing ones.
 """
 
@@ -18,9 +21,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from magcli.config import opt
+from magcli.config import as_json, opt
 from magcli.errors import DataError, EnvironmentFault, usage
-from magcli.stages.shared import engines, forms, options, tables, templates, training
+from magcli.stages.shared import engines, forms, options, run_options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,10 +42,7 @@ if TYPE_CHECKING:
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
 OUTPUT = "the points (also in the output folder)"
-EXAMPLE = (
-    "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4 "
-    "--system none"
-)
+EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
 ALIASES = tables.ALIASES
 GRID = "Plane and grid"
 
@@ -96,6 +96,11 @@ def reads(config: Config) -> tuple[str, ...] | None:
     if config.plane_only or config.cost:
         return None
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """How the run samples and grades."""
+    return run_options.options_of_run(config.run)
 
 
 def check(config: Config) -> None:
@@ -172,6 +177,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         results.write_plane(out, plane, job)
         if config.plane_only:
             return
+        _warn_of_differences(config, job)
         model = _model(plane.folders[-1], config, job)
         problems = _problems(config, given, model, job)
         usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
@@ -181,6 +187,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
         results.write(out, found, points, plane, fit, job)
         yield from points.to_batches()
+
+
+def _warn_of_differences(config: Config, job: Job) -> None:
+    """Say what makes rewards and lengths differ from those of the run's own completions."""
+    different = run_options.differences_from_run(config.run, as_json(config), _sampling_identity(config))
+    if different:
+        job.console.warn(f"landscape: not as in the run: {different}", event="differs")
 
 
 def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:

@@ -1,8 +1,11 @@
 """Generate tests for code problems by mutating the given ones and, with --model, by programs that a model writes.
 
 The format of the inputs is inferred from the given tests and the ranges in the statement. The expected output is the
-one on which the solutions that pass the given tests agree. A new test is kept if a wrong solution that passed all tests
-so far fails it, or if no test so far has an input of similar length.
+one on which the solutions that pass the given tests agree. A problem gets tests until it has --until of them. If a
+wrong solution passes all of these, more inputs are tried, and those that it fails are kept too. The mark "catches" of a
+test is the number of wrong solutions that it is the first to fail.
+
+With --model a problem needs no tests of its own. Its inputs come from stdin, unless column entry_point names a function.
 
 Every problem whose solutions can be run is written, with its new tests after the given ones, or the reason in column
 no_tests. Columns programs and program_inputs count the outcomes of the model's programs and of the inputs they print.
@@ -48,8 +51,8 @@ ALIASES = tables.CODE_ALIASES
 class Config(options.GenerationOptions, options.EngineOptions):
     """Options of `magcli make-tests`."""
 
-    tries: int = opt(60, "Number of inputs to try per problem.")
-    max_new: int = opt(20, "Maximum number of new tests per problem.")
+    until: int = opt(20, "Number of tests that a problem shall have, including those that it has already.")
+    tries: int = opt(200, "Maximum number of inputs to try per problem.")
     agreement: float = opt(0.9, "Share of the correct solutions that must agree on a new test's output.")
     votes: int = opt(2, "Minimum number of correct solutions that must agree on a new test's output.")
     compare: str = opt(
@@ -70,10 +73,11 @@ class Config(options.GenerationOptions, options.EngineOptions):
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The required columns."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS
+    """The required columns; a model needs no tests."""
+    from magcli.curate.code.problems import REQUIRED_COLUMNS, TEST_COLUMNS
 
-    return REQUIRED_COLUMNS
+    tests = "|".join(TEST_COLUMNS)
+    return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))
 
 
 def check(config: Config) -> None:
@@ -81,7 +85,7 @@ def check(config: Config) -> None:
     from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"make-tests.agreement: {config.agreement} is not in (0, 1]")
-    options.check_positive("make-tests", config, ("tries", "max_new", "votes", "workers", "programs"))
+    options.check_positive("make-tests", config, ("until", "tries", "votes", "workers", "programs"))
     options.check_not_negative("make-tests", config, ("max_solutions", "problem_seconds"))
     options.check_generation("make-tests", config)
     comparison(config.compare)
@@ -124,7 +128,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         (row,) = to_rows(part)
-        prepared = prepare(row, compare=config.compare, max_solutions=config.max_solutions)
+        fewest = 0 if generator else 1
+        prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return drop_result(row, prepared.reason, schema(config, part.schema), detail=prepared.detail)
         written = await _write_generators(config, row, prepared, generator) if generator else None
@@ -141,7 +146,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     counts: Counter[str] = Counter()
     window = config.workers + (-(-config.slots // config.programs) if config.model else 0)
     for batch in resumable(rows, job, compute, close, size=1, window=window, unit="problems"):
-        count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
+        count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist(), config.until)
         yield batch
     if rates := model_counts(counts):
         job.facts["model"] = rates
@@ -151,14 +156,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 async def _write_generators(
     config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator
 ) -> GeneratorPrograms:
-    """The model's input-generating programs; none if the problem has too few solutions."""
-    from magcli.curate.inputs.generators import GeneratorPrograms, extract_programs, messages
+    """The model's input-generating programs; none if the problem has enough tests or too few solutions."""
+    from magcli.curate.inputs.generators import GeneratorPrograms, extract_programs, input_form, messages
     from magcli.curate.inputs.new_tests import has_enough_solutions
     from magcli.generate.types import Sampling, sample_seed
 
+    has_enough_tests = len(prepared.plan.tests) >= config.until
+    if has_enough_tests and all(each.verdict != "wrong" for each in prepared.plan.solutions.values()):
+        return GeneratorPrograms([], {})
     if not has_enough_solutions(prepared.plan, config.votes):
         return GeneratorPrograms([], {})
-    question = messages(row["prompt"], next(iter(prepared.plan.tests.values())))
+    question = messages(row["prompt"], input_form(prepared.plan.tests, prepared.plan.entry_point))
     seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
@@ -177,12 +185,13 @@ def _make(
     retry: ExclusiveRetry,
 ) -> tuple[NewTests, Mapping[str, int] | None]:
     """The tests, and the outcomes of a model's programs. Blocks while the programs of a problem run."""
-    from magcli.curate.inputs.generators import GeneratorPrograms, ProgramInputs
+    from magcli.curate.inputs.generators import GeneratorPrograms, ProgramInputs, input_form
     from magcli.curate.inputs.new_tests import Rules, candidates, make
 
-    printed = ProgramInputs(written or GeneratorPrograms([], {}), prepared.plan.tests, box)
+    form = input_form(prepared.plan.tests, prepared.plan.entry_point)
+    printed = ProgramInputs(written or GeneratorPrograms([], {}), form, box)
     tried = candidates(prepared.plan, row["prompt"], printed.inputs(), f"{config.seed}\0{row['id']}")
-    rules = Rules(config.agreement, config.votes, config.tries, config.max_new, config.problem_seconds or math.inf)
+    rules = Rules(config.agreement, config.votes, config.tries, config.until, config.problem_seconds or math.inf)
     made = make(prepared.plan, tried, rules, box, stopped, retry)
     return made, None if written is None else printed.outcomes
 

@@ -226,6 +226,48 @@ def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_p
     assert (tmp_path / "out" / "landscape.json").exists()
 
 
+FROM_RUN = {"max_tokens": 24, "system": None, "temperature": 0.7, "language": False, "penalty_end": 20}
+
+
+def config_of(run, capsys, **options):
+    call_stage("landscape", "p.jsonl", run=run, dry_run=True, **options)
+    return json.loads(capsys.readouterr().out)["config"]
+
+
+def test_reward_and_sampling_are_those_of_the_run(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps({"command": "rl", **FROM_RUN, "stage": []}))
+    found = config_of(tmp_path, capsys)
+    assert {name: found[name] for name in FROM_RUN} == FROM_RUN
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text("[landscape]\ntemperature = 0.6\nmax-tokens = 7\n")
+    found = config_of(tmp_path, capsys, recipe=recipe, max_tokens=9)
+    assert (found["temperature"], found["max_tokens"], found["penalty_end"]) == (0.6, 9, 20)
+
+
+def test_the_stage_of_the_last_update_counts(tmp_path, capsys):
+    stages = [{"max_tokens": 10, "n_batch": 8, "updates": 1}, {"penalty_end": 22}]
+    (tmp_path / "run.json").write_text(json.dumps({"command": "rl", **FROM_RUN, "stage": stages}))
+    for updates, expected in ((1, (10, 20)), (2, (24, 22))):
+        (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {n + 1}}}\n' for n in range(updates)))
+        found = config_of(tmp_path, capsys)
+        assert (found["max_tokens"], found["penalty_end"]) == expected
+
+
+def test_differences_from_the_run_are_reported(trained, problems, tmp_path, capsys):
+    options = {
+        "run": trained,
+        "out": tmp_path / "out",
+        "points": 4,
+        "samples": 1,
+        "deterministic": True,
+        "quiet": False,
+    }
+    call_stage("landscape", problems, **options)
+    assert "not as in the run" not in capsys.readouterr().err
+    call_stage("landscape", problems, **options | {"out": tmp_path / "other", "temperature": 0.9})
+    assert "not as in the run: temperature 1.0 (now 0.9)" in capsys.readouterr().err
+
+
 def test_a_missing_run_is_not_created(problems, tmp_path):
     with pytest.raises(DataError, match=r"landscape: run folder .*/nowhere does not exist"):
         call_stage("landscape", problems, run=tmp_path / "nowhere", **ASK)

@@ -51,18 +51,42 @@ def problem(id, right=RIGHT, wrong=WRONG, tests=TESTS, **more):
 
 def made(tmp_path, rows, **options):
     source = written(tmp_path / "problems.jsonl", rows)
-    options = {"tries": 20, "max_new": 5} | options
+    options = {"tries": 20, "until": 7} | options
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("make-tests", source, output=out, dropped=dropped, restart=True, **options)
     return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["reason"] for row in rows_of(dropped)}
 
 
-def test_new_tests_fail_wrong_solutions_and_have_new_sizes(tmp_path):
+def test_a_problem_gets_as_many_tests_as_asked_without_a_wrong_solution(tmp_path, capsys):
+    kept, _ = made(tmp_path, [problem("p", wrong=())], until=20, tries=60, quiet=False)
+    tests = kept["p"]["tests"]
+    assert len(tests) == 20
+    assert len({test["input"] for test in tests}) == 20
+    assert {test["catches"] for test in tests[2:]} == {0}
+    assert "0 have fewer tests than asked" in capsys.readouterr().err
+    kept, _ = made(tmp_path, [problem("p", wrong=())], until=2, quiet=False)
+    assert (kept["p"]["no_tests"], kept["p"]["tests_tried"]) == ("enough", 0)
+    kept, _ = made(tmp_path, [problem("p", wrong=(), tests=TESTS[:1])], until=20, tries=1, quiet=False)
+    assert "1 have fewer tests than asked" in capsys.readouterr().err
+
+
+def test_enough_tests_that_a_wrong_solution_passes_are_not_enough(tmp_path):
+    """Inputs are tried until one catches it; the others of them are not kept."""
+    kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1])], until=2, tries=60)
+    (new,) = kept["p"]["tests"][2:]
+    assert (new["catches"], kept["p"]["wrong_passing"]) == (1, 0)
+    assert int(new["output"]) < 0
+
+
+def test_new_tests_fail_wrong_solutions(tmp_path):
     kept, _ = made(tmp_path, [problem("p")])
     row = kept["p"]
     assert (row["wrong_solutions"], row["wrong_passing_before"], row["wrong_passing"], row["weak"]) == (2, 2, 0, False)
     assert [test["origin"] for test in row["tests"][:3]] == ["given", "given", "mutation"]
-    assert 2 <= row["tests_made"] == len(row["tests"]) - 2 <= 5
+    assert row["tests_made"] == len(row["tests"]) - 2 >= 5
+    assert all(test["catches"] for test in row["tests"][7:]), "more than asked only if they catch something"
+    assert [test["catches"] for test in row["tests"][:2]] == [None, None]
+    assert sum(test["catches"] for test in row["tests"][2:]) == 2
     assert row["no_tests"] is None
     for test in row["tests"]:
         count, *values = map(int, test["input"].split())
@@ -126,6 +150,9 @@ def test_tests_keep_their_origin_through_filter_code(tmp_path):
     assert first.count("given") == 2
     assert "mutation" in first
     assert first == second == third[: len(first)]
+    catches = [[test["catches"] for test in rows_of(path)[0]["tests"]] for path in chain[:2]]
+    assert catches[0] == catches[1]
+    assert sum(filter(None, catches[0])) == 2
 
 
 @pytest.mark.flaky(reruns=2)
@@ -133,7 +160,7 @@ def test_a_problem_out_of_time_keeps_the_tests_made_so_far(tmp_path, capsys):
     """Runs take between 0.01 and 0.2 s of CPU time here; the first ten are on given tests."""
     slow = "import time\nwhile time.process_time() < 0.1: pass\n"
     row = problem("slow", [slow + code for code in RIGHT], [slow + code for code in WRONG])
-    kept, _ = made(tmp_path, [row], problem_seconds=1.5, tries=1000, max_new=1000, quiet=False)
+    kept, _ = made(tmp_path, [row], problem_seconds=1.5, tries=1000, until=1000, quiet=False)
     assert kept["slow"]["out_of_time"]
     assert kept["slow"]["tests_made"] > 0
     assert (kept["slow"]["wrong_passing_before"], kept["slow"]["no_tests"]) == (2, None)
@@ -197,10 +224,61 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
     monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
     monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
-    (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
+    (caught,) = [test for test in kept["p"]["tests"] if test["catches"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
+    assert "-" in caught["input"]
     assert "Print the greatest." in prompts[0][-1]["content"]
     assert TESTS[0][0] in prompts[0][-1]["content"]
+
+
+def scripted_model(monkeypatch, code):
+    """A model that answers every question with this program; returns the questions."""
+    questions = []
+
+    def answer(messages, _sampling, _seed):
+        questions.append(messages[-1]["content"])
+        return Completion(f"```python\n{code}\n```", 10, "stop")
+
+    monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
+    monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
+    return questions
+
+
+def test_a_model_makes_tests_for_a_problem_that_has_none(tmp_path, monkeypatch):
+    code = (
+        "import random\nrandom.seed(int(input()))\nn = random.randint(1, 9)\nprint(n)\n"
+        "print(*[random.randint(-9, 9) for _ in range(n)])"
+    )
+    questions = scripted_model(monkeypatch, code)
+    rows = [problem("empty", tests=()), problem("absent"), problem("silent", ("n = input()",) * 2, (), tests=())]
+    rows[2]["solutions"][1]["code"] += "  # the same"
+    del rows[1]["tests"]
+    kept, _ = made(tmp_path, rows, model="scripted", until=20, tries=40)
+    for row in (kept["empty"], kept["absent"]):
+        assert len(row["tests"]) >= 20
+        assert {test["origin"] for test in row["tests"]} == {"generator"}
+        assert all(max(map(int, test["input"].split()[1:])) == int(test["output"]) for test in row["tests"])
+        assert row["wrong_passing"] == 0
+    assert kept["silent"]["tests"] == [], "a program that prints nothing answers nothing"
+    assert all("in the form that the problem states" in question for question in questions)
+    assert all(PROMPT in question for question in questions)
+    _, dropped = made(tmp_path, rows[:1])
+    assert dropped == {"empty": "few-tests"}
+
+
+def test_a_model_makes_calls_of_the_entry_point(tmp_path, monkeypatch):
+    questions = scripted_model(monkeypatch, "a = int(input())\nprint(f'greatest([{a}, {-a}])')")
+    codes = ("def greatest(a): return max(a)", "def greatest(a): return sorted(a)[-1]")
+    row = problem("calls", codes, ("def greatest(a): return a[-1]",), tests=(), entry_point="greatest")
+    kept, _ = made(tmp_path, [row], model="scripted", until=12, tries=40)
+    tests = kept["calls"]["tests"]
+    assert len(tests) == 12
+    assert {"call": "greatest([3, -3])", "output": "3"}.items() <= next(
+        test for test in tests if test["call"] == "greatest([3, -3])"
+    ).items()
+    assert kept["calls"]["wrong_passing"] == 0
+    assert "`greatest(...)`" in questions[0]
 
 
 ANSWERS = [
@@ -250,7 +328,7 @@ def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
         problem("long", right, WRONG[:1], prompt="LONG"),
         problem("alone", right[:1], ()),
     ]
-    options = {"model": "scripted", "programs": len(ANSWERS), "max_new": 20}
+    options = {"model": "scripted", "programs": len(ANSWERS), "until": 20}
     kept, _ = made(tmp_path, rows, **options, quiet=False)
     found = {id: {name: count for name, count in row["programs"].items() if count} for id, row in kept.items()}
     assert found == {
@@ -259,12 +337,12 @@ def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
         "alone": {},
     }
     assert len(model) == 7, "a model is not asked about a problem that cannot have the votes"
-    assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 2, "kept": 1}
+    assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 0, "kept": 3}
     assert kept["p"]["wrong_passing"] == 0
     errors = capsys.readouterr().err
     assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in errors
-    assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in errors
-    assert json.loads((tmp_path / ".out.arrow.run.json").read_text())["model"]["input_kept"] == 1
+    assert "of 5 of their inputs that were tried 3 (60.0%) are new tests (fault 1, disagree 1)" in errors
+    assert json.loads((tmp_path / ".out.arrow.run.json").read_text())["model"]["input_kept"] == 3
     kept, _ = made(tmp_path, rows[:1], **options, tries=1)
     assert {name: count for name, count in kept["p"]["programs"].items() if count} == {
         "cut": 1, "no-program": 1, "repeated": 1, "used": 1, "unused": 3,

@@ -101,6 +101,27 @@ def on_code(on_both):
     return [row for row in on_both[0] if row["id"].startswith("code")]
 
 
+def test_rollouts_have_all_columns_of_their_problems_and_can_be_graded_again(on_both, tmp_path):
+    """Programs are graded by their tests; rewards are those of the run."""
+    rollouts, lines = on_both
+    for row in rollouts:
+        is_code = row["id"].startswith("code")
+        assert row["kind"] == ("code" if is_code else "math")
+        assert row["language"] == ("python" if is_code else None)
+        assert len(row["tests"] or []) == (len(ARGUMENTS) if is_code else 0)
+    some = rollouts[:64]
+    table_file = written(tmp_path / "rollouts.jsonl", some)
+    call_stage("grade", table_file, output=tmp_path / "graded.arrow", language=False, workers=2, num_tests=0)
+    graded = [row for batch in table.read(str(tmp_path / "graded.arrow")).rows for row in batch.to_pylist()]
+    assert {row["kind"] for row in graded} == {"math", "code"}
+    assert [row["correct"] for row in graded] == [row["correct"] for row in some]
+    for number, line in enumerate(lines, 1):
+        for kind in ("math", "code"):
+            of_kind = [row for row in rollouts if row["step"] == number and row["kind"] == kind]
+            assert line[f"reward_of_{kind}"] == pytest.approx(sum(row["reward"] for row in of_kind) / len(of_kind))
+            assert line[f"length_of_{kind}"] == pytest.approx(sum(row["num_tokens"] for row in of_kind) / len(of_kind))
+
+
 def share(rollouts):
     """Sampled accuracy with its 95% interval over problems."""
     return next(each for each in estimate(gather(rollouts), (1,), 0) if each.metric == "avg@n")

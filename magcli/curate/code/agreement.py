@@ -7,7 +7,8 @@ matrix of runs: results depend on neither the order of the solutions nor that of
 
 The voters are the solutions labelled right or, if there are none, the unlabelled ones; never those labelled wrong. A
 solution works if it produced output on at least one test; on a test without output it agrees with nobody. Unlabelled
-solutions, such as samples of a model, never replace an output: their most common mistake is often their majority.
+solutions replace an output as labelled ones do, which is the recipe's rule, unless ``replace_unlabelled`` is false: the
+most common mistake of a model's samples is often their majority.
 
 The matrices of all problems are one table, in the order of the problems, written atomically at the end. The runs of a
 problem are journalled before the problem itself is, so a resumed run never repeats them.
@@ -62,6 +63,7 @@ class Rules(NamedTuple):
     ``agreement``: fraction of the working solutions that must give the most common output. ``votes``: minimum number
     of votes to replace an expected output. ``min_tests``: minimum number of tests left. ``disputed``: maximum fraction
     of tests dropped or replaced; beyond it the problem itself is at fault, for example with several right answers.
+    ``replace_unlabelled``: whether unlabelled solutions may replace an expected output.
     """
 
     agreement: float = 0.9
@@ -69,6 +71,7 @@ class Rules(NamedTuple):
     min_tests: int = 3
     disputed: float = 0.5
     drop_weak: bool = False
+    replace_unlabelled: bool = True
 
 
 class Decision(NamedTuple):
@@ -105,7 +108,8 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     for run in sorted(runs, key=lambda run: run.test):
         by_test.setdefault(run.test, []).append(run)
     voting = voters(runs, labels)
-    votes = rules.votes if "right" in labels.values() else len(voting) + 1
+    may_replace = rules.replace_unlabelled or "right" in labels.values()
+    votes = rules.votes if may_replace else len(voting) + 1
     judged = {test: _judge_test(each, voting, rules.agreement, votes) for test, each in by_test.items()}
     outcomes = Counter(outcome for outcome, _ in judged.values())
     groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}

@@ -42,7 +42,8 @@ Trivial = Literal["nothing", "input", "constant", "zero"]
 class RunPlan(NamedTuple):
     """What is run: tests and solutions by their index in the problem, and how outputs are judged.
 
-    ``calls`` adapts C++ solutions to tests that call a Python function.
+    ``calls`` adapts C++ solutions to tests that call a Python function. ``entry_point`` is the function that a problem
+    without tests asks for.
     """
 
     tests: Mapping[int, Case]
@@ -51,10 +52,13 @@ class RunPlan(NamedTuple):
     rule: Comparison
     checker: Checker | None
     calls: CppCalls | None = None
+    entry_point: str = ""
 
     @property
     def has_calls(self) -> bool:
         """Whether the tests call a function."""
+        if not self.tests:
+            return bool(self.entry_point)
         return any(isinstance(case, Call) for case in self.tests.values())
 
 
@@ -94,7 +98,7 @@ def prepare(
     try:
         tests, skipped = _select_tests(problem, max_tests)
         calls, cpp_unrun = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
-        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions)
+        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions, str(row.get("entry_point") or ""))
     except DataError as error:
         return Unusable("bad-tests", str(error))
     if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
@@ -102,7 +106,7 @@ def prepare(
         return Unusable(
             "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
         )
-    if len(plan.tests) < max(1, min_tests):
+    if len(plan.tests) < min_tests:
         unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
         return Unusable("few-tests", count_tests(len(plan.tests)) + unusable)
     return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
@@ -162,10 +166,15 @@ def checker_of(row: Mapping[str, Any]) -> Checker | None:
 
 
 def _run_plan(
-    problem: CodeProblem, tests: Mapping[int, Case], calls: CppCalls | None, checker: Checker | None, max_solutions: int
+    problem: CodeProblem,
+    tests: Mapping[int, Case],
+    calls: CppCalls | None,
+    checker: Checker | None,
+    max_solutions: int,
+    entry_point: str,
 ) -> RunPlan:
     """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
-    has_calls = any(isinstance(case, Call) for case in tests.values())
+    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(entry_point and not tests)
     if has_calls and checker:
         raise DataError("a checker cannot judge tests that call a function")
     languages = ("python",) if has_calls and calls is None else ("python", "cpp")
@@ -177,7 +186,7 @@ def _run_plan(
             solutions[number] = each
             counts[each.verdict] += 1
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls)
+    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point)
 
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
@@ -196,9 +205,9 @@ def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> De
     return found
 
 
-def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, str | None]]:
+def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, Any]]:
     """The kept tests of a problem with their new outputs; an assert becomes its call."""
-    found: list[Mapping[str, str | None]] = []
+    found: list[Mapping[str, Any]] = []
     for number, output in decision.kept.items():
         test, case = prepared.problem.tests[number], prepared.plan.tests[number]
         call = case.source if isinstance(case, Call) else None
@@ -221,7 +230,7 @@ def kept_columns(prepared: Prepared, decision: Decision) -> dict[str, Any]:
     }
 
 
-def problem_columns(prepared: Prepared, tests: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
+def problem_columns(prepared: Prepared, tests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns of a problem in one form, with these tests."""
     problem = prepared.problem
     return {

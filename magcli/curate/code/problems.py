@@ -38,6 +38,8 @@ SOLUTION_COLUMNS = (
     "cpp_file", "samples",
 )  # fmt: skip
 """All of these that a row has are combined."""
+TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
+"""What ``make-tests`` notes on a test, which stays with it."""
 REQUIRED_COLUMNS = ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
@@ -76,12 +78,12 @@ class Solution(NamedTuple):
 
 
 class CodeProblem(NamedTuple):
-    """A normalised problem; tests are as in ``magcli.verify.code.cases``, with their ``origin`` if known.
+    """A normalised problem; tests are as in ``magcli.verify.code.cases``, with their ``TEST_MARKS`` if known.
 
     ``functions`` are the names called by the tests that the solutions must define.
     """
 
-    tests: Sequence[Mapping[str, str | None]]
+    tests: Sequence[Mapping[str, Any]]
     solutions: Sequence[Solution]
     compare: str
     functions: frozenset[str]
@@ -154,7 +156,7 @@ def _number(given: Any) -> float | None:
         return None
 
 
-def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, str | None]]:
+def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """All tests of a row.
 
     Raises:
@@ -167,7 +169,7 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, str | None]]:
             yield from _read(row[column], str(row.get("entry_point") or ""))
 
 
-def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, str | None]]:
+def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, Any]]:
     match given:
         case str():
             value = _json(given)
@@ -194,15 +196,15 @@ def _json(text: str) -> Any:
         return None
 
 
-def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
+def _test(given: Mapping[str, Any]) -> Mapping[str, Any]:
     found = {name: given.get(name) for name in ("input", "output", "call", "assert")}
     for name, stream in (("input", "stdin"), ("output", "stdout")):
         if isinstance(value := found[name], Mapping):
             found[name] = value.get(stream)
     if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
         raise DataError(f"the {wrong[0]} of a test is not text")
-    origin = given.get("origin")
-    return {**found, "origin": origin} if isinstance(origin, str) else found
+    marks = {name: given[name] for name, kind in TEST_MARKS.items() if isinstance(given.get(name), kind)}
+    return {**found, **marks}
 
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:

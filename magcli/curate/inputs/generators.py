@@ -1,7 +1,8 @@
 """Input generators: programs written by a model that print an input for a seed, run in the sandbox.
 
 A program is used if its inputs differ from each other; the solutions decide whether these are valid. The outcome of
-every requested program is counted.
+every requested program is counted. A problem without tests has no example of an input: the model then reads the form
+in the statement.
 
 The prompt is one-shot: without an example a small model solves the problem instead of writing a generator.
 """
@@ -23,6 +24,9 @@ from magcli.verify.sandbox import Sandbox
 from magcli.verify.types import Fault
 
 SEEDS = 10
+"""Number of inputs asked from a program at a time."""
+MAX_ROUNDS = 10
+"""How many times all programs are asked."""
 MAX_INPUT = 1 << 20
 """Maximum size of an input in bytes."""
 _NEEDED = """Random test inputs are needed for this problem:
@@ -51,6 +55,17 @@ _INPUT = (
 
 Write the program that reads the seed and the word small or large from stdin, and prints one random input of the same \
 form. A solution of the problem is not wanted."""
+)
+_CALL_UNSEEN = (
+    _NEEDED
+    + """Write the program that reads the seed and the word small or large from stdin, and prints one call of the \
+function as one line of Python: `{name}(...)` with random arguments as the problem states them. The function itself is \
+not wanted."""
+)
+_INPUT_UNSEEN = (
+    _NEEDED
+    + """Write the program that reads the seed and the word small or large from stdin, and prints one random input in \
+the form that the problem states. A solution of the problem is not wanted."""
 )
 _BEGINS = """```python
 import random
@@ -81,6 +96,41 @@ _EXAMPLE_INPUT = (
 )
 
 
+class InputForm(NamedTuple):
+    """What the inputs of a problem look like.
+
+    ``names`` are the functions that a call may use; empty for inputs from stdin. ``example`` is a given input, without
+    which ``callee`` is the only hint. ``given`` are all given inputs, which are not new.
+    """
+
+    names: frozenset[str]
+    callee: str
+    example: str | None
+    given: frozenset[str]
+
+
+def input_form(cases: Mapping[int, Case], entry_point: str = "") -> InputForm:
+    """The form of the given tests; without tests, calls of the entry point, or stdin if there is none."""
+    if not cases:
+        names = frozenset([entry_name(entry_point)]) if entry_point else frozenset[str]()
+        return InputForm(names, entry_point, None, frozenset())
+    given = [input_text(case) for case in cases.values()]
+    first = next(iter(cases.values()))
+    if isinstance(first, StdinCase):
+        return InputForm(frozenset(), "", given[0].rstrip(), frozenset(given))
+    return InputForm(frozenset([first.name]), _callee(first), given[0].rstrip(), frozenset(given))
+
+
+def entry_name(entry_point: str) -> str:
+    """The name that a program must define: ``Solution`` for ``Solution().f``."""
+    return entry_point.partition("(")[0].partition(".")[0]
+
+
+def input_text(case: Case) -> str:
+    """The call of a test, or its stdin."""
+    return case.source if isinstance(case, Call) else case.stdin.decode(errors="replace")
+
+
 class GeneratorPrograms(NamedTuple):
     """The distinct programs in a model's answers, and the outcomes of answers without one."""
 
@@ -108,21 +158,26 @@ class ProgramInputs:
 
     Args:
         written: The programs.
-        cases: The given tests of the problem.
+        form: What the inputs look like.
         box: The sandbox.
     """
 
-    def __init__(self, written: GeneratorPrograms, cases: Mapping[int, Case], box: Sandbox) -> None:
-        self._programs, self._cases, self._box = written.programs, cases, box
+    def __init__(self, written: GeneratorPrograms, form: InputForm, box: Sandbox) -> None:
+        self._programs, self._form, self._box = written.programs, form, box
         self._outcomes, self._run = Counter(written.outcomes), 0
 
     def inputs(self) -> Iterator[str]:
-        """The inputs printed by the programs, one program after the other."""
+        """The inputs printed by the programs, one program after the other, then those for more seeds."""
+        used = []
         for program in self._programs:
-            outcome, inputs = run_generator(program, self._cases, self._box)
+            outcome, inputs = run_generator(program, self._form, self._box)
             self._outcomes[outcome] += 1
             self._run += 1
+            used += [program] if outcome == "used" else []
             yield from inputs
+        for number in range(1, MAX_ROUNDS):
+            for program in used:
+                yield from run_generator(program, self._form, self._box, first_seed=number * SEEDS)[1]
 
     @property
     def outcomes(self) -> Mapping[str, int]:
@@ -130,50 +185,46 @@ class ProgramInputs:
         return {**self._outcomes, "unused": len(self._programs) - self._run}
 
 
-def run_generator(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[ProgramOutcome, list[str]]:
-    """The outcome of a program, and the distinct new inputs that it prints."""
-    example = next(iter(cases.values()))
-    end = "\n" if isinstance(example, StdinCase) else ""
-    found = [text + end for text in dict.fromkeys(_outputs(program, box))]
-    given = {
-        case.stdin.decode(errors="replace") if isinstance(case, StdinCase) else case.source for case in cases.values()
-    }
-    if len(found) < 2:
-        return ("constant" if found else "fails"), []
-    inputs = [text for text in found if text not in given and _like(text, example)]
+def run_generator(program: str, form: InputForm, box: Sandbox, first_seed: int = 0) -> tuple[ProgramOutcome, list[str]]:
+    """The outcome of a program for ``SEEDS`` seeds, and the distinct new inputs that it prints."""
+    end = "" if form.names else "\n"
+    printed = [text + end for text in dict.fromkeys(_outputs(program, box, first_seed))]
+    if len(printed) < 2:
+        return ("constant" if printed else "fails"), []
+    inputs = [text for text in printed if text not in form.given and _fits(text, form)]
     return ("used" if inputs else "unfit"), inputs
 
 
-def _outputs(program: str, box: Sandbox) -> Iterator[str]:
+def _outputs(program: str, box: Sandbox, first_seed: int) -> Iterator[str]:
     with runs.start_program(program, "python", box, called=False) as started:
         if isinstance(started, Fault):
             return
-        for seed in range(SEEDS):
+        for seed in range(first_seed, first_seed + SEEDS):
             size = "large" if seed % 4 == 3 else "small"
             output = runs.run(started, StdinCase(f"{seed}\n{size}\n".encode(), b""), DEFAULT_LIMITS).output
             if isinstance(output, bytes) and len(output) <= MAX_INPUT and output.isascii() and output.strip():
                 yield output.decode().strip()
 
 
-def _like(text: str, example: Case) -> bool:
-    """Whether a printed call calls the same function as the example; an input may be anything."""
-    if isinstance(example, StdinCase):
+def _fits(text: str, form: InputForm) -> bool:
+    """Whether a printed call calls the function; an input from stdin may be anything."""
+    if not form.names:
         return True
     try:
-        return parse_call(text, "None", frozenset([example.name])).name == example.name
+        return parse_call(text, "None", form.names).name in form.names
     except DataError:
         return False
 
 
-def messages(prompt: str, case: Case) -> Sequence[Message]:
-    """The chat that requests a generator for inputs like those of the problem."""
+def messages(prompt: str, form: InputForm) -> Sequence[Message]:
+    """The chat that requests a generator for inputs of the problem."""
     system = files("magcli.curate.inputs").joinpath("generators.txt").read_text(encoding="utf-8").strip()
-    if isinstance(case, StdinCase):
-        example, answer = _EXAMPLE_INPUT
-        request = _INPUT.format(problem=prompt, example=case.stdin.decode(errors="replace").rstrip())
+    example, answer = _EXAMPLE_CALL if form.names else _EXAMPLE_INPUT
+    if form.example is None:
+        wanted = _CALL_UNSEEN if form.names else _INPUT_UNSEEN
     else:
-        example, answer = _EXAMPLE_CALL
-        request = _CALL.format(problem=prompt, example=case.source.rstrip(), name=_callee(case))
+        wanted = _CALL if form.names else _INPUT
+    request = wanted.format(problem=prompt, example=form.example, name=form.callee)
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": example},

@@ -1,10 +1,11 @@
-"""Make new tests for a code problem: run inputs on its solutions, require agreement, keep those that add coverage
-(recipe, section 4).
+"""Make new tests for a code problem: run inputs on its solutions and keep those on which the solutions agree (recipe,
+section 4).
 
 Inputs are mutations of the given ones, and those printed by programs of a model. The voters are the solutions that
 pass all given tests: those labelled right or, if there are none, the unlabelled ones. The first of them gives the
 output, and the others must agree. An input on which one crashes or comes near its limits is rejected, as it is probably
-invalid. A test is kept if a wrong solution that passed all tests so far fails it, or if its size is new.
+invalid. Tests are kept until the problem has enough. While a wrong solution passes them all, more inputs are tried, and
+those that it fails are kept too. Each new test says how many wrong solutions it catches.
 """
 
 import math
@@ -27,6 +28,7 @@ from magcli.curate.code.prepare import RunPlan
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.curate.inputs import calls, mutate
 from magcli.curate.inputs.format import infer
+from magcli.curate.inputs.generators import entry_name, input_text
 from magcli.curate.inputs.values import constraints, describe
 from magcli.data.schema import INPUT_OUTCOMES, PROGRAM_OUTCOMES
 from magcli.errors import DataError, EnvironmentFault
@@ -40,7 +42,7 @@ MAX_VOTERS = 8
 MAX_OUTPUT = 1 << 20
 """Maximum size of the output of a new test in bytes."""
 Origin = Literal["mutation", "generator"]
-NoTests = Literal["solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run", "out-of-time"]
+NoTests = Literal["enough", "solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run", "out-of-time"]
 COUNTS = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing", "out_of_time")
 
 
@@ -52,15 +54,16 @@ class Candidate(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """When tests are kept: fraction and number of agreeing solutions, and maximum numbers of tried and kept inputs.
+    """When tests are kept: fraction and number of agreeing solutions, and maximum number of tried inputs.
 
-    ``seconds`` is the CPU time that all runs of a problem may take together.
+    ``until`` is the number of tests that a problem shall have in the end, including the given ones. ``seconds`` is the
+    CPU time that all runs of a problem may take together.
     """
 
     agreement: float = 0.9
     votes: int = 2
-    tries: int = 60
-    most: int = 20
+    tries: int = 200
+    until: int = 20
     seconds: float = math.inf
 
 
@@ -75,7 +78,7 @@ class NewTests(NamedTuple):
     time was used up before all inputs were tried.
     """
 
-    tests: Sequence[Mapping[str, str | None]] = ()
+    tests: Sequence[Mapping[str, Any]] = ()
     tried: int = 0
     rejected: Mapping[str, int] = {}
     reason: NoTests | None = None
@@ -84,11 +87,6 @@ class NewTests(NamedTuple):
     passing: int = 0
     out_of_time: bool = False
     printed: Mapping[str, int] = {}
-
-
-def size_class(text: str) -> int:
-    """Inputs of one class differ in length by less than a factor of four."""
-    return len(text).bit_length() // 2
 
 
 def make(
@@ -132,14 +130,17 @@ class _TestBench:
         self, plan: RunPlan, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack
     ) -> None:
         self._plan, self._rules, self._box, self._stopped = plan, rules, box, stopped
-        self._functions = frozenset(case.name for case in plan.tests.values() if isinstance(case, Call))
+        called = {case.name for case in plan.tests.values() if isinstance(case, Call)}
+        self._functions = frozenset(called or {entry_name(plan.entry_point)})
         self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
         labelled = any(each.verdict == "right" for each in plan.solutions.values())
         self._voters = passing["right"] if labelled else passing["unknown"]
         self._helpers = passing["unknown"] if labelled and len(self._voters) < rules.votes else []
         self._wrong = passing["wrong"]
-        self._sizes = {size_class(_input_text(case)) for case in plan.tests.values()}
+        self._inputs = {input_text(case) for case in plan.tests.values()}
+        outputs = [case.output for case in plan.tests.values() if isinstance(case, StdinCase)]
+        self._may_print_nothing = any(not output.strip() for output in outputs)
 
     def _passing(self, label: str, stack: ExitStack) -> Iterator[RunnableSolution]:
         """The programs with that label that pass all given tests, at most ``MAX_VOTERS`` unless wrong."""
@@ -177,47 +178,56 @@ class _TestBench:
         return (seconds or 0) > MARGIN * self._plan.limits.cpu
 
     def make(self, candidates: Iterable[Candidate]) -> NewTests:
-        """Try candidates until enough are tried or kept, or time runs out."""
+        """Try candidates until there are enough tests that no wrong solution passes, or tries or time run out."""
         wrong = sum(each.verdict == "wrong" for each in self._plan.solutions.values())
         before = len(self._wrong)
         if not self._voters or len(self._voters) + len(self._helpers) < self._rules.votes:
             reason: NoTests = "few-solutions" if self._voters else "solutions-fail"
             return NewTests((), 0, {}, reason, wrong, before, before)
-        tests: list[Mapping[str, str | None]] = []
+        tests: list[Mapping[str, Any]] = []
         outcomes: list[tuple[Origin, str]] = []
         late = False
         try:
             for candidate in islice(candidates, self._rules.tries):
-                found = self._try(candidate)
-                outcomes.append((candidate.origin, found if isinstance(found, str) else "kept"))
-                tests += [] if isinstance(found, str) else [found]
-                if len(tests) == self._rules.most:
+                has_enough = len(self._plan.tests) + len(tests) >= self._rules.until
+                if has_enough and not self._wrong:
                     break
+                test = self._try(candidate, has_enough)
+                outcomes.append((candidate.origin, test if isinstance(test, str) else "kept"))
+                tests += [] if isinstance(test, str) else [test]
         except OutOfTime:
             late = True
         rejected = Counter(outcome for _, outcome in outcomes if outcome != "kept")
         printed = Counter(outcome for origin, outcome in outcomes if origin == "generator")
-        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if outcomes else "no-format"
+        none = None if tests else self._reason_for_none(late, bool(outcomes))
         return NewTests(tests, len(outcomes), rejected, none, wrong, before, len(self._wrong), late, printed)
 
-    def _try(self, candidate: Candidate) -> Mapping[str, str | None] | str:
-        """A new test, or why the candidate is rejected."""
-        size = size_class(candidate.text)
-        new_size = size not in self._sizes
-        if not self._wrong and not new_size:
+    def _reason_for_none(self, late: bool, any_tried: bool) -> NoTests:
+        """Why there are no new tests."""
+        if late:
+            return "out-of-time"
+        if any_tried:
+            return "nothing-new"
+        return "enough" if len(self._plan.tests) >= self._rules.until else "no-format"
+
+    def _try(self, candidate: Candidate, must_catch: bool) -> Mapping[str, Any] | str:
+        """A new test, or why the candidate is rejected; ``must_catch``: only one that a wrong solution fails."""
+        if candidate.text in self._inputs:
             return "nothing-new"
         case, output = self._answer(candidate.text)
         if case is None:
             return "fault"
-        left = [program for program in self._wrong if self._fault(program, case) is None]
-        if len(left) == len(self._wrong) and not new_size:
+        still_passing = [program for program in self._wrong if self._fault(program, case) is None]
+        caught = len(self._wrong) - len(still_passing)
+        if must_catch and not caught:
             return "nothing-new"
         if not self._agreed(case):
             return "disagree"
-        self._wrong = left
-        self._sizes.add(size)
+        self._wrong = still_passing
+        self._inputs.add(candidate.text)
         column, other = ("call", "input") if self._plan.has_calls else ("input", "call")
-        return {column: candidate.text, other: None, "output": output, "assert": None, "origin": candidate.origin}
+        marks = {"origin": candidate.origin, "catches": caught}
+        return {column: candidate.text, other: None, "output": output, "assert": None, **marks}
 
     def _answer(self, text: str) -> tuple[Case | None, str]:
         """A test with the output of the first voter; None without a usable output."""
@@ -230,6 +240,8 @@ class _TestBench:
         unjudged = self._plan._replace(checker=None)
         _, output, seconds = self._run(unjudged, self._voters[0], case)
         if output is None or len(output) > MAX_OUTPUT or self._is_slow(seconds):
+            return None, ""
+        if isinstance(case, StdinCase) and not output.strip() and not self._may_print_nothing:
             return None, ""
         expected = output_text(output, case, self._plan.rule)
         return (None, "") if expected is None else (self._case(text, expected, output), expected)
@@ -250,10 +262,6 @@ class _TestBench:
             if number < len(voters) and most < self._rules.agreement * len(self._voters):
                 return False
         return votes >= self._rules.votes
-
-
-def _input_text(case: Case) -> str:
-    return case.source if isinstance(case, Call) else case.stdin.decode(errors="replace")
 
 
 def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:
@@ -287,14 +295,15 @@ def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     stated = constraints(prompt)
     if given:
         yield from calls.mutations(given, stated, seed)
-    elif (format := infer(texts)) is not None:
+    elif texts and (format := infer(texts)) is not None:
         yield from mutate.mutations(describe(format, texts, stated), texts, seed)
 
 
-def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add up the outcomes of rows (columns ``tests`` and ``magcli.data.schema.NEW_TESTS``)."""
+def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]], until: int) -> None:
+    """Add up the outcomes of rows (columns ``tests`` and ``magcli.data.schema.NEW_TESTS``), and those still short of
+    ``until`` tests."""
     for row in rows:
-        counts.update({"problems": 1, "without": row["no_tests"] is not None})
+        counts.update({"problems": 1, "without": row["no_tests"] is not None, "short": len(row["tests"]) < until})
         counts.update([f"origin_{test['origin']}" for test in row["tests"]])
         counts.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
         counts.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
@@ -315,6 +324,7 @@ def summary(counts: Counter[str]) -> str:
         f"kept{_parts(counts, 'origin_', 'given')}, rejected{_parts(counts, 'thrown_')}",
         _score(counts),
         f"no new tests for {counts['without']:,}{_parts(counts, 'none_')}",
+        f"{counts['short']:,} have fewer tests than asked",
     ]
     if model_counts(counts):
         parts.append(_rates(counts))

@@ -43,6 +43,11 @@ ANSWER_RULES = (
         r"|identical))\s+to\b|\bbest\s+(?:estimate|approximation)\b|\ban\s+antiderivative\s+of\b|\b(?:divisible\s+by"
         r"|(?:the\s+)?same\s+as)[\s_.．:：()（）?~\\]*\Z",
         "If $n>3$, then $x=n^2$ satisfies", "What is true of $x$? Find it."),
+    # The last sentence of an opened choice compares its options: it names none itself.
+    Rule("which-is-more", "points-at-options", "en", "which",
+        r"(?:\A|[.,:;?!)$]\s*|\b(?:then|so|and)\s+)which\s+(?:one\s+)?(?:is|are|has|have|was|were)\s+(?:the\s+)?"
+        r"(?:\w{2,}(?:er|est)|more|most|less|least|best|worse|worst)\b(?![^.?!]*\bor\b)[^.?!]*[.?!]?\s*\Z",
+        "Which is larger?", "Which is larger, a dozen or a score?"),
     Rule("which-zh", "needs-options-zh", "zh", "哪|是|为|等|不",
         r"哪个|哪些|哪一|原函数[为是]|可以分别取|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{"
         r"0,12}\Z|正确的是|错误的是|不正确|等价|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立)|(?:可以|不可能"

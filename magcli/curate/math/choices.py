@@ -232,6 +232,7 @@ def needs_options(choices: Choices, right: str = "") -> bool:
         or RULES.matches("needs-options-zh", stem)
         or RULES.matches(*following)
         or (RULES.matches("then-what", end) and not _assigns_letters(choices, right))
+        or (bool(choices.options) and RULES.matches("points-at-options", stem))
         or (RULES.matches("relation", right) and RULES.matches("then-relation", stem))
     )
 

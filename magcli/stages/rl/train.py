@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row per rollout."""
+    """One row per rollout, with all columns of its problem."""
+    import pyarrow as pa
+
     from magcli.rl.store import ROLLOUT
 
-    return ROLLOUT
+    return pa.schema([*ROLLOUT, *(field for field in given if field.name not in ROLLOUT.names)], given.metadata)
 
 
 def serve_rank(config: Config) -> bool:
@@ -87,16 +90,45 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
+            pools = [problems, *stage_rows(config, reads(config), job)]
             if folder.finished:
                 keep_last_checkpoint(folder)
                 log_lines(folder.metrics())
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                pools = [problems, *stage_rows(config, reads(config), job)]
                 _train(config, model, pools, job, folder, controller, log_lines)
+        assert job.schema is not None
+        columns = schema(config, job.schema)
+        by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
         for path in RolloutStore(folder.path).tables():
-            yield from table.read(str(path)).rows
+            for batch in table.read(str(path)).rows:
+                yield _with_problems(batch, by_id, columns)
+
+
+def _with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
+    """Rollouts with the other columns of their problems, so that they can be graded again.
+
+    Raises:
+        DataError: a problem of a stage's own table has another type in a column than the run's input.
+    """
+    import pyarrow as pa
+
+    from magcli.rl.store import ROLLOUT
+
+    ids = batch.column("id").to_pylist()
+    arrays = []
+    for field in out:
+        if field.name in ROLLOUT.names:
+            arrays.append(batch.column(field.name))
+            continue
+        values = [problems[id].get(field.name) if id in problems else None for id in ids]
+        try:
+            arrays.append(pa.array(values, field.type))
+        except pa.ArrowException as error:
+            text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
+            raise DataError(text) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=out)
 
 
 def _train(

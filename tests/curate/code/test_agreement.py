@@ -75,9 +75,11 @@ def test_a_wrong_solution_with_skipped_tests_must_fail_one_that_it_ran():
 def test_unlabelled_solutions_vote_only_where_none_is_labelled_correct():
     solutions = ["11", "11", "=="]
     assert decided(solutions, ["unknown", "unknown", "right"]).kept == {0: None, 1: None}
-    assert decided(["=1", "=1", "11"], ["unknown", "unknown", "wrong"]).reason == "solutions-fail", (
-        "they replace nothing"
-    )
+    unlabelled = ["unknown", "unknown", "wrong"]
+    assert decided(["=1", "=1", "11"], unlabelled).kept == {0: None, 1: "output 1"}
+    strict = RULES._replace(replace_unlabelled=False)
+    assert decided(["=1", "=1", "11"], unlabelled, strict).reason == "solutions-fail", "they replace nothing"
+    assert decided(["=1", "=1", "=="], unlabelled).replaced == 1, "one labelled wrong does not defend an output"
     assert decided(["==", "==", "x1"], ["unknown", "unknown", "wrong"]).kept == {0: None, 1: None}
     assert voters(runs_of("==", "xx", "=x"), {0: "right", 1: "right", 2: "right"}) == {0, 2}
 

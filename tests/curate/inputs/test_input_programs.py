@@ -1,10 +1,12 @@
 """Programs that make inputs, in the sandbox."""
 
 from magcli.curate.inputs.generators import (
+    MAX_ROUNDS,
     SEEDS,
     GeneratorPrograms,
     ProgramInputs,
     extract_programs,
+    input_form,
     messages,
     run_generator,
 )
@@ -12,8 +14,8 @@ from magcli.generate.types import Completion
 from magcli.verify.code.cases import StdinCase, parse_call
 from magcli.verify.code.judge import default_sandbox
 
-FEED = {0: StdinCase(b"3\n", b"")}
-CALL = {0: parse_call("f([1])", "None")}
+FEED = input_form({0: StdinCase(b"3\n", b"")})
+CALL = input_form({0: parse_call("f([1])", "None")})
 
 
 def test_new_inputs_are_accepted_and_given_ones_left_out():
@@ -54,24 +56,28 @@ def test_programs_run_lazily():
     inputs = printers.inputs()
     assert next(inputs) == "0 5\n"
     assert printers.outcomes == {"cut": 1, "constant": 1, "used": 1, "unused": 1}
-    assert len(list(inputs)) == SEEDS - 1
+    assert len(list(inputs)) == SEEDS * MAX_ROUNDS - 1
     assert printers.outcomes == {"cut": 1, "constant": 1, "used": 1, "fails": 1, "unused": 0}
 
 
 def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
-    for case, form in (
-        (FEED[0], "Double {it}.\n"),
-        (parse_call("Solution().f([1], 2)", "None"), "`Solution().f(...)`"),
+    method = input_form({0: parse_call("Solution().f([1], 2)", "None")})
+    unseen = input_form({}, "Solution().f")
+    for wanted, form in (
+        (FEED, "Double {it}.\n"),
+        (method, "`Solution().f(...)`"),
+        (input_form({}), "in the form that the problem states"),
+        (unseen, "`Solution().f(...)`"),
     ):
-        system, asked, shown, last = messages("Double {it}.", case)
+        system, asked, shown, last = messages("Double {it}.", wanted)
         assert [each["role"] for each in (system, asked, shown, last)] == ["system", "user", "assistant", "user"]
         assert form in last["content"]
         assert "Double {it}." in last["content"]
         given = (
-            {0: StdinCase(b"3 4\n4 2 4\n", b"")}
-            if case is FEED[0]
-            else {0: parse_call("count_value([4, 2, 4], 4)", "None")}
+            {0: parse_call("count_value([4, 2, 4], 4)", "None")}
+            if wanted.names
+            else {0: StdinCase(b"3 4\n4 2 4\n", b"")}
         )
         (program,) = extract_programs([Completion(shown["content"], 9, "stop")]).programs
-        outcome, found = run_generator(program, given, default_sandbox())
+        outcome, found = run_generator(program, input_form(given), default_sandbox())
         assert (outcome, len(found)) == ("used", SEEDS)

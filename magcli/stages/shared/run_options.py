@@ -1,0 +1,65 @@
+"""Options of a stage that looks at an RL run: the run's own, unless the command gives others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magcli.run.rundir import RunDir
+
+SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
+GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
+"""Options of ``magcli rl`` on which the rewards and lengths of its completions depend."""
+CONTENTS = {"system": "system_sha256", "chat_template": "chat_template_sha256", "reward": "reward_sha256"}
+"""Options that name something whose digest a run records."""
+
+
+def options_of_run(path: Path) -> dict[str, Any]:
+    """The options with which an RL run samples and grades at its end, as its folder records them.
+
+    They are those of its current stage if it has several. Empty for a folder without a record.
+    """
+    from magcli.run.rundir import RunDir
+
+    record = _record(path)
+    options = {name: record[name] for name in (*SAMPLED_WITH, *GRADED_WITH) if name in record}
+    stage = _current_stage(record.get("stage") or [], RunDir(path))
+    return options | {name: value for name, value in stage.items() if name in options}
+
+
+def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping[str, Any]) -> str:
+    """How options (as JSON values) differ from those of a run, for a message; empty if they do not.
+
+    ``digests`` are those of the files and functions that the options name, which may have changed since the run.
+    """
+    from magcli.run.stage import differences
+
+    record, options = _record(path), options_of_run(path)
+    now = {name: config[name] for name in options}
+    changed = [differences(options, now)] if options != now else []
+    for name, digest in CONTENTS.items():
+        both_known = digest in record and digest in digests
+        if both_known and record[digest] != digests[digest] and options.get(name) == now.get(name):
+            changed.append(f"the content of {name}")
+    return ", ".join(changed)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What an RL run recorded at its start; empty if there is no such run."""
+    from magcli.model.plain import read_json
+
+    record = read_json(path / "run.json") or {}
+    return record if record.get("command") == "rl" else {}
+
+
+def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, Any]:
+    """The options of the stage of a run's last update."""
+    from magcli.rl.schedule import StageOptions, starts
+
+    if not stages:
+        return {}
+    updates_before_last = folder.metrics()[:-1]
+    number = len(starts([StageOptions(**stage) for stage in stages], updates_before_last)) - 1
+    return stages[number]
