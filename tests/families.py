@@ -71,9 +71,7 @@ LONGROPE = {
 
 FAMILIES = [
     Family("Llama 3", "llama", {"rope_parameters": LLAMA3_ROPE}, vllm=True),
-    Family(
-        "Qwen2.5", "qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}, vllm=True
-    ),
+    Family("Qwen2.5", "qwen2", vllm=True),
     Family("Qwen3", "qwen3", {"head_dim": 16}, vllm=True),
     Family("Mistral", "mistral", {"head_dim": 8, "sliding_window": WINDOW}, vllm=True),
     Family("Ministral", "ministral", {"head_dim": 8, **BOTH_KINDS}, vllm=True),
