@@ -5,7 +5,8 @@ one on which the solutions that pass the given tests agree. A problem gets tests
 wrong solution passes all of these, more inputs are tried, and those that it fails are kept too. The mark "catches" of a
 test is the number of wrong solutions that it is the first to fail.
 
-With --model a problem needs no tests of its own. Its inputs come from stdin, unless column entry_point names a function.
+With --model a problem needs no tests of its own. Its inputs come from stdin, unless column entry_point names a
+function.
 
 Every problem whose solutions can be run is written, with its new tests after the given ones, or the reason in column
 no_tests. Columns programs and program_inputs count the outcomes of the model's programs and of the inputs they print.

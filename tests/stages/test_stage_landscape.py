@@ -254,7 +254,14 @@ def test_the_stage_of_the_last_update_counts(tmp_path, capsys):
 
 
 def test_differences_from_the_run_are_reported(trained, problems, tmp_path, capsys):
-    options = {"run": trained, "out": tmp_path / "out", "points": 4, "samples": 1, "deterministic": True, "quiet": False}
+    options = {
+        "run": trained,
+        "out": tmp_path / "out",
+        "points": 4,
+        "samples": 1,
+        "deterministic": True,
+        "quiet": False,
+    }
     call_stage("landscape", problems, **options)
     assert "not as in the run" not in capsys.readouterr().err
     call_stage("landscape", problems, **options | {"out": tmp_path / "other", "temperature": 0.9})

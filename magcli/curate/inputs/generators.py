@@ -185,9 +185,7 @@ class ProgramInputs:
         return {**self._outcomes, "unused": len(self._programs) - self._run}
 
 
-def run_generator(
-    program: str, form: InputForm, box: Sandbox, first_seed: int = 0
-) -> tuple[ProgramOutcome, list[str]]:
+def run_generator(program: str, form: InputForm, box: Sandbox, first_seed: int = 0) -> tuple[ProgramOutcome, list[str]]:
     """The outcome of a program for ``SEEDS`` seeds, and the distinct new inputs that it prints."""
     end = "" if form.names else "\n"
     printed = [text + end for text in dict.fromkeys(_outputs(program, box, first_seed))]
