@@ -1,5 +1,6 @@
 """``recipes/magistral-small``: its data part alone with one small model, and the plan of all of it."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -35,6 +36,18 @@ def test_the_data_part_samples_one_model_and_trains_none(monkeypatch):
     for words in commands:
         app([*words, "--dry-run"], standalone_mode=False)
     assert not Path("out-of-tests").exists()
+
+
+def test_the_landscape_takes_the_papers_sizes(monkeypatch, capsys):
+    printed = make("-n", "landscape", "MAGCLI=magcli")
+    (convert, landscape) = [
+        shlex.split(line)[1:] for line in printed.splitlines() if "landscape-problems.arrow" in line
+    ]
+    assert convert[convert.index("--limit") + 1] == "512"
+    monkeypatch.chdir(RECIPE)
+    app([*landscape, "--dry-run"], standalone_mode=False)
+    config = json.loads(capsys.readouterr().out)["config"]
+    assert (config["samples"], config["shortest"], config["longest"]) == (16, 1500, 8000)
 
 
 def test_evaluation_problems_are_kept_out_of_training():

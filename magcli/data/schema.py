@@ -113,8 +113,8 @@ CODE_MADE = CODE.set(
     CODE.get_field_index("tests"),
     pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string()), ("catches", pa.int32())]))),
 )
-"""``CODE`` with marks on each test. ``origin``: given, mutation or generator. ``catches``: how many wrong solutions
-that passed all tests before it fail it; null for a given test."""
+"""``CODE`` with marks on each test. ``origin``: given, mutation or generator. ``catches``: how many wrong
+solutions that passed all tests before fail this one; null for a given test."""
 
 
 def has_test_marks(schema: pa.Schema) -> bool:

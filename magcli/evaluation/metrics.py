@@ -28,6 +28,8 @@ MAX_SUBSETS = 200
 """Subsets of the samples over which maj@k is averaged; random ones if there are more."""
 DIFFERENCE = " difference"
 """Suffix of the name of a paired difference."""
+BEFORE = " before"
+"""The end of the name of a metric of the --before model."""
 _OF_K = re.compile(r"(?:pass|maj)@(\d+)")
 
 _FIGURE = [pa.field(name, pa.float64()) for name in ("value", "low", "high")]
@@ -199,6 +201,11 @@ def _has_format(row: Mapping[str, Any]) -> bool | None:
     return True if (row.get("reward_format") or 0) > 0 else None
 
 
+def ignoring_format(problems: Iterable[Problem]) -> list[Problem]:
+    """Problems whose answers count wherever they stand, for models that do not know the format."""
+    return [replace(problem, correct=problem.correct_anywhere) for problem in problems]
+
+
 def known_ks(names: Iterable[str]) -> list[int]:
     """The distinct values of k of metrics with these names."""
     return sorted({int(found[1]) for name in names if (found := _OF_K.match(name))})
@@ -216,6 +223,11 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
         Estimate(name, *interval(np.array(list(map(of, problems))), seed, _range(name, 0)), len(problems), samples)
         for name, of in _metrics(problems, ks, seed).items()
     ]
+
+
+def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
+    """The metrics of the model before, named as such."""
+    return [each._replace(metric=f"{each.metric}{BEFORE}") for each in estimates]
 
 
 def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:

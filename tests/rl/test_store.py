@@ -26,7 +26,7 @@ def group(number: int, dropped: str | None = None) -> Group:
 
 def facts(found: Group) -> tuple[object, ...]:
     """All of a group but the columns that a problem has not."""
-    problem = {name: value for name, value in found.problem.items() if value}
+    problem = {name: value for name, value in found.problem.items() if value and name != "kind"}
     return found.number, problem, found.prompt, found.rollouts, found.texts, found.dropped, found.temperature
 
 

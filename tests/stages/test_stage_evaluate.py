@@ -32,6 +32,22 @@ def graded(correct, prefix="p"):
     ]
 
 
+def test_answers_anywhere_count_for_models_without_the_format(tmp_path):
+    """Of four samples one is right in the format, two more elsewhere, and one is wrong."""
+    anywhere = [(True, "42"), (False, "42"), (False, "42"), (False, "7")]
+    rows = [
+        {"id": id, "correct": formatted, "correct_anywhere": answer == "42", "extracted": answer}
+        for id in "ab"
+        for formatted, answer in anywhere
+    ]
+    data, out = written(tmp_path / "graded.jsonl", rows), tmp_path / "out.jsonl"
+    call_stage("evaluate", data, ks="1,4", output=out, anywhere=True)
+    found = metrics(out)
+    assert [found[name]["value"] for name in ("avg@n", "pass@1", "maj@4")] == [0.75, 0.75, 1.0]
+    call_stage("evaluate", data, ks="1,4", output=out, restart=True)
+    assert metrics(out)["pass@1"]["value"] == 0.25
+
+
 def test_stored_completions_need_no_model(tmp_path, capsys):
     correct = np.random.default_rng(0).random((30, 6)) < np.linspace(0, 1, 30)[:, None]
     data, out = written(tmp_path / "graded.jsonl", graded(correct)), tmp_path / "out.jsonl"

@@ -46,7 +46,7 @@ ANSWER_RULES = (
     # The last sentence of an opened choice compares its options: it names none itself.
     Rule("which-is-more", "points-at-options", "en", "which",
         r"(?:\A|[.,:;?!)$]\s*|\b(?:then|so|and)\s+)which\s+(?:one\s+)?(?:is|are|has|have|was|were)\s+(?:the\s+)?"
-        r"(?:\w{2,}(?:er|est)|more|most|less|least|best|worse|worst)\b(?![^.?!]*\bor\b)[^.?!]*[.?!]?\s*\Z",
+        r"(?:\w{2,}(?:er|est)|more|most|less|least|best|worse|worst)\b(?![^.?!]*\b(?:or|of)\b)[^.?!$\d]*[.?!]?\s*\Z",
         "Which is larger?", "Which is larger, a dozen or a score?"),
     Rule("which-zh", "needs-options-zh", "zh", "哪|是|为|等|不",
         r"哪个|哪些|哪一|原函数[为是]|可以分别取|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{"

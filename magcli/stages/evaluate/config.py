@@ -29,7 +29,11 @@ class Config(options.GraderOptions, options.EngineOptions):
     )
     ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.")
     against: Path | None = opt(None, "Graded completions of another run for a paired comparison by problem.")
-    before: str = opt("", "Another model, such as the one before training, to evaluate and compare with.")
+    before: str = opt("", "Another model, such as the one before training: its metrics and the differences.")
+    anywhere: bool = opt(
+        False,
+        "Count right answers anywhere in the text, for models that do not know the format: avg@n, pass@k and maj@k.",
+    )
     compare: bool = opt(False, "Compare tables of metrics or of graded completions, one per model.", always_run=True)
     markdown: Path | None = opt(None, "With --compare: also write the table as Markdown.", affects_rows=False)
     completions: Path | None = opt(
@@ -74,6 +78,7 @@ def check(config: Config) -> None:
     usage(not (config.compare and config.model), "evaluate: --compare reads finished tables; omit --model")
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
+    usage(not (config.compare and config.anywhere), "evaluate: --anywhere does not apply to --compare; omit one")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
     if config.model or config.suite:
         options.check_engine("evaluate", config)

@@ -160,7 +160,14 @@ def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equalit
         tasks = [suite_tasks.task_of_table(config, list(rows), job.output)] if config.model else []
     parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
     found = (each for part in parts for each in by_suite(part, job).items())
-    return tasks, {suite: equality.merge(problems, config.ks) for suite, problems in found}
+    return tasks, {suite: equality.merge(_judged(problems, config), config.ks) for suite, problems in found}
+
+
+def _judged(problems: list[Problem], config: Config) -> list[Problem]:
+    """The problems with the verdicts that count: those in the format, or with --anywhere all."""
+    from magcli.evaluation.metrics import ignoring_format
+
+    return ignoring_format(problems) if config.anywhere else problems
 
 
 def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
@@ -174,17 +181,18 @@ def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality
 def _estimated(
     suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: AnswerEquality
 ) -> list[tuple[str, Estimate]]:
-    """The metrics of one suite, and the differences to another run or to the --before model."""
+    """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
     from magcli.evaluation import metrics
 
     found = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
-        before = equality.merge(read_problems(config.against, suite), config.ks)
+        before = equality.merge(_judged(read_problems(config.against, suite), config), config.ks)
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
     if not differences and (config.against or config.before):
         other = config.against or config.before
         raise DataError(f"evaluate: {other} has no problem in common with the input; ids must be equal")
-    return [(suite, each) for each in (*found, *differences)]
+    earlier = metrics.estimate(before, config.ks, config.seed) if config.before and before else []
+    return [(suite, each) for each in (*found, *metrics.of_other_model(earlier), *differences)]
 
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:

@@ -206,6 +206,7 @@ def test_two_models_are_evaluated_in_one_command(suites, guesser, tiny_model_dir
     call_stage("evaluate", output=out, **options)
     found = values(out)
     assert found["left", "avg@n difference"] == pytest.approx(found["left", "avg@n"])
+    assert found["left", "avg@n before"] == 0
     assert len(rows_of(kept / "before" / "left.arrow")) == len(rows_of(kept / "left.arrow")) == 4 * 8
     assert ("right", "tokens difference") in found
 
