@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
-    from magcli.rl.loop import Checkpointing
+    from magcli.rl.loop import Checkpointing, RepeatedUpdate
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
     from magcli.rl.schedule import Schedule, StageSettings
@@ -120,9 +120,11 @@ def _train(
                 text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
                 job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
-            loop.repeat_updates(trainer, schedule, checkpointing, monitor)
+            repeated = loop.repeat_updates(trainer, schedule, checkpointing, monitor)
             with AsyncRunner() as events:
-                ended = events.run(_loop(config, model, trainer, schedule, checkpointing, rows, grader, monitor, job))
+                ended = events.run(
+                    _loop(config, model, trainer, schedule, checkpointing, repeated, rows, grader, monitor, job)
+                )
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
@@ -136,6 +138,7 @@ async def _loop(
     trainer: Trainer,
     schedule: Schedule,
     checkpointing: Checkpointing,
+    repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
     grader: Grader,
     monitor: Display,
@@ -147,7 +150,9 @@ async def _loop(
 
     async with build_engine(config, model, job) as engine:
         if trainer.done:
-            await loop.deliver(trainer, engine, loop.inline)
+            delivered = await loop.deliver(trainer, engine, loop.inline)
+            if repeated:
+                await loop.record_repeated(repeated, delivered, trainer, engine, checkpointing, monitor)
         scheduler = RolloutScheduler(
             build_sampler(config, model, engine, grader),
             build_curriculum(config, rows, checkpointing.ledger),
