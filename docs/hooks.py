@@ -37,6 +37,7 @@ GUIDES: Mapping[str, str] = {
 
 GUIDES_OF: Mapping[str, Sequence[str]] = {
     "convert": ("data",),
+    "split": ("data",),
     "clean-math": ("data", "labels", "funnels"),
     "filter-math": ("data", "models"),
     "filter-code": ("code", "rewards", "funnels"),

@@ -16,6 +16,7 @@ from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
     Entry("convert", "Data", "Convert tables between formats; rename or select columns."),
+    Entry("split", "Data", "Split a table into training rows and held-out rows."),
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; multiple choice becomes open questions."),
     Entry("filter-math", "Data", "Filter math problems by difficulty: sample each, keep a range of pass rates."),
     Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),

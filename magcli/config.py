@@ -32,6 +32,7 @@ def opt(
     preview_only: bool = False,
     owned_dir: bool = False,
     always_run: bool = False,
+    output_table: bool = False,
 ) -> Any:
     """Declare one option of a stage.
 
@@ -46,9 +47,10 @@ def opt(
         owned_dir: it is the folder that the stage owns: no other path of the command may be inside, and ``--restart``
             deletes it.
         always_run: if set, an existing output is never up to date.
+        output_table: it is another table that the stage writes, with the same checks as the output.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
-    roles |= {"owned_dir": owned_dir, "always_run": always_run}
+    roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table}
     return dataclasses.field(default=default, metadata={"help": help, "panel": panel, "short": short, **roles})
 
 

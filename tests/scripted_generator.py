@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from magcli.errors import MagError
 from magcli.generate.types import Completion, Message, Sampling
+from magcli.model.thoughts import THINK
 
 Handler = Callable[[Sequence[Message], Sampling, int], Completion]
 """One sample: messages, sampling and seed to a completion. ``complete`` raises what it raises."""
@@ -17,6 +18,7 @@ class ScriptedGenerator:
         self.calls: list[tuple[Sequence[Message], Sampling, int]] = []
         self.closed = False
         self.num_finished = 0
+        self.thoughts = THINK
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]

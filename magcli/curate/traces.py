@@ -2,7 +2,8 @@
 
 Formats besides magcli's own: rows with several samples in lists, with or without a list of verdicts (evaluations of
 Qwen2.5-Math, OpenR1-Math); conversations of ``from`` and ``value`` (ShareGPT, OpenThoughts); and a separate column with
-the reasoning (s1K, servers with ``reasoning_content``).
+the reasoning (s1K, servers with ``reasoning_content``). A worked solution becomes thoughts and a boxed answer
+(``magcli.curate.worked``). Thoughts come out in one form, that of the model to train.
 
 Selection from the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought,
 no near-duplicates of the same problem, a bounded number per problem, harder problems up-sampled by pass rate; then
@@ -21,9 +22,10 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+from magcli.curate.worked import SOLUTIONS, worked_solution
 from magcli.errors import DataError
-from magcli.model.messages import text_of, thoughts_of
-from magcli.model.thoughts import THINK
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.thoughts import THINK, ThoughtForm, rewritten
 
 Row = Mapping[str, Any]
 PROMPTS = ("prompt", "question", "problem", "instruction", "query")
@@ -42,52 +44,66 @@ BOOLEANS = {
 }
 """Verdicts in lower case."""
 ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
-MARKERS = (
-    ("<|begin_of_thought|>", "<think>"),
-    ("<|end_of_thought|>", "</think>"),
-    ("<|begin_of_solution|>", ""),
-    ("<|end_of_solution|>", ""),
-)
-"""Markers of OpenThoughts and their replacements in the recipe's format (section 2)."""
+OPEN_THOUGHTS = ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solution|>", "<|end_of_solution|>")
+"""Markers of OpenThoughts."""
 
 
-def readable(names: Sequence[str]) -> bool:
-    """Whether a table with these columns holds traces."""
-    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and _first(COMPLETIONS, names))
+def readable(names: Sequence[str], answer: str | None = None) -> bool:
+    """Whether a table with these columns may hold traces; in column ``answer`` a worked solution may precede it."""
+    texts = _first((*COMPLETIONS, *SOLUTIONS), names) or answer
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and texts)
 
 
-def columns_read(names: Sequence[str]) -> list[str]:
+def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
     """The columns to read; tokens and log-probs of rollouts are large and not needed."""
-    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
+    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *SOLUTIONS)
     chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, REASONING, CONVERSATIONS)]
     return [name for name in names if name in {*metadata, *chosen, *VERDICTS, "system", "input"}]
 
 
-def traces_of(row: Row) -> Iterator[dict[str, Any]]:
+def texts_of(row: Row) -> Iterator[Any]:
+    """What assistants say in a row, as it is: completions, and their turns of conversations."""
+    for column in (*COMPLETIONS, *CONVERSATIONS):
+        value = row.get(column)
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, Mapping):
+                yield item
+            elif _role(item) == "assistant":
+                yield item.get("content", item.get("value"))
+
+
+def traces_of(row: Row, form: ThoughtForm = THINK, answer: str | None = None) -> Iterator[dict[str, Any]]:
     """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
 
+    Thoughts are written in ``form``, also those that are in another form of the table.
+
     A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
-    ``sample``.
+    ``sample``. The trace of a worked solution has its ``answer``, from that column if there is one, and ``own_answer``,
+    at which the solution itself arrives. A row without any of these has neither messages nor a completion.
     """
     names = [name for name, value in row.items() if value is not None]
     if turns := _first(CONVERSATIONS, names):
         plain = {name: value for name, value in row.items() if name not in VERDICTS}
         verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
-        yield {**plain, "messages": _messages(row[turns], row.get("system")), **_verdict(verdict)}
+        yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
         return
     is_completion = row.get("prompt") is not None and "completion" in row
     prompt = "prompt" if is_completion else _first(PROMPTS, names)
-    samples = row.get("completion" if is_completion else _first(COMPLETIONS, names) or "")
+    column = "completion" if is_completion else _first(COMPLETIONS, names)
+    samples = row.get(column or "")
     plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *REASONING)}
     plain["prompt"] = _prompt(row, prompt) if prompt else None
+    if column in (None, *SOLUTIONS) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
+        yield plain | worked
+        return
     reasoning = row.get(_first(REASONING, names) or "")
     verdicts = _verdicts(row.get(_first(VERDICTS, names) or ""), len(samples) if isinstance(samples, list) else 1)
     if not isinstance(samples, list):
-        yield {**plain, "completion": _completion(_only(reasoning), samples), **_verdict(verdicts[0])}
+        yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
         return
     for number, text in enumerate(samples):
         thoughts = reasoning[number] if isinstance(reasoning, list) and number < len(reasoning) else None
-        completion = _completion(thoughts, text)
+        completion = _completion(thoughts, text, form)
         yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
 
 
@@ -103,46 +119,54 @@ def _prompt(row: Row, column: str) -> Any:
     return prompt
 
 
-def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:
+def _messages(turns: Any, system: Any, form: ThoughtForm) -> list[dict[str, Any]]:
     """Messages with role and content, preceded by a system prompt from a separate column."""
     messages = []
     for turn in turns if isinstance(turns, list) else ():
         if isinstance(turn, Mapping):
-            messages.append(_message(turn))
+            messages.append(_message(turn, form))
     if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
 
 
-def _message(turn: Mapping[str, Any]) -> dict[str, Any]:
+def _message(turn: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]:
     """A message as role and text, with the thoughts beside an assistant's content in front of it.
 
     Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
     """
-    role, content = turn.get("role") or turn.get("from"), turn.get("content", turn.get("value"))
+    role, content = _role(turn), turn.get("content", turn.get("value"))
+    content = without_thoughts(content) if role == "assistant" else content
     try:
-        text = _with_tags(text_of(content))
+        text = _with_tags(text_of(content), form)
     except DataError:
         text = content
-    thoughts = thoughts_of(turn) if ROLES.get(str(role), role) == "assistant" else ""
-    if thoughts and isinstance(text, str):
-        text = THINK.join(thoughts, text)
-    message = {"role": ROLES.get(str(role), role), "content": text}
+    if role == "assistant":
+        text = _completion(thoughts_of(turn), text, form)
+    message = {"role": role, "content": text}
     calls = turn.get("tool_calls")
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _with_tags(text: Any) -> Any:
-    """Text with the markers of OpenThoughts replaced by tags."""
-    if isinstance(text, str) and MARKERS[0][0] in text:
-        for theirs, ours in MARKERS:
+def _role(turn: Mapping[str, Any]) -> Any:
+    """The role of a turn by the name that chat templates use."""
+    role = turn.get("role") or turn.get("from")
+    return ROLES.get(str(role), role)
+
+
+def _with_tags(text: Any, form: ThoughtForm) -> Any:
+    """Text with the markers of OpenThoughts replaced by the tags of the form."""
+    if isinstance(text, str) and OPEN_THOUGHTS[0] in text:
+        for theirs, ours in zip(OPEN_THOUGHTS, (form.opening, form.ending, "", ""), strict=True):
             text = text.replace(theirs, ours)
     return text
 
 
-def _completion(thoughts: Any, answer: Any) -> Any:
-    """The completion: reasoning in <think> tags followed by the answer, or only the answer."""
-    return THINK.join(str(thoughts), answer) if thoughts and isinstance(answer, str) else _with_tags(answer)
+def _completion(thoughts: Any, answer: Any, form: ThoughtForm) -> Any:
+    """The completion: thoughts followed by the answer, or only the answer; one that is no text as it is."""
+    if not isinstance(answer, str):
+        return answer
+    return form.join(str(thoughts), answer) if thoughts else rewritten(_with_tags(answer, form), form)
 
 
 def _verdicts(given: Any, samples: int) -> list[Any]:

@@ -24,6 +24,7 @@ from magcli.data.schema import with_columns
 from magcli.data.source import Rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
+from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify import language as languages
 
 NAMES = {"fr": "French", "es": "Spanish", "it": "Italian", "de": "German", "zh": "Chinese", "ru": "Russian"}
@@ -57,7 +58,6 @@ _ENGLISH_WORDS = frozenset((
 classifier misses. Among the human translations in MGSM and MMATH one contains such a word, by mistake."""
 _QUESTION = re.compile(r"[?？]")
 _MATHEMATICAL = re.compile(r"sqrt|pi|(?:arc|a)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|frac|inf|infty|infinity|oo|mod")
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 EXISTING = "existing_translation"
 """The column with an existing translation until it is checked."""
 By = Literal["id", "position"]
@@ -107,9 +107,10 @@ def messages(text: str, language: str, instruction: str) -> list[dict[str, str]]
     return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
 
-def translated(completion: Completion) -> str:
+def translated(completion: Completion, thoughts: ThoughtForm = THINK) -> str:
     """The translation in a completion, without thoughts and surrounding whitespace."""
-    return _THOUGHTS.sub("", completion.text).strip()
+    text = completion.text
+    return thoughts.split(text)[1].strip() if thoughts.opens(text) else text.strip()
 
 
 def untranslatable(prompt: str, answer: str) -> Untranslatable | None:

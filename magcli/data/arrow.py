@@ -124,10 +124,14 @@ def _chain_and_rows(metadata: dict[bytes, bytes]) -> tuple[manifest.Chain, int]:
 
 
 class StreamSink:
-    """Writes a stream to an open file or pipe."""
+    """Writes a stream to an open file or pipe.
 
-    def __init__(self, out: BinaryIO, schema: pa.Schema, head: str) -> None:
+    ``flush``: each batch is sent at once, so that the next command of a pipe can start with it.
+    """
+
+    def __init__(self, out: BinaryIO, schema: pa.Schema, head: str, *, flush: bool = False) -> None:
         self.out = seal.HashingWriter(out)
+        self._flush = flush
         metadata = {**(schema.metadata or {}), seal.HEAD_KEY.encode(): head.encode()}
         self.schema = schema.with_metadata(metadata)
         self.writer = pa.ipc.new_stream(pa.PythonFile(self.out, mode="w"), self.schema)
@@ -137,6 +141,8 @@ class StreamSink:
         """Append rows."""
         self.rows += batch.num_rows
         self.writer.write_batch(batch.replace_schema_metadata(self.schema.metadata))
+        if self._flush:
+            self.out.out.flush()
 
     def finish(self, chain: manifest.Chain) -> str:
         """Write the closing batch with history and digest."""

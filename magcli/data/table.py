@@ -163,7 +163,7 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     path = Path(name)
     if name == "-":
         with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield arrow.StreamSink(out, schema, head)
+            yield arrow.StreamSink(out, schema, head, flush=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with SINKS.get(suffix(path), folder.folder_sink)(path, schema, head) as sink:

@@ -2,7 +2,7 @@
 
 The checks are those of lm-evaluation-harness (``magcli[ifeval]``). They are loaded when this module is imported, which
 takes seconds, so not within the deadline of a worker's first verdict. Only the part of the completion after
-``</think>`` counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also accepts the answer
+its thoughts counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also accepts the answer
 without its first or last line or its asterisks.
 """
 
@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from magcli.evaluation.suite import require_ifeval
+from magcli.model.thoughts import THINK, ThoughtForm
 
 CHECKS = "lm_eval.tasks.ifeval.utils"
 
@@ -48,11 +49,11 @@ def _bare(name: str) -> ModuleType:
     return package
 
 
-def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if all instructions are followed, else 0; ``detail`` names those that are not."""
     names = [name.removeprefix("en:") for name in _value(row["instruction_id_list"])]
     example = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
-    answer = completion.rpartition("</think>")[2].strip()
+    answer = thoughts.answer(completion).strip()
     strict = _checks.test_instruction_following_strict(example, answer)
     loose = _checks.test_instruction_following_loose(example, answer)
     broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]

@@ -4,7 +4,7 @@ A row has ``functions`` (name, description, JSON schema of the parameters) and t
 empty list if no function fits. Names and arguments must be equal, except that an argument equal to its default may be
 missing, an integer may be written as a float, and spaces around a string are ignored.
 
-Only the part of the completion after ``</think>`` counts. Calls may be a JSON list or object, alone, in a Markdown
+Only the part of the completion after its thoughts counts. Calls may be a JSON list or object, alone, in a Markdown
 block or in ``<tool_call>`` tags, with ``arguments`` or ``parameters``, as JSON or as JSON text.
 """
 
@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from magcli.model.thoughts import THINK, ThoughtForm
+
 Call = Mapping[str, Any]
 
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
 _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 
 
-def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if the calls are those expected, else 0; ``detail`` says what differs."""
     functions, right = _value(row["functions"]), _value(row["calls"])
-    made = calls(completion.rpartition("</think>")[2])
+    made = calls(thoughts.answer(completion))
     wrong = "no list of calls" if made is None else _difference(made, right, functions)
     extracted = "" if made is None else json.dumps(made, ensure_ascii=False)
     return {"total": float(not wrong), "extracted": extracted, "detail": wrong}

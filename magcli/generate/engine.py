@@ -320,6 +320,7 @@ class TorchPolicy:
 
     def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
+        self.thoughts = spec.model.thoughts
         self._engine = Engine(model, slots=spec.slots, ends=self._ends, deterministic=spec.deterministic)
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None
@@ -369,7 +370,7 @@ class TorchPolicy:
         return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
 
     def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends)
+        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends, self.thoughts)
         return Completion(text, len(rollout.tokens), rollout.finish)
 
     async def sample(

@@ -68,6 +68,7 @@ def _open_server(model: Model, deadline: float, slots: int) -> Generator:
         api_key=os.environ.get("OPENAI_API_KEY", ""),
         template_args=model.template.args,
         stop=model.stop,
+        thoughts=model.thoughts,
     )
 
 

@@ -4,8 +4,8 @@ Each sample is one ``POST {url}/chat/completions`` with its own seed, so it can 
 (no connection, timeout, an incomplete or invalid reply, 429, 5xx) are retried with jittered exponential backoff, with
 the same ``X-Request-Id`` and ``Idempotency-Key``, until the deadline. Any other error is final.
 
-Reasoning that a server returns separately (``reasoning_content`` or ``reasoning``) is put back between ``<think>`` and
-``</think>``, as the model wrote it.
+Thoughts that a server returns separately (``reasoning_content``, ``reasoning`` or ``thinking``) are put back before the
+answer, in the model's form. If the tags of this form are special tokens, the server is asked to keep them.
 """
 
 import asyncio
@@ -20,6 +20,8 @@ import httpx
 
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.types import Completion, Finish, Message, Sampling
+from magcli.model.messages import THOUGHTS
+from magcli.model.thoughts import THINK, ThoughtForm
 
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 MIN_BACKOFF = 0.25
@@ -34,6 +36,10 @@ ABORTED = ("abort", "error", None)
 """Finish reasons caused by the server, not by the prompt."""
 FILTERED = "content_filter"
 """The error code of a filtered prompt."""
+
+KEEP_SPECIAL = "skip_special_tokens"
+"""The key of a request to vLLM and SGLang that, if false, keeps special tokens in the text. A server that does not know
+it may reject the request."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "eos": "stop", "length": "length"}
 
@@ -57,6 +63,7 @@ class ServerGenerator:
         api_key: sent as a bearer token unless empty.
         template_args: variables of the server's chat template (``chat_template_kwargs``).
         stop: texts that end a completion besides the model's own end tokens.
+        thoughts: the form in which completions have their thoughts.
     """
 
     def __init__(
@@ -69,12 +76,16 @@ class ServerGenerator:
         api_key: str = "",
         template_args: Mapping[str, Any] | None = None,
         stop: Sequence[str] = (),
+        thoughts: ThoughtForm = THINK,
     ) -> None:
+        self.thoughts = thoughts
         self._url = url.rstrip("/")
         self._model = model
         self._more: dict[str, Any] = {"chat_template_kwargs": dict(template_args)} if template_args else {}
         if stop:
             self._more["stop"] = list(stop)
+        if thoughts.special:
+            self._more[KEEP_SPECIAL] = False
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()
@@ -113,10 +124,21 @@ class ServerGenerator:
         model = await self._model_name()
         request = _request(model, messages, sampling, seed) | self._more
         async with self._connections:
-            reply = await self._send("POST", "/chat/completions", request, waits_for="a completion")
-        completion = _completion(reply, self._url)
+            reply = await self._reply(request)
+        completion = _completion(reply, self._url, self.thoughts)
         self.num_finished += 1
         return completion
+
+    async def _reply(self, request: dict[str, Any]) -> Any:
+        """The reply to a request, which is sent again without ``KEEP_SPECIAL`` if the server does not know that."""
+        try:
+            return await self._send("POST", "/chat/completions", request, waits_for="a completion")
+        except EnvironmentFault as error:
+            if KEEP_SPECIAL not in request or KEEP_SPECIAL not in str(error):
+                raise
+        self._more.pop(KEEP_SPECIAL, None)
+        others = {name: value for name, value in request.items() if name != KEEP_SPECIAL}
+        return await self._send("POST", "/chat/completions", others, waits_for="a completion")
 
     async def _model_name(self) -> str:
         async with self._model_lock:
@@ -184,15 +206,16 @@ def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: 
     return request | ({"top_k": sampling.top_k} if sampling.top_k else {})
 
 
-def _completion(reply: Any, url: str) -> Completion:
+def _completion(reply: Any, url: str, form: ThoughtForm = THINK) -> Completion:
     """The completion in a reply; PromptRefused if the server filtered it, or returned something like a tool call."""
     try:
         choice = reply["choices"][0]
         message, finish = choice["message"], choice["finish_reason"]
-        content, reasoning = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
+        content = message.get("content")
+        thoughts = next((message[key] for key in THOUGHTS if message.get(key)), None)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EnvironmentFault(f"{url}: unexpected reply ({error!r}): {_excerpt(reply)}") from error
-    text = _full_text(reasoning or None, content, finish)
+    text = _full_text(thoughts, content, finish, form)
     if finish in ABORTED:
         raise EnvironmentFault(f"{url}: the server aborted a completion (finish {finish!r}): {_excerpt(reply)}")
     if text is None or finish not in FINISHES:
@@ -203,16 +226,16 @@ def _completion(reply: Any, url: str) -> Completion:
         raise EnvironmentFault(f"{url}: the reply lacks usage.completion_tokens: {_excerpt(reply)}") from error
 
 
-def _full_text(reasoning: object, content: object, finish: object) -> str | None:
-    """The text as the model wrote it, reasoning first; None if there is none.
+def _full_text(thoughts: object, content: object, finish: object, form: ThoughtForm) -> str | None:
+    """The text as the model wrote it, thoughts first; None if there is none.
 
-    A completion that ended during the reasoning has only that, or nothing if it was truncated.
+    A completion that ended during its thoughts has only those, or nothing if it was truncated.
     """
     if not isinstance(content, str | None):
         return None
-    if not content:
-        return f"<think>{reasoning}" if isinstance(reasoning, str) else content if finish != "length" else ""
-    return f"<think>{reasoning}</think>{content}" if isinstance(reasoning, str) else content
+    if isinstance(thoughts, str):
+        return f"{form.opening}{thoughts}{form.ending}{content}" if content else f"{form.opening}{thoughts}"
+    return "" if not content and finish == "length" else content
 
 
 def _retry_after(reply: httpx.Response) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.model.chat import check_vocabulary
+from magcli.model.thoughts import ThoughtForm
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,9 @@ class Rollout:
 
 class Generator(Protocol):
     """Text in, text out."""
+
+    thoughts: ThoughtForm
+    """The form in which its completions have their thoughts."""
 
     num_finished: int
     """Completions finished so far, those of running calls included."""

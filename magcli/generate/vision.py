@@ -18,7 +18,7 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 
 from magcli.errors import DataError, MagError
 from magcli.generate.types import Completion, Message, Sampling, tokens_left
-from magcli.model.chat import completion_text, rendered, template_variables, use_template
+from magcli.model.chat import completion_text, rendered, template_variables, thought_form, use_template
 from magcli.model.ends import end_tokens
 from magcli.model.model import Model
 
@@ -33,6 +33,7 @@ class VisionGenerator:
         self._model, self._processor = model, processor
         use_template(processor.tokenizer, source.template)
         processor.chat_template = source.template.source or processor.chat_template
+        self.thoughts = thought_form(processor.tokenizer)
         self._ends = end_tokens(model, processor.tokenizer, source.stop)
         self._context = int(model.config.get_text_config().max_position_embeddings)
         self._padding = processor.tokenizer.pad_token_id
@@ -99,7 +100,7 @@ class VisionGenerator:
                 stopping_criteria=StoppingCriteriaList([self._stops]),
             )
         prompt, tokens = sequences[0, :start].tolist(), sequences[0, start:].tolist()
-        text = completion_text(self._processor.tokenizer, prompt, tokens, self._ends)
+        text = completion_text(self._processor.tokenizer, prompt, tokens, self._ends, self.thoughts)
         return Completion(text, len(tokens), "stop" if tokens[-1] in self._ends else "length")
 
     def _stops(self, tokens: torch.Tensor, _scores: Any, **_more: Any) -> torch.Tensor:

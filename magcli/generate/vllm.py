@@ -181,6 +181,7 @@ class VllmPolicy:
         self._link = Link(engine, deadline=spec.deadline, tell=self._fail)
         self._outline, self._sender = spec.model.outline, sender
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
+        self.thoughts = spec.model.thoughts
         self._context = spec.model.context
         self._slots = spec.slots
         self._version, self._salt = 0, uuid4().hex
@@ -221,7 +222,7 @@ class VllmPolicy:
 
     def _completion(self, prompt: Sequence[int], outputs: Outputs) -> Completion:
         tokens = _tokens(outputs)
-        text = completion_text(self._tokenizer, prompt, tokens, self._ends)
+        text = completion_text(self._tokenizer, prompt, tokens, self._ends, self.thoughts)
         return Completion(text, len(tokens), _finish(outputs))
 
     async def sample(

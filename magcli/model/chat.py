@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from jinja2 import TemplateError
 
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.thoughts import THINK, ThoughtForm, find, form_named
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,12 +29,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PREFILL = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
-"""The start of the completion that chat templates of reasoning models put at the end of the prompt."""
 REJECTIONS = (TemplateError, TypeError, ValueError, LookupError, AttributeError)
 """How templates reject a conversation: on purpose, or because they cannot handle it."""
-_PREFILL_TOKENS = 32
-"""Tokens at a prompt's end that contain it, even if each character is a token."""
+_SPACES = 17
+"""Characters of whitespace around the tags at a prompt's end that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,14 @@ class ChatTemplate:
     """How a run renders its prompts.
 
     ``source`` replaces the tokenizer's template unless it is empty; ``args`` are variables of the template;
-    ``date`` (ISO) is what ``strftime_now`` formats, today if it is empty.
+    ``date`` (ISO) is what ``strftime_now`` formats, today if it is empty. ``thoughts`` names the model's form of
+    thoughts; if it is empty, the form is found from template and tokenizer.
     """
 
     source: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
     date: str = ""
+    thoughts: str = ""
 
     def variables(self) -> dict[str, Any]:
         """What the template gets besides the messages."""
@@ -57,6 +58,8 @@ class ChatTemplate:
 
 _TEMPLATES: "WeakKeyDictionary[PreTrainedTokenizerBase, ChatTemplate]" = WeakKeyDictionary()
 """The template of each tokenizer, for those that have been given one."""
+_FORMS: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, ThoughtForm]]" = WeakKeyDictionary()
+"""For each tokenizer its template and its form of thoughts."""
 _TAKES_SYSTEM: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, bool]]" = WeakKeyDictionary()
 """For each tokenizer its template and whether that renders the system prompt."""
 
@@ -82,13 +85,36 @@ def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object
     return repr(tokenizer.chat_template), _TEMPLATES.get(tokenizer)
 
 
-def system_prompt(path: Path | None) -> str:
-    """The system prompt in a file, or magcli's own (format and language rules of section 2 of the recipe)."""
-    source = files("magcli.model").joinpath("system.txt") if path is None else path
+def thought_form(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
+    """The form in which a tokenizer's model writes its thoughts: the chosen one, else found by template and tokens."""
+    state = template_state(tokenizer)
+    known = _FORMS.get(tokenizer)
+    if known is None or known[0] != state:
+        known = (state, _form_of(tokenizer))
+        _FORMS[tokenizer] = known
+    return known[1]
+
+
+def _form_of(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
+    chosen = _TEMPLATES.get(tokenizer)
+    if chosen is not None and chosen.thoughts:
+        return form_named(chosen.thoughts)
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    return find(str(tokenizer.chat_template), added)
+
+
+def system_prompt(path: Path | None, form: ThoughtForm = THINK) -> str:
+    """The system prompt in a file, or magcli's own (format and language rules of section 2 of the recipe).
+
+    magcli's own names the tags of ``form``; for channels it speaks of these, as their markers never stand in a prompt.
+    """
+    own = files("magcli.model").joinpath("system-channels.txt" if form.answer_opening else "system.txt")
+    source = own if path is None else path
     try:
-        return source.read_text(encoding="utf-8").strip()
+        text = source.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise EnvironmentFault(f"cannot read the system prompt {path}: {error.strerror}") from error
+    return text if path else text.replace(THINK.opening, form.opening).replace(THINK.closing, form.closing)
 
 
 def to_messages(prompt: str, system: str | None) -> list[dict[str, str]]:
@@ -113,15 +139,26 @@ def check_vocabulary(tokens: Sequence[int], size: int) -> None:
 
 
 def completion_text(
-    tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], tokens: Sequence[int], ends: Collection[int]
+    tokenizer: "PreTrainedTokenizerBase",
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    ends: Collection[int],
+    form: ThoughtForm = THINK,
 ) -> str:
-    """The completion's text without its end token; other special tokens are kept.
+    """The completion's text without its end token; other special tokens are kept, tags of thoughts among them.
 
-    If the chat template puts ``<think>`` at the prompt's end, the text begins with it.
+    If the chat template opens thoughts in this form at the prompt's end, the text begins with their opening tag.
     """
     body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
-    prefill = _PREFILL.search(str(tokenizer.decode(list(prompt[-_PREFILL_TOKENS:]), skip_special_tokens=False)))
+    most = len(form.opening) + len(form.ending) + _SPACES  # even if each character is a token
+    prefill = _prefill(form).search(str(tokenizer.decode(list(prompt[-most:]), skip_special_tokens=False)))
     return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
+
+
+@lru_cache
+def _prefill(form: ThoughtForm) -> re.Pattern[str]:
+    """The start of a completion that chat templates of reasoning models put at the end of the prompt."""
+    return re.compile(rf"{re.escape(form.opening)}\s*(?:{re.escape(form.ending)}\s*)?\Z")
 
 
 def render_text(

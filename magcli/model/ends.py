@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError, usage
-from magcli.model.chat import rendered
+from magcli.model.chat import rendered, thought_form
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -21,12 +21,15 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     """Token ids that end a sequence.
 
     These are the union of the generation config's, the tokenizer's, that which the chat template writes after an
-    assistant message, and those of ``stop`` (see ``stop_tokens``).
+    assistant message, and those of ``stop`` (see ``stop_tokens``). A token that closes the model's thoughts ends
+    nothing as long as there is another.
     """
     configured = model.generation_config.eos_token_id if model.generation_config else None
     listed = configured if isinstance(configured, list) else [configured]
     own = {token for token in (*listed, tokenizer.eos_token_id) if token is not None}
-    return frozenset(own | set(turn_ends(tokenizer)) | set(stop_tokens(tokenizer, stop)))
+    found = own | set(turn_ends(tokenizer))
+    closing = {token for token in found if tokenizer.convert_ids_to_tokens(token) == thought_form(tokenizer).closing}
+    return frozenset((found - closing or found) | set(stop_tokens(tokenizer, stop)))
 
 
 def turn_ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
@@ -78,7 +81,13 @@ def _stop_token(tokenizer: "PreTrainedTokenizerBase", item: str) -> int:
 
 
 def unused_ends(tokenizer: "PreTrainedTokenizerBase", ends: Collection[int]) -> dict[int, str]:
-    """Added tokens that look like the end of a turn or text by their name, but end nothing here; texts by id."""
+    """Added tokens that look like the end of a turn or text by their name, but end nothing here; texts by id.
+
+    Those that stand around thoughts are left out.
+    """
     added: Mapping[int, Any] = tokenizer.added_tokens_decoder
+    form = thought_form(tokenizer)
+    around_thoughts = form.opening + form.ending
     texts = {index: str(token.content) for index, token in added.items() if index not in ends}
+    texts = {index: text for index, text in texts.items() if text not in around_thoughts}
     return {index: text for index, text in texts.items() if END_NAME.search(text.lower())}

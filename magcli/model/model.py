@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.model.chat import ChatTemplate
 from magcli.model.plain import DecoderConfig, decoder_config, end_token
+from magcli.model.thoughts import THINK, ThoughtForm, form_named
 
 if TYPE_CHECKING:
     import torch
@@ -116,6 +117,15 @@ class Model:
         from magcli.model.ends import end_tokens
 
         return end_tokens(self, self.tokenizer, self.stop)
+
+    @cached_property
+    def thoughts(self) -> ThoughtForm:
+        """The form in which it writes its thoughts; that of a server is the template's choice or the recipe's."""
+        if self.is_url:
+            return form_named(self.template.thoughts) if self.template.thoughts else THINK
+        from magcli.model.chat import thought_form
+
+        return thought_form(self.tokenizer)
 
     @cached_property
     def outline(self) -> "PreTrainedModel":

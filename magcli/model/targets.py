@@ -2,8 +2,9 @@
 
 The prompt of an assistant turn is that of ``prompt_tokens``. Its target is the assistant's text, thoughts included, as
 the template writes it in the last turn, up to the end of turn. If the template does not keep the text (it strips
-thoughts, or its generation prompt opens them), the target is the text itself, less what the prompt already opens. Turns
-share one sequence as long as the prompt of the next turn continues it; else each is an example of its own.
+thoughts, or its generation prompt opens them), the target is the text itself, less what the prompt already opens.
+Thoughts are in the model's form; those in another form of ``magcli.model.thoughts`` are rewritten. Turns share one
+sequence as long as the prompt of the next turn continues it; else each is an example of its own.
 """
 
 import re
@@ -22,10 +23,11 @@ from magcli.model.chat import (
     takes_system,
     template_state,
     template_variables,
+    thought_form,
     token_ids,
 )
-from magcli.model.messages import REASONING
-from magcli.model.thoughts import THINK
+from magcli.model.messages import REASONING, THOUGHTS
+from magcli.model.thoughts import ThoughtForm, rewritten
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -49,15 +51,17 @@ class TokensWithMask(NamedTuple):
 class Style:
     """What a template writes around the text of an assistant's turn, found by rendering a probe conversation.
 
-    ``lead`` is the whitespace between the generation prompt and the text, ``end`` the end of turn. ``control`` are the
-    special tokens that structure a conversation: an engine never generates one inside of a turn.
-    ``renders_reasoning``: thoughts are rendered from the key ``reasoning_content``.
+    ``lead`` is the whitespace, or the opening of an answer, between the generation prompt and the text, ``end`` the end
+    of turn. ``control`` are the special tokens that structure a conversation: an engine never generates one inside of
+    thoughts or of an answer. ``form`` is the form of thoughts, ``thoughts_key`` the key beside the content from which
+    they are rendered, empty if there is none.
     """
 
     lead: str
     end: str
     control: frozenset[int]
-    renders_reasoning: bool
+    form: ThoughtForm
+    thoughts_key: str
     has_marks: bool
 
 
@@ -108,16 +112,19 @@ def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
     whole = render_text(tokenizer, [question, answer])
     if PROBES[2] not in whole:
         raise DataError("the chat template does not render the assistant's text")
+    form = thought_form(tokenizer)
     before, _, after = whole.rpartition(PROBES[2])
     lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+    opens_answer = bool(lead) and form.answer_opening.endswith(lead)
     longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
     _, _, between = longer.rpartition(PROBES[2])
     end = _end_of_turn(tokenizer, after, between)
     return Style(
-        lead if lead.isspace() else "",
+        lead if lead.isspace() or opens_answer else "",
         end,
-        _control_tokens(tokenizer, longer + end),
-        _renders_reasoning(tokenizer, question),
+        _control_tokens(tokenizer, longer + end, form),
+        form,
+        _thoughts_key(tokenizer, question),
         bool(MARKS.search(str(tokenizer.chat_template))) and tokenizer.is_fast,
     )
 
@@ -130,12 +137,16 @@ def _longer(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") ->
         return ""
 
 
-def _renders_reasoning(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> bool:
-    thoughtful = {"role": "assistant", "content": PROBES[2], REASONING: PROBES[4]}
-    try:
-        return PROBES[4] in render_text(tokenizer, [question, thoughtful])
-    except DataError:
-        return False
+def _thoughts_key(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> str:
+    """The key beside the content from which the template renders thoughts; empty if it renders none of them."""
+    for key in THOUGHTS:
+        thoughtful = {"role": "assistant", "content": PROBES[2], key: PROBES[4]}
+        try:
+            if PROBES[4] in render_text(tokenizer, [question, thoughtful]):
+                return key
+        except DataError:
+            continue
+    return ""
 
 
 def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str) -> str:
@@ -157,20 +168,31 @@ def _common_prefix(one: str, other: str) -> str:
     return one[:length]
 
 
-def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str) -> frozenset[int]:
-    """The special tokens of a conversation, and the end-of-sequence token; not the tags of thoughts."""
+def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, form: ThoughtForm) -> frozenset[int]:
+    """The special tokens of a conversation, and the end-of-sequence token; not tags that are only used for thoughts."""
     special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     special |= set(tokenizer.all_special_ids)
     used = special & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
-    tags = set(tokenizer.convert_tokens_to_ids([THINK.opening_tag, THINK.closing_tag]))
-    return frozenset(used - tags)
+    tags = [] if form.answer_opening else [form.opening, form.closing]
+    not_control = {*tokenizer.convert_tokens_to_ids(tags), tokenizer.unk_token_id}
+    return frozenset(used - not_control)
 
 
 def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
-    """A message as the template gets it: with its thoughts in the content, unless the template renders them."""
-    turn = dict(message)
-    if REASONING in turn and not style.renders_reasoning:
-        turn["content"] = THINK.join(turn.pop(REASONING), turn["content"])
+    """A message as the template gets it: with its thoughts in the content, unless the template renders them.
+
+    In a form whose answer has an opening of its own, a template that renders thoughts writes all markers itself.
+    """
+    turn, form = dict(message), style.form
+    thoughts = turn.pop(REASONING, "")
+    if turn["role"] == "assistant" and not thoughts:
+        turn["content"] = rewritten(turn["content"], form)
+        if form.answer_opening and style.thoughts_key and form.opens(turn["content"]):
+            thoughts, turn["content"] = form.split(turn["content"])
+    if thoughts and style.thoughts_key:
+        turn[style.thoughts_key] = thoughts
+    elif thoughts:
+        turn["content"] = form.join(thoughts, turn["content"])
     return turn
 
 
@@ -179,7 +201,8 @@ def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", styl
     *before, answer = turns
     if before[-1]["role"] == "assistant":
         raise DataError("two assistant turns in a row: the second has no prompt of its own")
-    text = THINK.join(answer[REASONING], answer["content"]) if REASONING in answer else answer["content"]
+    thoughts = answer.get(style.thoughts_key, "")
+    text = style.form.join(thoughts, answer["content"]) if thoughts else answer["content"]
     if not text.strip():
         raise DataError("the answer is empty")
     prompt = render_text(tokenizer, before, add_generation_prompt=True)
@@ -187,9 +210,8 @@ def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", styl
     start = prompt_tokens(tokenizer, before)
     if not start:
         raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
-    target = _target(tokenizer, turns, text, prompt, style)
-    _check_control(tokenizer, target.tokens, style)
-    return start, target
+    _check_control(tokenizer, text, style)
+    return start, _target(tokenizer, turns, text, prompt, style)
 
 
 def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
@@ -200,14 +222,13 @@ def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
             raise DataError(f"the chat template does not render a turn of role {turn['role']}")
 
 
-def _check_control(tokenizer: "PreTrainedTokenizerBase", target: Sequence[int], style: Style) -> None:
+def _check_control(tokenizer: "PreTrainedTokenizerBase", text: str, style: Style) -> None:
     """Refuse a text with a token that structures conversations: the engine would have stopped there."""
-    end = token_ids(tokenizer, style.end)
-    body = target[: -len(end)] if list(target[-len(end) :]) == end else target
-    for token in body:
-        if token in style.control:
-            name = tokenizer.convert_ids_to_tokens(token)
-            raise DataError(f"the answer contains {name}, a special token of the chat template")
+    for part in style.form.split(text):
+        for token in token_ids(tokenizer, part):
+            if token in style.control:
+                name = tokenizer.convert_ids_to_tokens(token)
+                raise DataError(f"the answer contains {name}, a special token of the chat template")
 
 
 def _target(
@@ -215,7 +236,7 @@ def _target(
 ) -> TokensWithMask:
     """The target of the last turn; with marks of the template, some of its tokens are not targets."""
     whole = _longest(tokenizer, turns)
-    stop = _kept_until(whole, prompt, text)
+    stop = _kept_until(whole, prompt, text, style.form)
     if stop is None:
         return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
     if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
@@ -238,11 +259,11 @@ def _all_targets(tokenizer: "PreTrainedTokenizerBase", text: str) -> TokensWithM
     return TokensWithMask(tokens, [True] * len(tokens))
 
 
-def _kept_until(whole: str, prompt: str, text: str) -> int | None:
+def _kept_until(whole: str, prompt: str, text: str, form: ThoughtForm) -> int | None:
     """Where the assistant's text ends in the rendered conversation; None if the template does not keep all of it."""
     if not whole.startswith(prompt):
         return None
-    thoughts, answer = THINK.split(text)
+    thoughts, answer = form.split(text)
     position = len(prompt)
     for part in (thoughts, answer.strip()):
         index = whole.find(part, position) if part else position
@@ -254,17 +275,27 @@ def _kept_until(whole: str, prompt: str, text: str) -> int | None:
 
 def _own_text(text: str, prompt: str, style: Style) -> str:
     """The text less what the prompt opens; a text without thoughts first closes those that the prompt opens."""
-    tag = LAST_TAG.search(prompt)
-    if tag is None:
-        return style.lead + text
+    form = style.form
+    tag = _last_tag(prompt, form)
+    if not tag:
+        opens_answer = not style.lead.isspace()
+        return text if opens_answer and form.opens(text) else style.lead + text
     begun = text.lstrip()
-    if begun.startswith(tag[1]):
-        opened = prompt[tag.start() :]
+    if begun.startswith(tag):
+        opened = prompt[prompt.rindex(tag) :]
         rest = begun.removeprefix(opened)
-        return rest if rest != begun else begun.removeprefix(tag[1]).lstrip("\n")
-    if tag[1] == THINK.opening_tag and THINK.closing_tag not in text:
-        return THINK.closing + text
+        return rest if rest != begun else begun.removeprefix(tag).lstrip("\n")
+    if tag == form.opening and form.ending not in text:
+        return f"{form.inside}{form.ending}{form.after}{text}"
     return text
+
+
+def _last_tag(prompt: str, form: ThoughtForm) -> str:
+    """The opening tag at the end of a prompt, that of thoughts or any other; empty if there is none."""
+    if prompt.rstrip().endswith(form.opening):
+        return form.opening
+    tag = LAST_TAG.search(prompt)
+    return tag[1] if tag else ""
 
 
 def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str) -> TokensWithMask | None:

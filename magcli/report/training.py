@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.errors import DataError, first_line
+from magcli.model.thoughts import form_named
 from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.history import Part
@@ -227,6 +228,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     facts = [_progress(trained, lines, run.finished, unit)]
     facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
     facts += _group_account(folder) if of_rl else []
+    facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")
     shown = read_samples(folder, samples_at, groups) if of_rl else []

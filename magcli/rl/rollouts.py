@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from magcli.generate.types import Rollout, RolloutEngine, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
+from magcli.model.thoughts import ThoughtForm
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.rl.schedule import StageSettings
 from magcli.verify.grader import Grader
@@ -46,6 +47,7 @@ class GroupSampler:
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
     system: str | None
+    thoughts: ThoughtForm
     group_size: int
     diverse_by: DiverseBy
     seed: int
@@ -72,7 +74,7 @@ class GroupSampler:
         async for rollout in self.engine.sample(prompt, settings.sampling, seeds=seeds):
             index = rollout.index
             rollouts[index] = rollout
-            texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends)
+            texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends, self.thoughts)
             job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
             grading[index] = asyncio.create_task(job)
             completion_ended(rollout)

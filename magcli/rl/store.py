@@ -20,6 +20,7 @@ from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
 from magcli.rl.scheduler import Batch
 from magcli.run.rundir import RunDir
+from magcli.run.stage import CHOSEN
 from magcli.verify.reward import columns as reward_columns
 from magcli.verify.reward import from_row as reward_of
 
@@ -40,10 +41,11 @@ ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
 
 
 class RolloutStore:
-    """The groups of a run on disk."""
+    """The groups of a run on disk; the tables of updates have ``chosen`` in their history, as a run's output does."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, chosen: Mapping[str, str] | None = None) -> None:
         self._run = RunDir(run)
+        self._settings = {CHOSEN: dict(chosen)} if chosen else {}
         self._run.groups.mkdir(parents=True, exist_ok=True)
 
     def add(self, group: Group) -> Group:
@@ -76,7 +78,7 @@ class RolloutStore:
         rows = rollout_rows(groups, step, advantages)
         with table.write(str(self._run.rollouts_of(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
-            sink.finish((manifest.Link("rl", "", {"step": step}, rows_out=rows.num_rows),))
+            sink.finish((manifest.Link("rl", "", {"step": step, **self._settings}, rows_out=rows.num_rows),))
         self.remove(group.number for group in groups)
 
     def has_table(self, step: int) -> bool:

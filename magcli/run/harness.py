@@ -57,10 +57,11 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     drops = Drops(keep=tables.dropped is not None)
     settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
-    targets = tables.targets
+    more_tables = stage.more_tables(config)
+    targets = [*tables.targets, *more_tables]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
     named = [str(path) for path in configuration.paths(config)]
-    _check_distinct([*targets, *side_outputs], _read_paths(tables.inputs, side_outputs, named))
+    _check_distinct([*targets, *side_outputs], _read_paths(tables.inputs, [*more_tables, *side_outputs], named))
     if owned := stage.owned_dir(config):
         _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
     with contextlib.ExitStack() as stack:
@@ -71,12 +72,13 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
                 stack.enter_context(durable.locked(Path(target)))
         job.inputs = _inputs(tables, drops)
         forced = tables.restart or configuration.is_set(config, "always_run")
-        if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(tables, job):
+        if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
             durable.remove(_journal_path(tables))
             durable.remove_stale(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
-        _check_overwrite(tables, job, interrupted)
+        if not tables.overwrite:
+            _check_overwrite(targets, job, interrupted)
         if not tables.restart and (existing := _replaced(tables, job)):
             console.say(
                 f"{stage.name}: {existing}; it will be replaced at the end", event="replaces", output=tables.output
@@ -97,9 +99,9 @@ def _inputs(tables: Tables, drops: Drops) -> CountedInputs:
     return inputs
 
 
-def _read_paths(inputs: Sequence[str], side_outputs: Sequence[str], named: Iterable[str]) -> list[str]:
-    """The paths that a command reads: its inputs, and those that its options name, except side outputs."""
-    options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, side_outputs))
+def _read_paths(inputs: Sequence[str], written: Sequence[str], named: Iterable[str]) -> list[str]:
+    """The paths that a command reads: its inputs, and those that its options name, except what it writes."""
+    options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, written))
     return [*(name for name in inputs if name != "-"), *options]
 
 
@@ -165,14 +167,14 @@ def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
             journal.close()
 
 
-def _check_overwrite(tables: Tables, job: Job, interrupted: Sequence[str]) -> None:
-    """Refuse to replace a file that magcli did not make, or that was edited since, without ``--overwrite``.
+def _check_overwrite(targets: Sequence[str], job: Job, interrupted: Sequence[str]) -> None:
+    """Refuse to replace a file that magcli did not make, or that was edited since.
 
     A process that is killed between writing a table and its manifest leaves a table without history: those of
     ``interrupted`` writes are magcli's own.
     """
-    for target in tables.targets:
-        if tables.overwrite or target == "-" or target in interrupted or not _holds_something(Path(target)):
+    for target in targets:
+        if target == "-" or target in interrupted or not _holds_something(Path(target)):
             continue
         usage(
             bool(_chain_of(target)),
@@ -194,9 +196,8 @@ def _chain_of(target: str) -> manifest.Chain:
         return ()
 
 
-def up_to_date(tables: Tables, job: Job) -> bool:
+def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
-    targets = [target for target in (tables.output, tables.dropped) if target is not None]
     digests = [source.sha256 for source in job.sources]
     if not targets or "-" in targets or not digests or not all(digests) or not all(map(os.path.exists, targets)):
         return False

@@ -1,6 +1,7 @@
 """What a stage gets besides its configuration and rows: the console, dropped rows, its journal, its history."""
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,19 +31,22 @@ UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragg
 class Drops:
     """Dropped rows, counted by reason and stored for ``--dropped``.
 
-    ``first_errors`` has, by reason, what was wrong with the first row whose error says it.
+    ``first_errors`` has, by reason, what was wrong with the first row whose error says it. A thread that reads the
+    input may drop rows while the stage does.
     """
 
     keep: bool
     counts: Counter[str] = field(default_factory=Counter)
     first_errors: dict[str, str] = field(default_factory=dict)
     rows: list[Dropped] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, dropped: Dropped) -> None:
         """Count a row, and store it for ``--dropped``."""
-        self.counts[dropped.reason] += 1
-        if self.keep:
-            self.rows.append(dropped)
+        with self._lock:
+            self.counts[dropped.reason] += 1
+            if self.keep:
+                self.rows.append(dropped)
 
     def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
         """Count a row given as values, with what is wrong as ``error`` if any; long cells are stored shortened."""
@@ -61,7 +65,8 @@ class Drops:
     def batch(self, batch: pa.RecordBatch, reason: str, before: int) -> None:
         """Count all rows of a batch; ``before`` rows of the table came before it."""
         if not self.keep and batch.num_rows:
-            self.counts[reason] += batch.num_rows
+            with self._lock:
+                self.counts[reason] += batch.num_rows
         for number, row in enumerate(batch.to_pylist() if self.keep else (), before + 1):
             self.row(str(row.get("id") or f"row {number}"), reason, row)
 
@@ -137,7 +142,7 @@ class Job:
             decide: returns an option's value and the reason.
             unfinished: the work to resume, by default the journal; it records the values.
         """
-        known = [self.journal] if unfinished is None and self.journal is not None else unfinished or ()
+        known = self._unfinished(unfinished)
         values, decisions = {}, []
         for option, value in asked.items():
             if value == "auto":
@@ -148,11 +153,21 @@ class Job:
             values[option] = value
         if decisions:
             self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
-        for each in known:
+        self.record(values, unfinished)
+        return values
+
+    def record(self, values: Mapping[str, str], unfinished: Sequence[Notes] | None = None) -> None:
+        """Record what options left to ``auto`` resolved to; ``unfinished`` as in ``choose``."""
+        for each in self._unfinished(unfinished):
             for option, value in values.items():
                 each.note(option, value)
         self.chosen |= values
-        return values
+
+    def _unfinished(self, given: Sequence[Notes] | None) -> Sequence[Notes]:
+        """The given unfinished work, by default the journal."""
+        if given is None and self.journal is not None:
+            return [self.journal]
+        return given or ()
 
     def past(self) -> manifest.Chain:
         """How the inputs were made; complete only after their last row was read."""

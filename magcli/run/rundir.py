@@ -228,6 +228,11 @@ class Trained:
         """The model that it started from, a folder or a hub id."""
         return str(self.options.get("model", ""))
 
+    @property
+    def thoughts(self) -> str:
+        """The name of the form in which its model writes thoughts; empty if it is not recorded."""
+        return str(self.options.get(CHOSEN, {}).get("thoughts", ""))
+
 
 def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console) -> list[Trained]:
     """The runs that led to a run's model, oldest first, back to the first one that is missing or has changed.

@@ -79,6 +79,11 @@ class Stage:
         """The folder that the stage owns."""
         return next((getattr(config, name) for name in configuration.with_role(self.Config, "owned_dir")), None)
 
+    def more_tables(self, config: Any) -> list[str]:
+        """The tables that the stage writes besides its output."""
+        paths = (getattr(config, name) for name in configuration.with_role(self.Config, "output_table"))
+        return [str(path) for path in paths if path is not None]
+
     def fingerprint(self, config: Any) -> dict[str, Any]:
         """What determines the rows, as histories record it: the options that affect them, and the stage's settings."""
         return configuration.row_options(config) | dict(self.settings(config))

@@ -8,7 +8,8 @@ import hashlib
 import signal
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ from magcli.run.shutdown import handle_once
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
 """Computes one unit: some rows of the input -> rows of the output."""
+Unit = tuple[str, pa.RecordBatch]
+"""Some rows of the input, and their key."""
 
 REPORT_EVERY = 60.0
 """Seconds between lines of progress while no unit is finished."""
@@ -63,7 +66,8 @@ def resumable(
         def report() -> None:
             bar.report(note())
 
-        results = in_order(keyed(rechunk(rows, size)), finish, window)
+        may_stall = job.total is None  # a pipe or a hub id
+        results = in_order(keyed(rechunk(rows, size)), finish, window, may_stall=may_stall)
         for result in drain(reporting(results, REPORT_EVERY, report), close):
             for dropped in result.dropped:
                 job.drops.add(dropped)
@@ -90,7 +94,7 @@ async def every(seconds: float, report: Callable[[], None]) -> None:
         report()
 
 
-def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
+def keyed(parts: Rows) -> Iterator[Unit]:
     """Each unit with a key: a hash of its columns and values and, for equal units, a count."""
     seen: dict[str, int] = {}
     for part in parts:
@@ -100,15 +104,69 @@ def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield f"{name}-{seen[name]}", part
 
 
+class ReadAhead:
+    """Units that a thread reads, at most ``limit`` in advance, so that a slow input does not stop the event loop.
+
+    The thread is a daemon: one that waits for a pipe does not keep the process from ending.
+    """
+
+    def __init__(self, units: Iterator[Unit], limit: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._arrived: deque[Unit | BaseException | None] = deque()
+        self._arrival = asyncio.Event()
+        self._room = threading.Semaphore(limit)
+        threading.Thread(target=self._read, args=[units], name="magcli-read-ahead", daemon=True).start()
+
+    @property
+    def available(self) -> bool:
+        """Whether ``take`` can be called."""
+        return bool(self._arrived)
+
+    def take(self) -> Unit | None:
+        """The next unit, which is available; None at the end. Raises what reading it raised."""
+        unit = self._arrived.popleft()
+        self._room.release()
+        if isinstance(unit, BaseException):
+            raise unit
+        return unit
+
+    async def wait(self) -> None:
+        """Wait until a unit is available."""
+        while not self._arrived:
+            self._arrival.clear()
+            await self._arrival.wait()
+
+    def _read(self, units: Iterator[Unit]) -> None:
+        unit: Unit | None = None
+        try:
+            while True:
+                self._room.acquire()
+                unit = next(units, None)
+                self._append(unit)
+                if unit is None:
+                    return
+        except BaseException as error:  # raised again by ``take``
+            self._append(error)
+
+    def _append(self, unit: Unit | BaseException | None) -> None:
+        self._arrived.append(unit)
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._arrival.set)
+
+
 async def in_order(
-    units: Iterator[tuple[str, pa.RecordBatch]],
+    units: Iterator[Unit],
     finish: Callable[[str, pa.RecordBatch], Coroutine[Any, Any, T]],
     window: int,
+    *,
+    may_stall: bool = False,
 ) -> AsyncGenerator[T, None]:
     """Run ``finish`` on units, at most ``window`` at once; results are in the order of the units.
 
     At most four windows of results wait for an earlier one. Of simultaneous errors the first unit's is raised.
+    ``may_stall``: the next unit may take long to come, as from a pipe; meanwhile the others go on.
     """
+    ahead = ReadAhead(units, window) if may_stall else None
     waiting: deque[asyncio.Task[T]] = deque()
     running: set[asyncio.Task[T]] = set()
     more = True
@@ -116,25 +174,45 @@ async def in_order(
         while True:
             running = {task for task in running if not task.done()}
             while more and len(running) < window and len(waiting) < 4 * window:
-                given = next(units, None)
-                if given is None:
+                if ahead and not ahead.available:
+                    break
+                unit = ahead.take() if ahead else next(units, None)
+                if unit is None:
                     more = False
                     break
-                task = asyncio.create_task(finish(*given))
+                task = asyncio.create_task(finish(*unit))
                 waiting.append(task)
                 running.add(task)
+            has_room = more and len(running) < window and len(waiting) < 4 * window
             if waiting and waiting[0].done():
                 yield waiting.popleft().result()
+            elif ahead and has_room:
+                await _first_of(running, ahead.wait())
+                _raise_first_error(waiting)
             elif waiting:
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in [each for each in waiting if each in done]:
-                    task.result()
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                _raise_first_error(waiting)
             else:
                 return
     finally:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _first_of(running: Collection[asyncio.Task[T]], arrival: Coroutine[Any, Any, None]) -> None:
+    """Wait until a task has ended, or for ``arrival``."""
+    arriving = asyncio.create_task(arrival)
+    try:
+        await asyncio.wait([*running, arriving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        arriving.cancel()
+
+
+def _raise_first_error(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) -> Iterator[T]:

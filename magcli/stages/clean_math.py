@@ -188,7 +188,7 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
         (completion,) = await generator.complete(messages(asked.question, prompt), sampling, seeds=seeds)
     except PromptRefused:
         return "neither"
-    return parse_answer(completion.text)
+    return parse_answer(completion.text, generator.thoughts)
 
 
 def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa.Schema) -> Result:

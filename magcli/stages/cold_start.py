@@ -1,11 +1,15 @@
 """Select traces for the SFT cold start: correct rollouts, a teacher's completions, and some general instructions.
 
 Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
-conversations (messages), or published traces: several samples per row, ShareGPT turns, reasoning in a separate column.
+conversations (messages), problems with worked solutions, or published traces: several samples per row, ShareGPT turns,
+reasoning in a separate column. A worked solution (column solution beside answer, or ending in #### and the answer)
+becomes the thoughts, the answer is boxed after them; it is dropped if the solution arrives at another answer.
 Graded traces are selected if they are correct, not from an early step and not among the shortest: at most --per-problem
 of each problem, one of near-identical ones, with harder problems up-sampled. Traces without a verdict are all selected:
-grade them first (magcli grade) if their answers can be verified. A trace is dropped if its verdict is neither true nor
-false (such as a score of 0.5). The composition of the mix is reported by source.
+grade them first (magcli grade) if their answers can be verified. Thoughts are written in the form of the model to train
+(--thoughts). A trace is dropped if its verdict is neither true nor false (such as a score of 0.5). The composition of
+the mix is reported by source, and how many traces break the format that the reward demands (see magcli grade): if most
+do, they are refused unless --any-format allows them.
 """
 
 from __future__ import annotations
@@ -13,14 +17,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, forms, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +33,9 @@ if TYPE_CHECKING:
     from magcli.curate.tables import SpilledRows
     from magcli.curate.traces import Candidate, MixedRow, Pick, Selection
     from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
+    from magcli.verify.grader import Grader
 
     Row = dict[str, Any]
 
@@ -56,8 +63,14 @@ class Config:
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Share of --instructions in the mix.")
     system: Path | None = options.system("Options")
+    thoughts: str = options.thoughts(
+        "Options", "that of the model of --tokenizer, else from the table's history, else that of most traces"
+    )
     tokenizer: str = opt(
         "", "Folder or hub id of a model whose tokenizer counts tokens; without it, lengths are in characters."
+    )
+    any_format: bool = opt(
+        False, "Accept traces even if most of them break the format of the reward.", affects_rows=False
     )
     seed: int = opt(0, "Seed of the selection.")
 
@@ -69,6 +82,7 @@ def check(config: Config) -> None:
     usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
     usage(0 < config.near <= 1, f"cold-start.near: {config.near} is not in (0, 1]")
     usage(config.hardest >= 1, f"cold-start.hardest: {config.hardest} is below 1")
+    options.check_thoughts("cold-start", config.thoughts)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -88,20 +102,41 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import spilled_rows
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
+    form, rows = _form(config, rows, job)
     with spilled_rows() as given, spilled_rows() as general:
-        yield from _mixed(config, rows, given, general, job)
+        yield from _mixed(config, rows, given, general, form, job)
 
 
-def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, job: Job) -> Rows:
+def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
+    """The form of thoughts of the model to train, and all rows."""
+    from magcli.curate.traces import columns_read, texts_of
+    from magcli.data.types import to_rows
+    from magcli.model.model import Model
+
+    if config.tokenizer and config.thoughts == options.AUTO:
+        form = Model.open(config.tokenizer).thoughts
+        forms.record(form, job)
+        return form, rows
+
+    def texts(batch: pa.RecordBatch) -> Iterator[Any]:
+        for row in to_rows(batch.select(columns_read(batch.schema.names))):
+            yield from texts_of(row)
+
+    return forms.form_of_rows(config.thoughts, rows, job, texts)
+
+
+def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, form: ThoughtForm, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    system, measure = engines.system_text(config.system), _measure(config)
-    candidates = _candidates(_spill(_usable(_decided(_traces(rows), job), system, job), given), config, measure)
+    system, measure = engines.system_text(config.system, form), _measure(config)
+    usable = _usable(_consistent(_decided(_traces(rows, form), job), job), system, job)
+    candidates = _candidates(_spill(usable, given), config, measure)
     selection = _select(config, given, candidates, job)
-    keys = [_key(row) for row in _spill(_usable(_instructions(config, job), system, job), general)]
+    _check_format(config, [given[number] for number in selection.copies], form, job)
+    keys = [_key(row) for row in _spill(_usable(_instructions(config, form, job), system, job), general)]
     wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
@@ -141,18 +176,24 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
     from magcli.data.schema import require
 
     assert schema is not None
-    if not readable(schema.names):
+    if not readable(schema.names, _answer_column(schema.names)):
         require(schema, ("prompt", "completion"), stage="cold-start", where=where)
 
 
-def _traces(rows: Rows) -> Iterator[Row]:
+def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
     """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
     from magcli.curate.traces import columns_read, traces_of
     from magcli.data.types import to_rows
 
     for batch in rows:
-        for row in to_rows(batch.select(columns_read(batch.schema.names))):
-            yield from traces_of(row)
+        answer = _answer_column(batch.schema.names)
+        for row in to_rows(batch.select(columns_read(batch.schema.names, answer))):
+            yield from traces_of(row, form, answer)
+
+
+def _answer_column(names: Sequence[str]) -> str | None:
+    """The column with the answers of problems."""
+    return next((name for name in ("answer", *tables.ALIASES["answer"]) if name in names), None)
 
 
 def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
@@ -162,6 +203,46 @@ def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
             job.drops.row(_key(row), "unclear-verdict", row)
         else:
             yield row
+
+
+def _consistent(rows: Iterable[Row], job: Job) -> Iterator[Row]:
+    """The rows without a worked solution, or with one that arrives at the answer; the others are dropped."""
+    with ExitStack() as stack:
+        grader: Grader | None = None
+        for row in rows:
+            own_answer = row.get("own_answer")
+            if own_answer and own_answer != row["answer"]:
+                grader = grader or stack.enter_context(engines.open_grader(options.GraderOptions(workers=1)))
+                if not grader.equal(own_answer, row["answer"]):
+                    job.drops.row(_key(row), "other-answer", row)
+                    continue
+            yield row
+
+
+def _check_format(config: Config, traces: Sequence[Row], form: ThoughtForm, job: Job) -> None:
+    """Report the traces that break the format of the reward.
+
+    Raises:
+        DataError: most traces do, and --any-format is not given.
+    """
+    from magcli.verify.format import gate
+
+    faults: Counter[str] = Counter()
+    for row in traces:
+        fault = gate(_answer(row), "code" if row.get("kind") == "code" else "math", form)
+        if isinstance(fault, str):
+            faults[fault] += 1
+    if not faults:
+        return
+    broken = faults.total()
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in faults.most_common())
+    text = f"{broken:,} of {len(traces):,} traces break the format of the reward ({reasons})"
+    if 2 * broken > len(traces) and not config.any_format:
+        raise DataError(
+            f"cold-start: {text}, which is {form} and then a \\boxed{{}}; give worked solutions with their answers, "
+            "or allow it by --any-format"
+        )
+    job.console.say(f"cold-start: {text}", event="format", **faults)
 
 
 def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
@@ -257,13 +338,13 @@ def _answer(row: Row) -> str:
     return str(row["messages"][-1]["content"] if row.get("messages") else row["completion"])
 
 
-def _instructions(config: Config, job: Job) -> Iterator[Row]:
+def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
     from magcli.curate.tables import read_lenient
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
-        yield from _traces(source.rows)
+        yield from _traces(source.rows, form)
 
 
 def _measure(config: Config) -> Callable[[Row], int]:

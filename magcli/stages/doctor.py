@@ -102,13 +102,15 @@ def _device(device: str) -> str:
 
 
 def _math() -> str:
+    from magcli.model.thoughts import THINK
     from magcli.verify.pool import Pool
     from magcli.verify.reward import RewardRule
 
     pool = Pool(1)
     rule = RewardRule(1 << 40, use_language=False)
-    easy = ("<think></think>\\boxed{\\frac{1}{2}}", 9, {"prompt": "", "answer": "0.5"}, rule)
-    bomb = ("<think></think>\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
+    no_thoughts = THINK.opening + THINK.closing
+    easy = (no_thoughts + "\\boxed{\\frac{1}{2}}", 9, {"prompt": "", "answer": "0.5"}, rule)
+    bomb = (no_thoughts + "\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
     try:
         if not pool.rewards([easy])[0].correct:
             raise EnvironmentFault("1/2 and 0.5 were not equal")

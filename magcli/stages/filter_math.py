@@ -2,7 +2,7 @@
 
 Never-solved and too-easy problems are dropped; with --drop-suspect also those where most samples agree on an answer
 that differs from the ground truth, which is then probably wrong. The recipe's two passes are this stage run twice, with
-two models. For a model that has not yet learnt the format (<think> tags and a box), --anywhere counts correct answers
+two models. For a model that has not yet learnt the format (thoughts and a box), --anywhere counts correct answers
 in any format.
 
 --adaptive samples each problem in rounds and stops when the remaining samples cannot change the decision: the same
@@ -51,7 +51,7 @@ class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptio
     )
     drop_suspect: bool = opt(False, "Drop problems whose majority answer contradicts the ground truth.")
     majority: float = opt(0.5, "Share of the samples above which an answer is the majority for --drop-suspect.")
-    anywhere: bool = opt(False, "Ignore the format: count correct answers without <think> and a box.")
+    anywhere: bool = opt(False, "Ignore the format: count correct answers without thoughts and a box.")
     adaptive: bool = opt(False, "Stop sampling a problem once more samples cannot change the decision.")
 
 
@@ -95,9 +95,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
-    generator, plan = engines.open_engine(config, job), engines.sampling_plan(config)
+    generator = engines.open_engine(config, job)
+    plan = engines.sampling_plan(config, generator.thoughts)
     spent, reasons = SamplingCost(), Counter[str]()
-    grader, rule = engines.open_grader(config), RewardRule(use_language=False)
+    grader = engines.open_grader(config)
+    rule = RewardRule(use_language=False, thoughts=generator.thoughts)
     assert job.schema is not None
     columns = schema(config, job.schema)
 
@@ -135,8 +137,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _report(spent, job)
     if not config.anywhere and 2 * reasons["no-think"] > reasons.total():
         job.console.say(
-            f"filter-math: {reasons['no-think']:,} of {reasons.total():,} samples do not begin with <think>, and count "
-            "as wrong; --anywhere counts correct answers in any form",
+            f"filter-math: {reasons['no-think']:,} of {reasons.total():,} samples do not begin with "
+            f"{generator.thoughts.opening}, and count as wrong; --anywhere counts correct answers in any form",
             event="no-think",
         )
 

@@ -63,7 +63,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
 
     generator = engines.open_engine(config, job)
-    plan = engines.sampling_plan(config)
+    plan = engines.sampling_plan(config, generator.thoughts)
     assert job.schema is not None
     columns = schema(config, job.schema)
 

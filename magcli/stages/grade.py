@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import engines, forms, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify import Grader
     from magcli.verify.reward import Reward, RewardRule
@@ -38,6 +39,7 @@ class Config(options.RewardOptions):
     opening: str = opt(
         "", "Text that the prompt ended with and completions lack, such as '<think>'; it is put before them."
     )
+    thoughts: str = options.thoughts(options.REWARD, "from the table's history, else that of most completions")
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -50,6 +52,7 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_reward("grade", config)
+    options.check_thoughts("grade", config.thoughts)
     usage(config.penalty_end > 0 or config.penalty_width == 0, "grade: --penalty-width requires --penalty-end")
 
 
@@ -80,11 +83,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
+    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
     grader = engines.open_grader(config, config.reward)
-    verdict = partial(graded, grader, engines.reward_rule(config), config.opening)
+    verdict = partial(graded, grader, engines.reward_rule(config, form), config.opening)
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
-    counts = VerdictCounts()
+    counts = VerdictCounts(form)
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, part.to_pylist()))
@@ -95,6 +99,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         counts.add(batch)
         yield batch
     counts.report(job)
+
+
+def _completions(batch: pa.RecordBatch) -> list[Any]:
+    completions: list[Any] = batch.column("completion").to_pylist()
+    return completions
 
 
 async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
@@ -117,7 +126,8 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
 class VerdictCounts:
     """Counts verdicts: by reason, and by problem the correct ones and those that count."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: ThoughtForm) -> None:
+        self.form = form
         self.reasons: Counter[str] = Counter()
         self.correct: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
@@ -135,7 +145,7 @@ class VerdictCounts:
                 self.correct[id] += is_correct
         for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
             if row["reason"] == "no-think":
-                self.without_thoughts["ends thoughts"] += "</think>" in row["completion"]
+                self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
 
     def report(self, job: Job) -> None:
@@ -150,16 +160,17 @@ class VerdictCounts:
         self._hint(job)
 
     def _hint(self, job: Job) -> None:
-        """Advice where most completions do not begin with <think>."""
+        """Advice where most completions do not begin with thoughts."""
+        opening, ending = self.form.opening, self.form.ending
         lacking, closed = self.reasons["no-think"], self.without_thoughts["ends thoughts"]
         if 2 * lacking <= self.reasons.total():
             return
         if closed:
-            tip = f"{closed:,} of them have only </think>: if the prompts end with <think>, add --opening '<think>'"
+            tip = f"{closed:,} of them have only {ending}: if the prompts end with {opening}, add --opening '{opening}'"
         else:
             correct = self.without_thoughts["correct anywhere"]
             tip = f"{correct:,} of them have the correct answer (column correct_anywhere), which does not count"
-        job.console.say(f"grade: {lacking:,} completions do not begin with <think>; {tip}")
+        job.console.say(f"grade: {lacking:,} completions do not begin with {opening}; {tip}")
 
 
 def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, EnvironmentFault, usage
-from magcli.stages.shared import engines, options, tables, templates, training
+from magcli.stages.shared import engines, forms, options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -186,8 +186,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
     found = []
+    system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
-        for row in engines.answerable(given, model, engines.system_text(config.system), grader, job):
+        for row in engines.answerable(given, model, system, grader, job):
             if grader.gradable(row):
                 found.append(row)
             else:
@@ -281,8 +282,12 @@ def survey_points(
 
 
 def _model(folder: Path, config: Config, job: Job) -> Model:
-    """A model of the run, which renders prompts with the date of the run's own."""
+    """A model of the run, which renders prompts with the date of the run's own, and has its form of thoughts."""
+    recorded = training.recorded(config.run, forms.THOUGHTS)
+    if config.thoughts == options.AUTO and recorded:
+        config = replace(config, thoughts=recorded)
     model = templates.open_model(folder, config)
+    forms.record(model.thoughts, job, [])
     return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))
 
 
@@ -304,8 +309,8 @@ def _open(
     policy = open_policy(Spec(model, config.engine, dtype, config.slots, config.deterministic, config.device))
     grader, rule, plan = (
         engines.open_grader(config, config.reward),
-        engines.reward_rule(config),
-        engines.sampling_plan(config),
+        engines.reward_rule(config, model.thoughts),
+        engines.sampling_plan(config, model.thoughts),
     )
     last, rounding, versions = model.folder, _rounding(config, dtype), count(1)
 

@@ -163,7 +163,7 @@ async def _write_generators(
         answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptRefused as error:
         return GeneratorPrograms([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
-    return extract_programs(answers)
+    return extract_programs(answers, generator.thoughts)
 
 
 def _make(

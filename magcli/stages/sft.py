@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
-from magcli.stages.shared import engines, options, tables, templates, training
+from magcli.stages.shared import engines, forms, options, tables, templates, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,6 +170,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     earlier = "" if job.restart else training.recorded(config.run, "date")
     opened = templates.open_model(config.model, config)
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
+    forms.record(model.thoughts, job, [])
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     found = _examples(config, model, rows, job.schema, job, where)
@@ -185,6 +186,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         config = training.resolve_formats(config, model, folder, job)
         if model.template.date:
             folder.note("date", model.template.date)
+        folder.note(forms.THOUGHTS, model.thoughts.name)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
@@ -249,7 +251,7 @@ def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: 
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
-    system = engines.system_text(config.system)
+    system = engines.system_text(config.system, model.thoughts)
     longest = min(config.max_length, model.context)
     vocabulary_size = int(model.text_config.vocab_size)
     split_rows = split_examples = 0
@@ -317,10 +319,12 @@ def _open_evaluator(config: Config, model: Model) -> Iterator[Evaluator | None]:
         yield None
         return
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    plan = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
+    system = engines.system_text(config.system, model.thoughts)
+    plan = SamplingPlan(system, sampling, config.eval_samples, config.seed)
     with engines.open_grader(config) as grader:
         problems = _read_problems(config.eval_table, grader)
-        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, model.template)
+        template = replace(model.template, thoughts=model.thoughts.name)
+        yield Evaluator(problems, plan, grader, config.eval_slots, config.device, template)
 
 
 def _make_trainer(
@@ -411,6 +415,7 @@ class Evaluator:
         import asyncio
 
         from magcli.evaluation import metrics
+        from magcli.model.thoughts import form_named
         from magcli.verify.reward import ALL_TESTS, RewardRule
 
         sampled = asyncio.run(self._sampled(folder))
@@ -418,7 +423,7 @@ class Evaluator:
         rewards = self.grader.grade(
             [sample.completion.text for _, sample in pairs],
             [row for row, _ in pairs],
-            RewardRule(use_language=False, num_tests=ALL_TESTS),
+            RewardRule(use_language=False, num_tests=ALL_TESTS, thoughts=form_named(self.template.thoughts)),
         )
         return metrics.gather(
             {

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import did_you_mean, opt
 from magcli.console import put
-from magcli.errors import UsageError, first_line, usage
+from magcli.errors import DataError, UsageError, first_line, usage
+from magcli.stages.shared import forms
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
 
 INPUTS = "The table to show; - is stdin."
@@ -86,7 +88,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     elif config.stats:
         _print(_stats(pa.Table.from_batches(list(rows), schema=schema)))
     else:
-        _show(config, rows)
+        _show(config, rows, forms.recorded_form(job.sources))
     return iter(())
 
 
@@ -176,7 +178,7 @@ def _digest(rows: Rows) -> str:
     return digest.hexdigest()
 
 
-def _show(config: Config, rows: Rows) -> None:
+def _show(config: Config, rows: Rows, thoughts: ThoughtForm) -> None:
     shown, more = 0, 0
     for batch in rows:
         for row in batch.to_pylist():
@@ -184,23 +186,23 @@ def _show(config: Config, rows: Rows) -> None:
                 more += 1
                 continue
             shown += 1
-            _print(_row(row, shown, config))
+            _print(_row(row, shown, config, thoughts))
     _print(f"-- {shown} of {shown + more} rows" if more else f"-- {shown} rows")
 
 
-def _row(row: dict[str, Any], number: int, config: Config) -> str:
+def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm) -> str:
     lines = [f"-- row {number}"]
     for name, value in row.items():
-        text = _cell(value)
+        text = _cell(value, thoughts)
         if config.width and len(text) > config.width:
             text = f"{text[: config.width]}... ({len(text)} characters)"
         lines.append(f"{name}: " + text.replace("\n", "\n" + " " * (len(name) + 2)))
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, thoughts: ThoughtForm) -> str:
     if isinstance(value, list) and any(map(_is_turn, value)):
-        return "\n".join(_turn(each) if _is_turn(each) else str(each) for each in value)
+        return "\n".join(_turn(each, thoughts) if _is_turn(each) else str(each) for each in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -208,12 +210,29 @@ def _is_turn(value: Any) -> bool:
     return isinstance(value, dict) and "role" in value
 
 
-def _turn(turn: dict[str, Any]) -> str:
-    """A turn of a conversation; one without text, such as a tool call, shows its other fields."""
+def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
+    """A turn of a conversation, with thoughts beside its text in front of it, in the table's form.
+
+    One without text, such as a tool call, shows its other fields.
+    """
+    if thoughtful := _with_thoughts(turn, form):
+        return f"[{turn['role']}] {thoughtful}"
     if (text := turn.get("content")) is not None:
         return f"[{turn['role']}] {text}"
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
     return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
+
+
+def _with_thoughts(turn: dict[str, Any], form: ThoughtForm) -> str:
+    """The thoughts beside a turn's text, and the text; empty if there are none, or if they are no text."""
+    from magcli.model.messages import text_of, thoughts_of, without_thoughts
+
+    try:
+        thoughts = thoughts_of(turn)
+        answer = text_of(without_thoughts(turn.get("content")))
+        return form.join(thoughts, str(answer or "")) if thoughts else ""
+    except DataError:
+        return ""
 
 
 def _stats(table: pa.Table) -> str:

@@ -243,7 +243,7 @@ async def _candidates(
         except PromptRefused as error:
             yield "", error.reason
             return
-        yield translated(done), "cut" if done.finish == "length" else None
+        yield translated(done, generator.thoughts), "cut" if done.finish == "length" else None
 
 
 def _language_of(row: dict[str, Any]) -> str | None:

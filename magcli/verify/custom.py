@@ -3,6 +3,9 @@
     def short(completion, row):
         return 1.0 if len(completion) < 100 else 0.0
 
+A function with a parameter ``thoughts`` also gets the form in which the model writes its thoughts, a ``ThoughtForm``:
+``thoughts.split(completion)`` is the pair of thoughts and answer.
+
 It returns a number, a boolean, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A number
 of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. An exception or an
 invalid result is the verdict ``reward-error``: counted in no accuracy, never trained on.
@@ -11,21 +14,27 @@ invalid result is the verdict ``reward-error``: counted in no accuracy, never tr
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import math
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from magcli.errors import UsageError, first_line
+from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.reward import Reward, printable, ungraded
 
 Function = Callable[..., Any]
 """A custom function; for rewards (completion, row) -> reward."""
+
+THOUGHTS = "thoughts"
+"""The parameter of a reward function that gets the form of thoughts."""
 
 _FIELDS = {field.name for field in fields(Reward)}
 
@@ -76,12 +85,25 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
+def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> Reward:
     """The reward of a completion; a failure of the function is a verdict, not an error."""
     try:
-        return _as_reward(function(text, row))
+        return _as_reward(function(text, row, **extra_arguments(function, thoughts)))
     except Exception as error:
         return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
+
+
+def extra_arguments(function: Function, thoughts: ThoughtForm) -> dict[str, ThoughtForm]:
+    """What a reward function gets besides the completion and its row: ``thoughts``, if it has such a parameter."""
+    return {THOUGHTS: thoughts} if _takes_thoughts(function) else {}
+
+
+@lru_cache
+def _takes_thoughts(function: Function) -> bool:
+    try:
+        return THOUGHTS in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False  # one without a readable signature
 
 
 def _location(function: Function, error: Exception) -> str:

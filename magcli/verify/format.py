@@ -1,13 +1,15 @@
 """The format gate: what a completion must look like before anything in it is graded (recipe, section 2).
 
-A completion starts with ``<think>`` and holds exactly one ``<think>`` and one ``</think>``; what follows ``</think>``
-is the answer part. For math the last ``\\boxed{}`` of the answer part is closed and not blank; for code it has at least
-one closed Markdown block of triple backticks with a language name. The first rule that is broken is named:
+A completion starts with the opening tag of its form of thoughts and holds exactly one opening and one closing tag; what
+follows is the answer part. The recipe's form is ``<think>`` and ``</think>``; ``magcli.model.thoughts`` has the others.
+In a form whose answer has an opening of its own, that must follow the closing tag. For math the last ``\\boxed{}`` of
+the answer part is closed and not blank; for code it has at least one closed Markdown block of triple backticks with a
+language name. The first rule that is broken is named:
 
 ==================  ====================================================================================
-``no-think``        it does not start with ``<think>``
-``repeated-think``  ``<think>`` or ``</think>`` occurs more than once, in the answer part too
-``unclosed-think``  there is no ``</think>``
+``no-think``        it does not start with the opening tag
+``repeated-think``  a tag occurs more than once, in the answer part too
+``unclosed-think``  there is no closing tag, or the opening of the answer does not follow it
 ``no-box``          math: no ``\\boxed{`` in the answer part
 ``unclosed-box``    math: the brace of the last box is never closed
 ``empty-box``       math: the last box holds nothing but blanks
@@ -24,9 +26,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.types import FormatReason
-
-OPEN, CLOSE = "<think>", "</think>"
 
 _BOX = re.compile(r"\\boxed\s*\{")
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
@@ -48,24 +49,37 @@ class Block(NamedTuple):
     closed: bool
 
 
-def split(text: str) -> Parts | FormatReason:
+def split(text: str, form: ThoughtForm = THINK) -> Parts | FormatReason:
     """The thoughts and the answer part, or the first violated rule about the tags."""
-    if not text.startswith(OPEN):
+    if not text.startswith(form.opening):
         return "no-think"
-    if text.count(OPEN) > 1 or text.count(CLOSE) > 1:
+    if text.count(form.opening) > 1 or text.count(form.closing) > 1:
         return "repeated-think"
-    thoughts, close, answer = text[len(OPEN) :].partition(CLOSE)
-    return Parts(thoughts, answer) if close else "unclosed-think"
+    thoughts, close, answer = text[len(form.opening) :].partition(form.closing)
+    if not close:
+        return "unclosed-think"
+    if form.answer_opening:
+        return _after_opening(thoughts, answer, form.answer_opening)
+    return Parts(thoughts, answer)
 
 
-def gate(text: str, kind: str = "math") -> Parts | FormatReason:
+def _after_opening(thoughts: str, answer: str, opening: str) -> Parts | FormatReason:
+    """The parts if the answer begins with its opening, which occurs once."""
+    if answer.count(opening) > 1:
+        return "repeated-think"
+    between, opened, rest = answer.partition(opening)
+    return Parts(thoughts, rest) if opened and not between.strip() else "unclosed-think"
+
+
+def gate(text: str, kind: str = "math", form: ThoughtForm = THINK) -> Parts | FormatReason:
     """The parts if the format is right, else the first violated rule.
 
     Args:
         text: The whole completion.
         kind: ``math`` requires a box, ``code`` a code block.
+        form: The form of thoughts.
     """
-    parts = split(text)
+    parts = split(text, form)
     if isinstance(parts, str):
         return parts
     return (_code_fault if kind == "code" else _box_fault)(parts.answer) or parts

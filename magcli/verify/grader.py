@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, MagError
+from magcli.model.thoughts import THINK
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
 from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
@@ -106,7 +107,7 @@ class Grader:
         return self._equal(one, other)
 
     def _compare(self, one: str, other: str) -> bool:
-        job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
+        job = (f"{THINK.opening}{THINK.closing}\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
         return self.rewards([job])[0].correct
 
     async def close(self) -> None:

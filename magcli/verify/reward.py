@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
+from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify import language, math
 from magcli.verify.format import Parts, boxed, gate
 from magcli.verify.types import RIGHT, UNGRADED, Reason, Verdict, Verifier
@@ -33,7 +34,8 @@ class RewardRule:
 
     ``penalty_end`` is the recipe's l_max, ``penalty_width`` its l_cache. ``num_tests`` tests of a program are sampled,
     the same for equal ``test_seed`` and problem, that is for a whole group. ``partial`` rewards the fraction of tests
-    passed (the ablation that the recipe reports as failed) instead of all or nothing.
+    passed (the ablation that the recipe reports as failed) instead of all or nothing. ``thoughts`` is the form in which
+    completions have their thoughts.
     """
 
     penalty_end: int = NO_LIMIT
@@ -46,6 +48,7 @@ class RewardRule:
     num_tests: int = 20
     test_seed: int = 0
     partial: bool = False
+    thoughts: ThoughtForm = THINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def reward(
     """Grade one completion. Pure; hostile text may take long or much memory, so it runs in a worker of the pool.
 
     Args:
-        text: The completion, from ``<think>`` on.
+        text: The completion, from the opening tag of its thoughts on.
         num_tokens: Its length in tokens.
         row: The problem: ``prompt``, ``answer`` or ``tests``, and ``kind`` (default ``math``).
         rule: Weights and lengths.
@@ -124,7 +127,7 @@ def reward(
     if kind == "math" and not math.parsable(gold_answer(row)):
         return ungraded("bad-gold", gold_answer(row))
     verify = verify or verify_math
-    parts = gate(text, kind)
+    parts = gate(text, kind, rule.thoughts)
     if isinstance(parts, str):  # the format failed: only the format-free metric is computed
         free = verify(text, row)
         right, answer = free.reason in RIGHT, printable(free.answer)

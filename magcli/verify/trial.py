@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import UsageError, first_line
-from magcli.verify.custom import Function, load
+from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.verify.custom import Function, extra_arguments, load
 from magcli.verify.reward import RewardRule, gold_answer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def load_reward(spec: str) -> Function:
     except (TypeError, ValueError):
         return function  # one without a readable signature
     try:
-        signature.bind("", {})
+        signature.bind("", {}, **extra_arguments(function, THINK))
     except TypeError as error:
         raise UsageError(f"reward {spec!r} has the signature {signature} ({error}); {SIGNATURE}") from None
     if next(iter(signature.parameters), "") in BATCH_NAMES:
@@ -45,20 +46,21 @@ def load_reward(spec: str) -> Function:
     return function
 
 
-def try_reward(grader: Grader, spec: str, row: Mapping[str, Any]) -> None:
-    """Call a custom reward function on made-up completions of a row.
+def try_reward(grader: Grader, spec: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> None:
+    """Call a custom reward function on made-up completions of a row, with thoughts in this form.
 
     Raises:
         UsageError: it raises an exception, or its result is not a reward.
     """
-    jobs = [(text, len(text.split()), row, RewardRule()) for text in _completions(row)]
+    rule = RewardRule(thoughts=thoughts)
+    jobs = [(text, len(text.split()), row, rule) for text in _completions(row, thoughts)]
     for reward in grader.rewards(jobs):
         if reward.reason == "reward-error":
             failure = first_line(ValueError(reward.detail))
             raise UsageError(f"reward {spec!r} failed on row {row.get('id', '1')}: {failure}; {SIGNATURE}")
 
 
-def _completions(row: Mapping[str, Any]) -> list[str]:
+def _completions(row: Mapping[str, Any], thoughts: ThoughtForm) -> list[str]:
     """A right and a wrong completion of a math problem, in the format of the recipe."""
-    form = "<think>\nThe answer is {0}.\n</think>\n\nThe answer is \\boxed{{{0}}}."
-    return [form.format(answer) for answer in (gold_answer(row) or "42", "unknown")]
+    answers = (gold_answer(row) or "42", "unknown")
+    return [thoughts.join(f"The answer is {answer}.", f"The answer is \\boxed{{{answer}}}.") for answer in answers]

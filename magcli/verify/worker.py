@@ -70,7 +70,7 @@ def load_grader(function: str) -> Callable[..., Reward]:
     if not function:
         return reward
     own = custom.load(function)
-    return lambda text, num_tokens, row, rule: custom.graded(own, text, row)
+    return lambda text, num_tokens, row, rule: custom.graded(own, text, row, rule.thoughts)
 
 
 def preload() -> None:

@@ -21,9 +21,10 @@ from magcli.curate.traces import (
     readable,
     select,
     shares,
+    texts_of,
     traces_of,
 )
-from magcli.model.thoughts import THINK
+from magcli.model.thoughts import BRACKETS, CHANNELS, FORMS, THINK
 
 candidate_lists = st.lists(
     st.builds(
@@ -323,3 +324,36 @@ def test_short_texts_are_similar_only_when_equal() -> None:
     near = near_duplicates(["It is 2.", "it is  2.", "It is 3."].__getitem__, 0.8)
     assert near(0, 1)
     assert not near(0, 2)
+
+
+OTHER = {
+    "tags": {"prompt": "1+1?", "completion": "<think>one, two</think>2"},
+    "column": {"question": "1+1?", "thinking_trajectories": ["one, two"], "attempt": "2"},
+    "open thoughts": {
+        "conversations": [
+            {"from": "human", "value": "1+1?"},
+            {"from": "gpt", "value": "<|begin_of_thought|>one, two<|end_of_thought|><|begin_of_solution|>2"},
+        ]
+    },
+    "parts": {
+        "messages": [
+            {"role": "user", "content": "1+1?"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "one, two"}, "2"]},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("row", OTHER.values(), ids=OTHER)
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_traces_have_their_thoughts_in_the_chosen_form(row, form):
+    (trace,) = traces_of(row, form)
+    text = trace["completion"] if "completion" in trace else trace["messages"][-1]["content"]
+    assert form.split(text) == ("one, two", "2")
+
+
+def test_texts_of_a_row_are_those_of_assistants():
+    talk = [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": BRACKETS.join("one", "2")}]
+    assert list(filter(None, texts_of({"conversations": talk}))) == [BRACKETS.join("one", "2")]
+    rows = {"prompt": "1+1?", "generations": [CHANNELS.join("one", "2"), "3"]}
+    assert list(filter(None, texts_of(rows))) == [CHANNELS.join("one", "2"), "3"]

@@ -15,6 +15,7 @@ from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLo
 from magcli.generate import server
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
+from magcli.model.thoughts import BRACKETS, CHANNELS
 
 MESSAGES = [{"role": "user", "content": "What is 1+2?"}]
 SAMPLING = Sampling(max_tokens=30, temperature=0.7)
@@ -143,6 +144,12 @@ class Handler(BaseHTTPRequestHandler):
     def fault_thoughts(self, body: dict) -> None:
         body["choices"][0]["message"] = {"content": "\n\n3", "reasoning_content": "easy"}
         self.reply(200, body)
+
+    def fault_unknown_key(self, body: dict) -> None:
+        if "skip_special_tokens" in self.server.bodies[-1]:
+            self.reply(400, {"error": "unrecognized argument: skip_special_tokens"})
+        else:
+            self.fault_thoughts(body)
 
     def fault_renamed_thoughts(self, body: dict) -> None:
         body["choices"][0]["message"] = {"content": "\n\n3", "reasoning": "easy", "reasoning_content": None}
@@ -366,3 +373,18 @@ def test_a_closed_client_refuses(faulty):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("form", [BRACKETS, CHANNELS], ids=str)
+def test_thoughts_are_put_back_in_the_models_form(faulty, form):
+    faulty.faults = ["thoughts"] * 10
+    (done,) = ask(faulty, range(1), thoughts=form)
+    assert done.text == f"{form.opening}easy{form.ending}\n\n3"
+    assert faulty.bodies[-1] == request(0) | {"skip_special_tokens": False}
+
+
+def test_a_server_that_does_not_know_special_tokens_is_asked_without(faulty):
+    faulty.faults = ["unknown_key"] * 10
+    done = ask(faulty, range(3), thoughts=BRACKETS, concurrency=1)
+    assert [each.text for each in done] == ["[THINK]easy[/THINK]\n\n3"] * 3
+    assert "skip_special_tokens" not in faulty.bodies[-1]

@@ -1,7 +1,10 @@
 """Where completions end: the generation config, the tokenizer, the chat template, and --stop."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from thinking import CHANNELS, CHANNELS_TEMPLATE, character_tokenizer
 
 from magcli.errors import UsageError
 from magcli.model.ends import end_tokens, stop_tokens, turn_ends, unused_ends
@@ -58,3 +61,15 @@ def test_names_of_unused_ends(tokenizer):
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|eot_id|>", "<|end_header_id|>", "<eos>", "<sep>"]})
     assert sorted(unused_ends(tokenizer, {1}).values()) == ["<eos>", "<|eot_id|>"]
     assert unused_ends(tokenizer, set()).keys() > {1}
+
+
+def test_the_token_that_closes_thoughts_ends_nothing():
+    """A template that writes ``<|end|>`` after every message, and that is also what closes the thoughts."""
+    tokenizer = character_tokenizer(CHANNELS, CHANNELS_TEMPLATE.replace("<|return|>", "<|end|>"))
+    model = SimpleNamespace(generation_config=None)
+    assert turn_ends(tokenizer) == (2,)
+    assert end_tokens(model, tokenizer) == {1}
+    assert end_tokens(model, tokenizer, ["<|end|>"]) == {1, 2}
+    assert unused_ends(tokenizer, {1}) == {}
+    tokenizer.eos_token = "<|end|>"
+    assert end_tokens(model, tokenizer) == {2}, "there is no other end"

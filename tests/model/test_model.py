@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault
+from magcli.model.chat import ChatTemplate
 from magcli.model.load import load_model
-from magcli.model.model import Model, model_or_url
+from magcli.model.model import Model
 
 LIGHT = """
 import sys
@@ -96,7 +97,21 @@ def test_weights_are_read_when_asked_for(copy):
         _ = model.digest
 
 
-def test_the_url_of_a_server_is_no_model():
-    assert model_or_url("http://host/v1#name") == "http://host/v1#name"
-    assert model_or_url("some/hub-id") == Model.open("some/hub-id")
-    assert not Model.open("").is_local
+def test_the_name_of_a_server_is_told_from_that_of_a_model():
+    assert Model.open("http://host/v1#name").is_url
+    assert not Model.open("some/hub-id").is_url
+
+
+def test_another_template_keeps_what_was_read(tiny_model_dir):
+    model = Model.open(tiny_model_dir, stop=["7"])
+    config, tokenizer = model.config, model.tokenizer
+    dated = model.with_template(ChatTemplate("{{ strftime_now('%Y') }}", date="2001-02-03"))
+    assert dated.config is config
+    assert dated.tokenizer is not tokenizer
+    assert dated.tokenizer.chat_template == "{{ strftime_now('%Y') }}"
+    assert dated.ends == model.ends == {1, 7}
+
+
+def test_another_process_opens_it_with_its_template_and_end_tokens(tiny_model_dir):
+    model = Model.open(tiny_model_dir, ChatTemplate("x", {"enable_thinking": False}), ["7"])
+    assert pickle.loads(pickle.dumps(model)) == model

@@ -1,6 +1,7 @@
 """SFT targets in eight styles of chat templates: they are what the engine would have generated."""
 
 import pytest
+from thinking import BRACKETS, CHANNELS, CHANNELS_TEMPLATE, PLAIN_TEMPLATE, character_tokenizer
 from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -294,3 +295,59 @@ def test_the_shown_mask_has_all_tokens(tokenizer):
     shown = show_mask(tokenizer, TokensWithMask(every, [token % 3 == 0 for token in every]))
     text = "".join(line.split(" | ", 1)[1] for line in shown.split("\n"))
     assert text.replace("↵", "\n") == tokenizer.decode(every)
+
+
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+WRITTEN = {
+    "brackets": (BRACKETS, PLAIN_TEMPLATE, "[THINK]ones[/THINK]3<|end|>", "3<|end|>"),
+    "channels": (
+        CHANNELS,
+        CHANNELS_TEMPLATE,
+        f"<|channel|>analysis<|message|>ones<|end|>{FINAL}3<|return|>",
+        f"{FINAL.removeprefix('<|start|>assistant')}3<|return|>",
+    ),
+}
+"""Special tokens and template of each form, and the target of an answer with thoughts and of one without."""
+
+
+def targets_of(tokenizer, *turns):
+    found = examples(tokenizer, [normalized(turn, number) for number, turn in enumerate(turns)])
+    return [text for sequence in found for text in targets(tokenizer, sequence)]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_thoughts_in_any_form_become_those_of_the_model(form):
+    special, template, thoughtful, plain = WRITTEN[form]
+    tokenizer = character_tokenizer(special, template)
+    for content in (
+        "<think>ones</think>3",
+        "[THINK]ones[/THINK]3",
+        f"<|channel|>analysis<|message|>ones<|end|>{FINAL}3",
+    ):
+        assert targets_of(tokenizer, QUESTION, said(content)) == [thoughtful]
+    for key in ("reasoning_content", "thinking", "reasoning"):
+        assert targets_of(tokenizer, QUESTION, {**said("3"), key: "ones"}) == [thoughtful]
+    assert targets_of(tokenizer, QUESTION, said("3")) == [plain]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_each_turn_of_a_conversation_in_a_form_is_a_target(form):
+    special, template, thoughtful, _ = WRITTEN[form]
+    tokenizer = character_tokenizer(special, template)
+    answer = said("<think>ones</think>3")
+    assert targets_of(tokenizer, QUESTION, answer, QUESTION, answer) == [thoughtful, thoughtful]
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+@pytest.mark.parametrize("text", ["<think>ones</think>3{}", "<think>ones{}</think>3", "{}3"])
+def test_control_tokens_in_thoughts_or_answer_are_a_reason(form, text):
+    special, template, *_ = WRITTEN[form]
+    with pytest.raises(DataError, match=r"<\|end\|>, a special token"):
+        targets_of(character_tokenizer(special, template), QUESTION, said(text.format("<|end|>")))
+
+
+def test_a_prompt_that_opens_thoughts_in_brackets_is_continued():
+    template = PLAIN_TEMPLATE.replace("'<|assistant|>'", "'<|assistant|>[THINK]'")
+    tokenizer = character_tokenizer(BRACKETS, template)
+    assert targets_of(tokenizer, QUESTION, said("<think>ones</think>3")) == ["ones[/THINK]3<|end|>"]
+    assert targets_of(tokenizer, QUESTION, said("3")) == ["[/THINK]3<|end|>"]

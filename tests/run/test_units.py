@@ -8,6 +8,7 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,6 +88,53 @@ def test_close_is_awaited_when_the_consumer_stops() -> None:
     assert next(results) == "0"
     results.close()
     assert events == ["closed"]
+
+
+def test_units_go_on_while_the_input_stalls() -> None:
+    """The second unit comes only after the first one has ended, although there is room for both."""
+    first_ended = threading.Event()
+
+    def stalling() -> Iterator[tuple[str, pa.RecordBatch]]:
+        yield "0", rows(0)
+        assert first_ended.wait(60)
+        yield "1", rows(1)
+
+    async def finish(key: str, part: pa.RecordBatch) -> str:
+        if key == "0":
+            first_ended.set()
+        return key
+
+    assert list(drain(in_order(stalling(), finish, 4, may_stall=True), closed)) == ["0", "1"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(delays=st.lists(st.integers(0, 4), max_size=25), window=st.integers(1, 6))
+def test_a_stalling_input_keeps_order_and_window(delays: list[int], window: int) -> None:
+    running: list[int] = [0, 0]
+
+    async def finish(key: str, part: pa.RecordBatch) -> int:
+        running[0] += 1
+        running[1] = max(running)
+        for _ in range(delays[int(key)]):
+            await asyncio.sleep(0)
+        running[0] -= 1
+        return int(key)
+
+    units = ((str(i), rows(i)) for i in range(len(delays)))
+    assert list(drain(in_order(units, finish, window, may_stall=True), closed)) == list(range(len(delays)))
+    assert running[1] <= window
+
+
+def test_an_error_of_a_stalling_input_is_raised() -> None:
+    def broken() -> Iterator[tuple[str, pa.RecordBatch]]:
+        yield "0", rows(0)
+        raise ZeroDivisionError
+
+    async def finish(key: str, part: pa.RecordBatch) -> str:
+        return key
+
+    with pytest.raises(ZeroDivisionError):
+        list(drain(in_order(broken(), finish, 4, may_stall=True), closed))
 
 
 # ---- keys ----

@@ -126,10 +126,10 @@ def test_one_of_several_near_identical_traces_stays_across_tables(tmp_path):
     rows = [rollout("p", 0, 0, True) | {"completion": long}]
     rows += [{"id": "teacher", "prompt": "p?", "completion": long.replace("step 39", "Step  thirty-nine")}]
     rows += [{"id": "other", "prompt": "q?", "completion": long}]
-    traces, dropped = chosen(tmp_path, rows)
+    traces, dropped = chosen(tmp_path, rows, any_format=True)
     assert list(dropped.values()) == ["near-identical"]
     assert len(traces) == 2
-    assert chosen(tmp_path, rows, near=1.0)[1] == {}
+    assert chosen(tmp_path, rows, near=1.0, any_format=True)[1] == {}
 
 
 def test_harder_problems_can_have_more_weight_instead(tmp_path):
@@ -142,7 +142,7 @@ def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
     rows = [
         {"question": "1+1?", "code": ["It is 2.", "It is 3.", "Two it is."], "score": [True, False, True], "gt": "2"}
     ]
-    traces, dropped = chosen(tmp_path, rows, system=Path("none"))
+    traces, dropped = chosen(tmp_path, rows, system=Path("none"), any_format=True)
     assert {trace["messages"][1]["content"] for trace in traces} == {"It is 2.", "Two it is."}
     assert list(dropped.values()) == ["wrong"]
 
@@ -150,7 +150,7 @@ def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
 def test_traces_with_a_negative_or_unclear_verdict_are_not_selected(tmp_path):
     verdicts = {"a": "False", "b": "false", "c": "0.5", "d": "True", "e": "maybe"}
     rows = [{"id": id, "prompt": f"{id}?", "completion": "2", "correct": verdict} for id, verdict in verdicts.items()]
-    traces, dropped = chosen(tmp_path, rows)
+    traces, dropped = chosen(tmp_path, rows, any_format=True)
     assert [trace["id"] for trace in traces] == ["d"]
     assert dropped == {"a": "wrong", "b": "wrong", "c": "unclear-verdict", "e": "unclear-verdict"}
     traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": -2.5}])
@@ -212,3 +212,54 @@ def test_invalid_options_and_tables_are_refused(tmp_path):
             call_stage("cold-start", "nothing.jsonl", **options)
     with pytest.raises(DataError, match=r"cold-start: .*lacks columns prompt, completion; it has: question"):
         call_stage("cold-start", written(tmp_path / "q.jsonl", [{"question": "a"}]), output=tmp_path / "o.arrow")
+
+
+def trace_of(tmp_path, row, **options):
+    """The answer in the trace of one row, and its reason if the row was dropped."""
+    traces, dropped = chosen(tmp_path, [row], system=Path("none"), **options)
+    return [trace["messages"][-1]["content"] for trace in traces], list(dropped.values())
+
+
+def test_a_worked_solution_becomes_thoughts_and_a_boxed_answer(tmp_path):
+    row = {"problem": "How many legs have 3 cats?", "solution": "Each has 4, so 3 * 4 = 12.", "answer": 12}
+    assert trace_of(tmp_path, row) == (["<think>\nEach has 4, so 3 * 4 = 12.\n</think>\n\n\\boxed{12}"], [])
+    (brackets,), _ = trace_of(tmp_path, row, thoughts="brackets")
+    assert brackets == "[THINK]Each has 4, so 3 * 4 = 12.[/THINK]\\boxed{12}"
+
+
+def test_a_solution_may_end_in_its_answer(tmp_path):
+    expected = (["<think>\n3 * 4 = 12 legs.\n</think>\n\n\\boxed{12}"], [])
+    assert trace_of(tmp_path, {"question": "Legs?", "answer": "3 * 4 = <<3*4=12>>12 legs.\n#### 12"}) == expected
+    boxed = {"problem": "Legs?", "solution": "There are \\boxed{12} legs."}
+    assert trace_of(tmp_path, boxed) == (
+        ["<think>\nThere are \\boxed{12} legs.\n</think>\n\n\\boxed{12}"],
+        [],
+    )
+
+
+def test_a_solution_that_arrives_at_another_answer_is_dropped(tmp_path):
+    half = {"problem": "Half of 1?", "solution": "It is \\boxed{0.5}."}
+    assert trace_of(tmp_path, half | {"answer": "1/2"})[1] == [], "equal by the verifier"
+    assert trace_of(tmp_path, half | {"answer": "2"}) == ([], ["other-answer"])
+
+
+def test_a_program_is_no_worked_solution(tmp_path):
+    row = {"prompt": "Print 1.", "solution": "print(1)", "answer": "1", "kind": "code"}
+    assert trace_of(tmp_path, row, any_format=True) == (["print(1)"], [])
+
+
+def test_traces_that_break_the_format_are_counted_or_refused(tmp_path, capsys):
+    plain = [{"id": str(n), "prompt": f"{n}?", "completion": f"It is {n}."} for n in range(2)]
+    good = [rollout(f"p{n}", n, 0, True) for n in range(3)]
+    with pytest.raises(DataError, match=r"2 of 3 traces break the format of the reward \(no-think 2\).*--any-format"):
+        chosen(tmp_path, plain + good[:1])
+    assert len(chosen(tmp_path, plain + good[:1], any_format=True)[0]) == 3
+    capsys.readouterr()
+    assert len(chosen(tmp_path, plain + good, quiet=False)[0]) == 5
+    assert "2 of 5 traces break the format of the reward (no-think 2)" in capsys.readouterr().err
+
+
+def test_problems_without_traces_are_dropped_with_what_is_missing(tmp_path, capsys):
+    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "1+1?", "answer": "2"}], quiet=False)
+    assert (traces, dropped) == ([], {"a": "unusable-trace"})
+    assert "there are no messages, and no prompt with a completion" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
+from magcli.model.thoughts import BRACKETS
 from magcli.verify.custom import digest, graded, load
 from magcli.verify.pool import Pool
 from magcli.verify.reward import Reward, RewardRule, columns
@@ -33,6 +34,9 @@ def misnamed(completion, row):
 
 def sleeping(completion, row):
     time.sleep(30)
+
+def answer_only(completion, row, thoughts):
+    return thoughts.split(completion)[1] == row["answer"]
 
 WORDS = ["not", "callable"]
 """
@@ -142,3 +146,13 @@ def test_the_digest_depends_on_the_source(source: Path) -> None:
 def test_missing_functions_are_named(spec: str, message: str, source: Path) -> None:
     with pytest.raises(UsageError, match=message):
         load(spec.replace("OWN", str(source)))
+
+
+def test_a_function_may_ask_for_the_form_of_thoughts(source: Path) -> None:
+    job = ("[THINK]six[/THINK]7", 3, {"answer": "7"})
+    pool = Pool(1, function=f"{source}:answer_only")
+    try:
+        in_form, not_in_form = pool.rewards([(*job, RewardRule(thoughts=BRACKETS)), (*job, RULE)])
+    finally:
+        pool.shutdown()
+    assert (in_form.correct, not_in_form.correct) == (True, False)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magcli.model.thoughts import BRACKETS, CHANNELS, THINK, form_named
 from magcli.verify.format import Block, Parts, blocks, gate, split
 from magcli.verify.types import FormatReason
 
@@ -183,3 +184,36 @@ def test_a_megabyte_takes_linear_time(piece: str) -> None:
     gate(text, "math")
     gate(text, "code")
     assert time.thread_time() - start < 5
+
+
+FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
+CHANNELLED = "<|channel|>analysis<|message|>2+3=5" + FINAL + r"\boxed{5}"
+
+
+@pytest.mark.parametrize("form", [THINK, BRACKETS, CHANNELS, form_named("<seed>...</seed>")], ids=str)
+def test_each_form_has_the_same_rules(form) -> None:
+    good = form.join("2+3=5", r"\boxed{5}")
+    parts = gate(good, form=form)
+    assert isinstance(parts, Parts)
+    assert (parts.thoughts.strip(), parts.answer.strip()) == ("2+3=5", r"\boxed{5}")
+    assert gate("x" + good, form=form) == "no-think"
+    assert gate(good + form.opening, form=form) == "repeated-think"
+    assert gate(good + form.closing, form=form) == "repeated-think"
+    assert gate(good.replace(form.closing, ""), form=form) == "unclosed-think"
+    assert gate(form.join("2+3=5", "5"), form=form) == "no-box"
+    others = [each for each in (THINK, BRACKETS, CHANNELS) if each != form]
+    assert {gate(good, form=other) for other in others} == {"no-think"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CHANNELLED.replace(FINAL, "<|end|>"), "unclosed-think"),
+        (CHANNELLED.replace(FINAL, f"<|end|>words{FINAL.removeprefix('<|end|>')}"), "unclosed-think"),
+        (CHANNELLED + FINAL.removeprefix("<|end|>"), "repeated-think"),
+        (CHANNELLED.replace(FINAL, ""), "unclosed-think"),
+    ],
+)
+def test_the_answer_channel_follows_the_thoughts_once(text: str, reason: str) -> None:
+    assert gate(CHANNELLED, form=CHANNELS) == Parts("2+3=5", r"\boxed{5}")
+    assert gate(text, form=CHANNELS) == reason

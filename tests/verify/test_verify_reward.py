@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from magcli.data.schema import REWARD
 from magcli.errors import DataError
+from magcli.model.thoughts import BRACKETS, CHANNELS
 from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, ungraded
 from magcli.verify.types import Verdict
 
@@ -134,3 +135,13 @@ def test_columns() -> None:
 def test_lone_surrogates_fit_a_table() -> None:
     graded: Reward = reward("<think>a</think>\\boxed{\udc80\x00}", 10, ROW, RULE)
     assert columns([graded]).num_rows == 1
+
+
+@pytest.mark.parametrize("form", [BRACKETS, CHANNELS], ids=str)
+def test_a_right_completion_in_the_models_form_has_the_full_reward(form) -> None:
+    text = form.join("We add two and three, and that makes five.", r"The answer to the question is \boxed{5}.")
+    graded = reward(text, 10, ROW, RewardRule(thoughts=form))
+    assert graded.total == pytest.approx(1.1)
+    assert graded.languages == "en en en"
+    assert reward(text, 10, ROW, RewardRule()).reason == "no-think"
+    assert reward(RIGHT, 10, ROW, RewardRule(thoughts=form)).reason == "no-think"

@@ -31,6 +31,9 @@ def trl(completions, **kwargs):
 
 def trl_prompts(prompts, completions):
     return [1.0 for _ in completions]
+
+def in_form(completion, row, thoughts):
+    return thoughts.split(completion)[0] != ""
 """
 ROW = {"id": "p7", "prompt": "What is 6 x 7?", "answer": "42"}
 
@@ -77,3 +80,8 @@ def test_the_signature_of_trl_is_refused(name, failure, source):
         load_reward(f"{source}:{name}")
     assert failure in str(error.value)
     assert "function(completion, row)" in str(error.value)
+
+
+def test_a_function_with_the_form_of_thoughts_passes(source):
+    assert load_reward(f"{source}:in_form")
+    tried(f"{source}:in_form")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from magcli.data.schema import ProgramOutcome
 from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
+from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.code import runs
 from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
 from magcli.verify.code.judge import DEFAULT_LIMITS, extract
@@ -87,12 +88,12 @@ class GeneratorPrograms(NamedTuple):
     outcomes: Mapping[str, int]
 
 
-def extract_programs(answers: Sequence[Completion]) -> GeneratorPrograms:
-    """The Python programs in a model's answers, ignoring its reasoning."""
+def extract_programs(answers: Sequence[Completion], thoughts: ThoughtForm = THINK) -> GeneratorPrograms:
+    """The Python programs in a model's answers, ignoring its thoughts, which are in this form."""
     programs: dict[str, None] = {}
     outcomes = Counter[str]()
     for answer in answers:
-        found = extract(answer.text.rpartition("</think>")[2])
+        found = extract(thoughts.answer(answer.text))
         if found is None or found[0] != "python":
             outcomes["cut" if answer.finish == "length" else "no-program"] += 1
         elif found[1] in programs:

@@ -34,6 +34,7 @@ from magcli.curate.math.tasks import (
     several_questions,
 )
 from magcli.generate.types import Message
+from magcli.model.thoughts import THINK, ThoughtForm
 
 DropReason = Literal[
     "empty-prompt", "no-answer", "incomplete", "proof", "multi-part", "multiple-choice", "prose-answer", "unverifiable"
@@ -265,7 +266,6 @@ QUESTIONS: dict[Question, str] = {
     ),
 }
 _FAULT: dict[Question, DropReason] = {"complete": "incomplete", "one-answer": "multi-part"}
-_THOUGHTS = re.compile(r".*</think>", re.S)
 _YES_OR_NO = re.compile(r"\b(yes|no)\b", re.I)
 _FIRST_WORD = re.compile(r"\W*(yes|no)\b", re.I)
 
@@ -311,11 +311,11 @@ def messages(question: Question, prompt: str) -> Sequence[Message]:
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
 
 
-def parse_answer(text: str) -> Answer:
+def parse_answer(text: str, thoughts: ThoughtForm = THINK) -> Answer:
     """The model's answer: the first word after its thoughts if it is Yes or No, else the last Yes or No."""
-    text = _THOUGHTS.sub("", text)
+    text = thoughts.answer(text)
     found = _YES_OR_NO.findall(text)
-    if not found or "<think>" in text:
+    if not found or thoughts.opening in text:
         return "neither"
     first = _FIRST_WORD.match(text)
     return "yes" if (first[1] if first else found[-1]).lower() == "yes" else "no"

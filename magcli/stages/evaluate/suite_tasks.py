@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
     from magcli.model.model import Model
+    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.run.journal import Journal, Result
     from magcli.stages.evaluate.config import Config
@@ -42,12 +43,14 @@ MAX_TEST_BYTES = 16 << 20
 class SuiteTask(NamedTuple):
     """One suite, or a table of problems (its name is empty then).
 
-    ``identity`` is everything that determines its completions. ``table``: where they are stored, if requested.
+    ``sampling`` are the options from which ``plan`` is made. ``identity`` is everything that determines its
+    completions. ``table``: where they are stored, if requested.
     ``journal``: the journal of unfinished work, if the command has an output. ``note`` is printed with the metrics.
     """
 
     name: str
     problems: Sequence[pa.RecordBatch]
+    sampling: SamplingOptions
     plan: SamplingPlan
     function: str
     rule: RewardRule
@@ -124,6 +127,7 @@ def _task(
         **{part: getattr(sampling, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
         "stop": list(config.stop),
+        "thoughts": config.thoughts,
         **engines.model_identity(model, sampling.system),
         **engines.grader_identity(config, function),
     }
@@ -134,7 +138,13 @@ def _task(
     journal = base.with_name(f".{base.name}.journal") if base else None
     rule = RewardRule(use_language=language, num_tests=ALL_TESTS)
     plan = engines.sampling_plan(sampling)
-    return SuiteTask(name, problems, plan, function, rule, identity, table, journal, note)
+    return SuiteTask(name, problems, sampling, plan, function, rule, identity, table, journal, note)
+
+
+def _in_form(task: SuiteTask, thoughts: ThoughtForm) -> SuiteTask:
+    """The task for a model with this form of thoughts: its system prompt names it, and the reward expects it."""
+    plan = engines.sampling_plan(task.sampling, thoughts)
+    return task._replace(plan=plan, rule=replace(task.rule, thoughts=thoughts))
 
 
 def completions_table(completions: Path | None, name: str) -> Path | None:
@@ -252,6 +262,7 @@ class _Runner:
         }
         self._try_functions()
         self.generator: Generator = engines.open_engine(config, job, unfinished)
+        self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
         if done := sum(len(journal.positions) for journal in unfinished):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.shared import engines, tables, templates, training
+from magcli.stages.shared import engines, forms, tables, templates, training
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from magcli.generate.types import RolloutEngine
     from magcli.generate.wire import Spec
     from magcli.model.model import Model
+    from magcli.model.thoughts import ThoughtForm
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
@@ -68,6 +69,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             if folder.finished:
                 keep_last_checkpoint(folder)
                 log_lines(folder.metrics())
+                job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
                 pools = [problems, *stage_rows(config, reads(config), job)]
@@ -102,15 +104,18 @@ def _train(
     with ExitStack() as stack:
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
-        system = engines.system_text(config.system)
         model = templates.with_date(model, job, [folder], system=config.system)
+        forms.record(model.thoughts, job, [folder])
+        system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
-        trainer, schedule = build_trainer(config, model, controller), build_schedule(config)
+        trainer = build_trainer(config, model, controller)
+        schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
-        checkpointing = Checkpointing(folder, ledger, RolloutStore(folder.path), *every)
+        store = RolloutStore(folder.path, {forms.THOUGHTS: model.thoughts.name})
+        checkpointing = Checkpointing(folder, ledger, store, *every)
         checkpointing.resume(trainer)
         curves = Curves(checkpointing.lines[: trainer.done])
         log_lines(checkpointing.lines)
@@ -245,15 +250,15 @@ def open_state(config: Config, model: Model) -> OpenState:
     return opened
 
 
-def build_schedule(config: Config) -> Schedule:
-    """The stages of the recipe, or a single one."""
+def build_schedule(config: Config, thoughts: ThoughtForm) -> Schedule:
+    """The stages of the recipe, or a single one, for a model with this form of thoughts."""
     from magcli.rl.schedule import Schedule
 
     stages = config.stage or (StageOptions(),)
-    return Schedule(stages, [_settings(options_in(stage, config)) for stage in stages])
+    return Schedule(stages, [_settings(options_in(stage, config), thoughts) for stage in stages])
 
 
-def _settings(config: Config) -> StageSettings:
+def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     from magcli.generate.types import Sampling
     from magcli.rl.objective import Objective
     from magcli.rl.schedule import StageSettings
@@ -278,7 +283,7 @@ def _settings(config: Config) -> StageSettings:
         batch_groups=config.n_batch // config.group,
         async_groups=config.n_async // config.group,
         sampling=Sampling(config.max_tokens, config.temperature),
-        rule=engines.reward_rule(config),
+        rule=engines.reward_rule(config, thoughts),
     )
 
 
@@ -384,7 +389,8 @@ def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: G
         grader,
         model.tokenizer,
         model.ends,
-        engines.system_text(config.system),
+        engines.system_text(config.system, model.thoughts),
+        model.thoughts,
         config.group,
         config.diverse_by,
         config.seed,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import usage
-from magcli.stages.shared import templates
+from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.stages.shared import forms, templates
 
 if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
@@ -36,7 +37,7 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
 
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
-    return open_generator(
+    generator = open_generator(
         templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
         engine=config.engine,
         dtype=dtype,
@@ -45,6 +46,8 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         device=config.device,
         deadline=config.deadline,
     )
+    forms.record(generator.thoughts, job, unfinished)
+    return generator
 
 
 def sampling_format(
@@ -64,20 +67,20 @@ def sampling_format(
     return "bf16" if found["dtype"] == "bf16" else "fp32"
 
 
-def sampling_plan(config: SamplingOptions) -> SamplingPlan:
-    """How a stage's options sample a problem."""
+def sampling_plan(config: SamplingOptions, thoughts: ThoughtForm = THINK) -> SamplingPlan:
+    """How a stage's options sample a problem of a model with this form of thoughts."""
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
 
     sampling = Sampling(config.max_tokens, config.temperature, config.top_p)
-    return SamplingPlan(system_text(config.system), sampling, config.samples, config.seed)
+    return SamplingPlan(system_text(config.system, thoughts), sampling, config.samples, config.seed)
 
 
-def system_text(path: Path | None) -> str | None:
-    """The system prompt that an option names; ``none`` means no system prompt."""
+def system_text(path: Path | None, thoughts: ThoughtForm = THINK) -> str | None:
+    """The system prompt that an option names; ``none`` means no system prompt. magcli's own names this form."""
     from magcli.model.chat import system_prompt
 
-    return None if path is not None and str(path) == "none" else system_prompt(path)
+    return None if path is not None and str(path) == "none" else system_prompt(path, thoughts)
 
 
 def system_identity(system: Path | None) -> dict[str, Any]:
@@ -123,8 +126,8 @@ def answerable(
     return found
 
 
-def reward_rule(config: RewardOptions) -> RewardRule:
-    """The reward that a stage's options describe."""
+def reward_rule(config: RewardOptions, thoughts: ThoughtForm = THINK) -> RewardRule:
+    """The reward that a stage's options describe, of completions with this form of thoughts."""
     from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
 
     return RewardRule(
@@ -133,6 +136,7 @@ def reward_rule(config: RewardOptions) -> RewardRule:
         use_language=config.language,
         num_tests=config.num_tests or ALL_TESTS,
         partial=config.partial,
+        thoughts=thoughts,
     )
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from magcli.config import opt, options_of
 from magcli.errors import UsageError, usage
+from magcli.model.thoughts import FORMS, GAP, THINK, form_named
 
 MODEL = "Model and engine"
 SAMPLING = "Sampling"
@@ -33,6 +34,8 @@ DType = Literal["auto", "bf16", "fp32"]
 SaveDtype = Literal["source", "bf16", "fp32"]
 Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
+AUTO = "auto"
+"""The value of an option that is left to magcli."""
 DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
 RESERVED_VARIABLES = (
@@ -99,6 +102,12 @@ def sandbox() -> Any:
     )
 
 
+def thoughts(panel: str = MODEL, found: str = "as the chat template and the tokenizer have it") -> Any:
+    """The form of thoughts; ``found`` is how it is found by itself."""
+    text = f"Form of thoughts: {', '.join(form.name for form in FORMS)} or OPENING{GAP}CLOSING; auto: {found}."
+    return opt(AUTO, text, panel=panel)
+
+
 def save_dtype() -> Any:
     """The dtype of saved weights."""
     return opt("source", "Dtype of the saved weights; source: as in the model at the start.", panel=CHECKPOINTS)
@@ -133,6 +142,7 @@ class TemplateOptions:
         "Variables of the chat template, key=value, such as enable_thinking=false; values are JSON or text.",
         panel=MODEL,
     )
+    thoughts: str = thoughts()
     stop: tuple[str, ...] = opt(
         (),
         "More tokens that end a completion, by text or id, each a single token; the model's own and the chat "
@@ -275,6 +285,15 @@ def check_template(stage: str, config: TemplateOptions) -> None:
     for name in names:
         usage(name not in RESERVED_VARIABLES, f"{stage}: --template-args cannot set {name}, which magcli sets")
     template_source(config)
+    check_thoughts(stage, config.thoughts)
+
+
+def check_thoughts(stage: str, thoughts: str) -> None:
+    """A form of thoughts that exists, or a well-formed one of the user's own."""
+    try:
+        form_named(THINK.name if thoughts == AUTO else thoughts)
+    except UsageError as error:
+        raise UsageError(f"{stage}: {error}") from None
 
 
 def template_source(config: TemplateOptions) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magcli.errors import EnvironmentFault
-from magcli.stages.shared.options import template_source, template_variables
+from magcli.stages.shared.options import AUTO, template_source, template_variables
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,7 +30,8 @@ def open_model(name: str | Path, config: TemplateOptions) -> Model:
     from magcli.model.chat import ChatTemplate
     from magcli.model.model import Model
 
-    template = ChatTemplate(template_source(config), template_variables(config))
+    thoughts = "" if config.thoughts == AUTO else config.thoughts
+    template = ChatTemplate(template_source(config), template_variables(config), thoughts=thoughts)
     return Model.open(name, template, config.stop)
 
 

@@ -1,0 +1,56 @@
+"""Traces from worked solutions: the solution becomes the thoughts, its final answer the boxed answer.
+
+A worked solution is in a column of its own beside a short answer, or ends in its answer: in a box, or after ``####`` as
+in GSM8K.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from magcli.model.thoughts import ThoughtForm
+from magcli.verify.format import last_box
+
+SOLUTIONS = ("solution", "worked_solution", "rationale", "explanation")
+"""Columns with worked solutions."""
+_FINAL = re.compile(r"\n\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
+_CALCULATION = re.compile(r"<<[^<>\n]*>>")
+"""A calculator annotation of GSM8K, such as <<48/2=24>>."""
+
+
+def worked_solution(row: Mapping[str, Any], answer_column: str | None, form: ThoughtForm) -> dict[str, Any] | None:
+    """A trace from the worked solution of a problem: its ``completion`` and ``answer``, and ``own_answer``.
+
+    The last is the answer at which the solution itself arrives, empty if it names none. None without a solution, or
+    without an answer, or if the solution has thoughts in this form: then it is a completion as it is.
+    """
+    answer = _text(row.get(answer_column or ""))
+    text = next((text for name in SOLUTIONS if (text := _text(_first(row.get(name))))), "")
+    if not text and _FINAL.search(answer):
+        text, answer = answer, ""
+    own_answer = last_box(text) or ""
+    if final := _FINAL.search(text):
+        own_answer = final["answer"]
+        text = _CALCULATION.sub("", text[: final.start()])
+    answer = answer or own_answer
+    if not text.strip() or not answer or form.opening in text:
+        return None
+    completion = form.join(text.strip(), f"\\boxed{{{answer}}}")
+    return {"completion": completion, "answer": answer, "own_answer": own_answer}
+
+
+def _first(value: Any) -> Any:
+    """The first of several solutions."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _text(value: Any) -> str:
+    """A text or a number as text, or those of a list, joined by commas; empty for anything else."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_text, value)))
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else ""

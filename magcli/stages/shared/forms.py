@@ -1,0 +1,94 @@
+"""The form of thoughts that a run uses: found with its model or in its input, said if it is not the usual, and kept.
+
+A run records the form as the choice ``thoughts``: in its folder or journal, and in the history of its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from magcli.model.thoughts import FORMS, THINK, ThoughtForm, count_forms, form_named
+from magcli.stages.shared.options import AUTO
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.manifest import Link
+    from magcli.data.source import Rows, Source
+    from magcli.run.job import Job, Notes
+
+    TextsOf = Callable[[pa.RecordBatch], Iterable[Any]]
+    """The completions in a batch, and values that are no text."""
+
+THOUGHTS = "thoughts"
+"""The option, and the name under which the form is recorded."""
+LOOKED_AT = 1024
+"""Rows at the start of a table whose completions tell their form."""
+LOOKED_AT_IN_PIPE = 64
+"""The same for a pipe, whose first rows should not wait for many more."""
+
+
+def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
+    """Record the form of a run's model, and say it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
+    job.record({THOUGHTS: form.name}, unfinished)
+    if form != THINK:
+        job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)
+
+
+def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[ThoughtForm, Rows]:
+    """The form of the thoughts in the completions of a table, and all of its rows.
+
+    It is that of ``--thoughts``, or of the table's history, or of most of the first completions; in the last case a
+    message says which it is. A resumed run keeps its form.
+    """
+    name = _known(option, job.sources)
+    if name != AUTO:
+        job.record({THOUGHTS: name})
+        return form_named(name), rows
+    first, rows = _start(rows, LOOKED_AT if job.total is not None else LOOKED_AT_IN_PIPE)
+    texts = [text for batch in first for text in texts_of(batch) if isinstance(text, str)]
+    known = _known(option, job.sources)  # the history of a short pipe has been read by now
+    values = job.choose({THOUGHTS: known}, lambda _: _most_frequent(texts))
+    return form_named(values[THOUGHTS]), rows
+
+
+def recorded_form(sources: Sequence[Source]) -> ThoughtForm:
+    """The form that the tables' histories name last, the recipe's if none does."""
+    name = _known(AUTO, sources)
+    return THINK if name == AUTO else form_named(name)
+
+
+def _known(option: str, sources: Sequence[Source]) -> str:
+    """The form of an option, else that which the tables' histories name last; ``auto`` if none does."""
+    if option != AUTO:
+        return option
+    recorded = [_recorded(link) for source in sources for link in source.chain]
+    return next((name for name in reversed(recorded) if name), AUTO)
+
+
+def _recorded(link: Link) -> str:
+    from magcli.run.stage import CHOSEN
+
+    chosen = link.config.get(CHOSEN)
+    return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""
+
+
+def _start(rows: Rows, number: int) -> tuple[list[pa.RecordBatch], Rows]:
+    """The batches with this number of first rows, or more, and all rows."""
+    first: list[pa.RecordBatch] = []
+    for batch in rows:
+        first.append(batch)
+        if sum(part.num_rows for part in first) >= number:
+            break
+    return first, chain(first, rows)
+
+
+def _most_frequent(texts: Sequence[str]) -> tuple[str, str]:
+    """The name of the form of most completions, the recipe's if none has thoughts, and the reason for a message."""
+    counts = count_forms(texts)
+    if not counts:
+        return THINK.name, f"{THINK}: none of {len(texts):,} completions has thoughts"
+    form = max(counts, key=lambda each: (counts[each], -FORMS.index(each)))
+    return form.name, f"{form}: in {counts[form]:,} of {len(texts):,} completions"

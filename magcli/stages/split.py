@@ -1,0 +1,91 @@
+"""Split a table in two: rows to train on, and held-out rows to evaluate on.
+
+The training rows are the output, the others go to --held-out. A row's side depends only on its value in one column, by
+default the prompt without regard to case and spaces, and on --seed: repeated problems are on the same side, and a table
+that grows keeps its split. Remove near-duplicates first (magcli clean-math).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.config import opt
+from magcli.errors import DataError, usage
+from magcli.stages.shared import tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "The tables to split, one after the other; - is stdin."
+EXAMPLE = "magcli split examples/problems.jsonl --share 0.2 --held-out held-out.jsonl -o train.jsonl"
+ALIASES = tables.ALIASES
+
+HASH_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli split`."""
+
+    held_out: Path | None = opt(
+        None, "Table of the held-out rows; its suffix is its format.", affects_rows=False, output_table=True
+    )
+    share: float = opt(0.1, "Approximate share of the rows that are held out.")
+    by: str = opt("prompt", "Column that decides a row's side; rows with the same value are on the same side.")
+    seed: int = opt(0, "Seed of the split.")
+
+
+def check(config: Config) -> None:
+    """Refuse options that are out of range."""
+    usage(config.held_out is not None, "split: --held-out is missing: the table of the held-out rows")
+    usage(0 < config.share < 1, f"split.share: {config.share} is not between 0 and 1")
+
+
+def reads(config: Config) -> Sequence[str]:
+    """The column that decides."""
+    return (config.by,)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The columns of the input."""
+    return given
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Pass on the training rows, and write the others; the two counts are reported at the end."""
+    import pyarrow as pa
+
+    from magcli.data import seal, table
+
+    assert config.held_out is not None
+    assert job.schema is not None
+    num_rows: Counter[bool] = Counter()
+    with table.write(str(config.held_out), job.schema, seal.pack({"stage": job.stage})) as sink:
+        for batch in rows:
+            is_held_out = [held_out(value, config.share, config.seed) for value in batch.column(config.by).to_pylist()]
+            num_rows.update(is_held_out)
+            sink.write(batch.filter(pa.array(is_held_out)))
+            yield batch.filter(pa.array([not side for side in is_held_out]))
+        if not (num_rows[True] and num_rows[False]):
+            empty_side = "training" if num_rows[True] else "held-out"
+            raise DataError(f"split: no {empty_side} row among {num_rows.total():,}; give another --share or --seed")
+        sink.finish(job.history(num_rows[True]))
+    text = f"{num_rows[False]:,} rows to train on, {num_rows[True]:,} held out"
+    job.console.say(f"split: {text}", event="split", train=num_rows[False], held_out=num_rows[True])
+
+
+def held_out(value: Any, share: float, seed: int) -> bool:
+    """Whether a row with this value is held out: true for ``share`` of all values."""
+    text = value if isinstance(value, str) else repr(value)
+    normalized = " ".join(text.casefold().split())
+    digest = hashlib.blake2b(f"{seed}\0{normalized}".encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+    fraction: float = int.from_bytes(digest) / 256**HASH_BYTES
+    return fraction < share
