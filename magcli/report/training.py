@@ -141,7 +141,7 @@ RL = (
     ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ChartSpec(
         "Log-prob mismatch",
-        "Difference between engine and trainer log-probs at equal weights: mean and 99th percentile.",
+        "Difference between engine and trainer log-probs of a probe, under the new weights: mean and 99th percentile.",
         {"mismatch_mean": "mean", "mismatch_p99": "p99"},
     ),
     ChartSpec(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from magcli.errors import DataError, Stopped
-from magcli.generate.digest import check_arrivals, combined
+from magcli.generate.digest import WeightsFault, check_arrivals, combined
 from magcli.generate.types import RolloutEngine, Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
@@ -36,7 +36,7 @@ from magcli.rl.metrics import (
     with_probe,
 )
 from magcli.rl.outcomes import GroupOutcomes
-from magcli.rl.probe import PROBE_TOKENS, Run, probe, probe_tokens
+from magcli.rl.probe import PROBE_TOKENS, Run, probe
 from magcli.rl.schedule import Schedule, StageSettings
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.store import RolloutStore
@@ -98,15 +98,13 @@ async def train(
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
-            tokens = probe_tokens(trainer.done, batch.trained, first=trainer.done == first + 1)
-            delivered |= await probe(trainer, engine, batch.trained, settings, run, tokens=tokens)
+            delivered |= await probe(trainer, engine, batch.trained, settings, run)
             scheduler.trainer_turns_to("saving")
             line = record(trainer, checkpointing, batch, metrics, clock.lap(), delivered)
             await run(partial(checkpointing.save_due, trainer))
             await evaluate(trainer.done)
             monitor.update(line)
-            if reason := mismatch_fault(delivered):
-                raise Stopped(f"rl: after update {trainer.done}: {reason}")
+            check_probe(delivered, trainer.done)
             if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
@@ -139,7 +137,10 @@ async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str
         WeightsFault: they did not arrive in an engine as they were sent.
     """
     weights, sent = await run(partial(trainer.weights, engine.sent_dtype))
-    arrivals = await engine.load(weights, trainer.done)
+    try:
+        arrivals = await engine.load(weights, trainer.done)
+    except WeightsFault as fault:
+        raise WeightsFault(f"weights of update {trainer.done}: {fault}") from fault
     check_arrivals(sent, arrivals, trainer.done)
     return {"weights_version": trainer.done, "weights_digest": combined(sent)}
 
@@ -156,8 +157,23 @@ async def first_mismatch(
     return await probe(trainer, engine, batch.trained, settings, run, tokens=PROBE_TOKENS)
 
 
-def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor) -> None:
+@dataclass(frozen=True, slots=True)
+class RepeatedUpdate:
+    """A repeated update that is to be recorded when an engine has its weights."""
+
+    batch: Batch
+    settings: StageSettings
+    metrics: UpdateMetrics
+    times: Times
+
+
+def repeat_updates(
+    trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor
+) -> RepeatedUpdate | None:
     """Repeat the updates that were begun after the checkpoint, with their groups on disk.
+
+    Returns the last one if it has not been recorded, for ``record_repeated``. (If a power cut took the lines of
+    several, those of the others lack the delivery of their weights.)
 
     Raises:
         Stopped: the mismatch of engine and trainer is too large in the first of them.
@@ -173,9 +189,39 @@ def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpoi
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
         times = Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
+        if trainer.done == max(checkpointing.ledger.batches) > len(checkpointing.lines):
+            return RepeatedUpdate(batch, settings, metrics, times)
         line = record(trainer, checkpointing, batch, metrics, times, mismatch_summary([]))
         checkpointing.save_due(trainer)
         monitor.update(line)
+    return None
+
+
+async def record_repeated(
+    repeated: RepeatedUpdate,
+    delivered: Line,
+    trainer: Trainer,
+    engine: RolloutEngine,
+    checkpointing: Checkpointing,
+    monitor: Monitor,
+) -> None:
+    """Record a repeated update, whose weights have been delivered, as ``train`` records the others.
+
+    Raises:
+        Stopped: an engine does not compute what the trainer does.
+    """
+    found = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
+    delivered = {**delivered, **found}
+    line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
+    checkpointing.save_due(trainer)
+    monitor.update(line)
+    check_probe(delivered, trainer.done)
+
+
+def check_probe(delivered: Line, update: int) -> None:
+    """Stop if engine and trainer differ too much at the weights of an update."""
+    if reason := mismatch_fault(delivered):
+        raise Stopped(f"rl: after update {update}: {reason}")
 
 
 def check_mismatch(found: Line, monitor: Monitor) -> None:

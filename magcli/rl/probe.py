@@ -21,7 +21,7 @@ PROBE_TOKENS = 512
 """Tokens of a full probe, enough for a verdict (``Limits.mismatch_tokens``)."""
 
 PROBE_EVERY = 10
-"""Updates between full probes; the first after the start of a process is full too."""
+"""The first update has a full probe, and every tenth after it."""
 
 PROBE_SHARE = 32
 """Other probes have one token for so many trained tokens, to take about one percent of an update's time at most,"""
@@ -36,9 +36,9 @@ ProbeSequence = tuple[tuple[int, ...], tuple[int, ...]]
 """A context, and the tokens after it that are scored."""
 
 
-def probe_tokens(update: int, groups: Sequence[Group], *, first: bool) -> int:
+def probe_tokens(update: int, groups: Sequence[Group]) -> int:
     """The number of tokens to score after an update on these groups."""
-    if first or update % PROBE_EVERY == 0:
+    if update % PROBE_EVERY == 1:
         return PROBE_TOKENS
     trained = sum(group.num_tokens for group in groups)
     return min(PROBE_TOKENS, max(MIN_PROBE_TOKENS, trained // PROBE_SHARE))
@@ -67,13 +67,13 @@ def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:
 
 
 async def probe(
-    trainer: Trainer, engine: Sampler, groups: Sequence[Group], settings: StageSettings, run: Run, *, tokens: int
+    trainer: Trainer, engine: Sampler, groups: Sequence[Group], settings: StageSettings, run: Run, tokens: int = 0
 ) -> Mapping[str, float]:
     """The mismatch of trainer and engines at equal weights (``mismatch_summary``), of the engine where it is largest.
 
-    Both score the same tokens, at temperature 1.
+    Both score the same tokens, at temperature 1: so many, or by default as many as ``probe_tokens`` says.
     """
-    sequences = probe_sequences(groups, tokens)
+    sequences = probe_sequences(groups, tokens or probe_tokens(trainer.done, groups))
     if not sequences:
         return mismatch_summary([])
     summaries = [mismatch_summary([])]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from magcli.rl.evaluation import Measure
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
-    from magcli.rl.loop import Checkpointing
+    from magcli.rl.loop import Checkpointing, RepeatedUpdate
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
     from magcli.rl.schedule import Schedule, StageSettings
@@ -177,10 +177,13 @@ def _train(
                 text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
                 job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
-            loop.repeat_updates(trainer, schedule, checkpointing, monitor)
+            repeated = loop.repeat_updates(trainer, schedule, checkpointing, monitor)
             with AsyncRunner() as events:
-                work = _loop(config, model, trainer, schedule, checkpointing, rows, grader, held_out, monitor, job)
-                ended = events.run(work)
+                ended = events.run(
+                    _loop(
+                        config, model, trainer, schedule, checkpointing, repeated, rows, grader, held_out, monitor, job
+                    )
+                )
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
@@ -207,6 +210,7 @@ async def _loop(
     trainer: Trainer,
     schedule: Schedule,
     checkpointing: Checkpointing,
+    repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
     grader: Grader,
     held_out: HeldOut | None,
@@ -219,7 +223,9 @@ async def _loop(
 
     async with build_engine(config, model, job) as engine:
         if trainer.done:
-            await loop.deliver(trainer, engine, loop.inline)
+            delivered = await loop.deliver(trainer, engine, loop.inline)
+            if repeated:
+                await loop.record_repeated(repeated, delivered, trainer, engine, checkpointing, monitor)
         scheduler = RolloutScheduler(
             build_sampler(config, model, engine, grader),
             build_curriculum(config, rows, checkpointing.ledger),
