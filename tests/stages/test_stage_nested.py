@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from magcli.data import table
-from magcli.errors import EnvironmentFault
 
 TRACES = [
     {"id": str(n), "prompt": f"{n}+1?", "completion": f"<think>one more</think>\\boxed{{{n + 1}}}"} for n in range(8)
@@ -63,10 +62,7 @@ def write_reward(folder):
     return f"{folder / 'scored.py'}:reward"
 
 
-WINDOWS = pytest.mark.xfail(raises=EnvironmentFault, reason="the embedded engine refuses Gemma's attention")
-
-
-@pytest.mark.parametrize("family", ["mistral3", pytest.param("gemma3", marks=WINDOWS), "qwen2_5_vl"])
+@pytest.mark.parametrize("family", ["mistral3", "gemma3", "qwen2_5_vl"])
 def test_a_nested_text_model_goes_through_the_pipeline(family, tiny_model_dir, tmp_path):
     source = make_nested(family, tiny_model_dir, tmp_path / "source", torch.bfloat16)
     traces, problems = write(tmp_path / "t.jsonl", TRACES), write(tmp_path / "p.jsonl", PROBLEMS)
