@@ -23,6 +23,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 model = AutoModelForCausalLM.from_pretrained("{name}")
 ```"""
+USE_WITH_IMAGES = """```python
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+processor = AutoProcessor.from_pretrained("{name}")
+model = AutoModelForImageTextToText.from_pretrained("{name}")
+```"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The content of a card. ``origins`` are the files the model was made from: a description, name, digest, rows."""
+    """The content of a card.
+
+    ``origins`` are the files the model was made from: a description, name, digest, rows. ``reads_images``: it is the
+    text model of a vision-language model, and the other parts are in the folder too.
+    """
 
     name: str
     license: str
@@ -60,14 +70,16 @@ class Card:
     data: Chain
     figures: Sequence[Figure]
     origins: Sequence[tuple[str, Input]]
+    reads_images: bool = False
 
 
 def render(card: Card) -> str:
     """The card as the text of a README.md."""
+    use = USE_WITH_IMAGES if card.reads_images else USE
     parts = [
         f"---\n{_front(card)}\n---\n",
         f"# {card.name}\n\n{_summary(card)}\n",
-        f"## Use\n\n{USE.format(name=card.name)}\n",
+        f"## Use\n\n{use.format(name=card.name)}\n",
         f"## Recipe\n\n{_recipe(card.trainings)}\n",
         f"## Data\n\n{_data(card.data)}\n",
         f"## Evaluation\n\n{_evaluation(card.figures)}\n",
@@ -81,7 +93,7 @@ def _front(card: Card) -> str:
         license=card.license or None,
         base_model=card.base or None,
         library_name="transformers",
-        pipeline_tag="text-generation",
+        pipeline_tag="image-text-to-text" if card.reads_images else "text-generation",
         tags=["magcli", *(["grpo", "reinforcement-learning"] if any(t.stage == "rl" for t in card.trainings) else [])],
     )
     return str(data.to_yaml())

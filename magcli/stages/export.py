@@ -113,6 +113,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         _history(runs),
         figures,
         origins,
+        reads_images=model.is_nested,
     )
     note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
     return note, card

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from magcli.data.manifest import Input, Link
 from magcli.model.hub import Card, Figure, Training, render, table
 
@@ -45,3 +47,10 @@ def test_missing_information_is_stated():
 
 def test_cells_cannot_break_a_table():
     assert table(("a",), [("x|y\nz\\",)]) == "| a |\n| --- |\n| x\\|y z\\\\ |"
+
+
+def test_a_model_that_reads_images_is_loaded_with_its_processor():
+    card = render(replace(CARD, reads_images=True))
+    assert "pipeline_tag: image-text-to-text" in card
+    assert "AutoModelForImageTextToText" in card
+    assert "AutoModelForCausalLM" not in card
