@@ -22,7 +22,7 @@ ROW_WORDS = 4096
 WORD_BYTES = 4
 ROW_BYTES = ROW_WORDS * WORD_BYTES
 CPU_ROWS, GPU_ROWS = 16, 4096
-"""Rows multiplied at once: on a CPU so few that the products stay in its cache."""
+"""Rows that are added up at once."""
 
 MODULUS = 1 << 64
 
@@ -101,17 +101,14 @@ def _fault(name: str, sent: Digests, arrived: Digests) -> str:
 
 def _row_sums(data: Tensor) -> Tensor:
     """The weighted sums (int64) of the rows of some bytes; the last row is padded with zeros."""
-    whole, chunk = len(data) // ROW_BYTES * ROW_BYTES, _chunk_bytes(data)
-    sums = [_sums(_as_words(data[start : min(start + chunk, whole)])) for start in range(0, whole, chunk)]
+    whole = len(data) // ROW_BYTES * ROW_BYTES
+    add_up = _cpu_sums if data.device.type == "cpu" else _gpu_sums
+    sums = add_up(_as_words(data[:whole]))
     if whole < len(data):
         padded = data.new_zeros(ROW_BYTES)
         padded[: len(data) - whole] = data[whole:]
-        sums.append(_sums(_as_words(padded)))
+        sums += add_up(_as_words(padded))
     return torch.cat(sums) if sums else data.new_zeros(1, dtype=torch.int64)
-
-
-def _chunk_bytes(data: Tensor) -> int:
-    return ROW_BYTES * (CPU_ROWS if data.device.type == "cpu" else GPU_ROWS)
 
 
 def _as_words(data: Tensor) -> Tensor:
@@ -120,8 +117,21 @@ def _as_words(data: Tensor) -> Tensor:
     return aligned.view(torch.int32).view(-1, ROW_WORDS)
 
 
-def _sums(rows: Tensor) -> Tensor:
-    return (rows * _multipliers(rows.device)).sum(1)
+def _cpu_sums(rows: Tensor) -> list[Tensor]:
+    """The sums of rows of words, a few at a time in one buffer, which stays in the CPU's cache."""
+    buffer = torch.empty(CPU_ROWS, ROW_WORDS, dtype=torch.int64)
+    multipliers = _multipliers(rows.device)
+    sums = []
+    for start in range(0, len(rows), CPU_ROWS):
+        part = rows[start : start + CPU_ROWS]
+        sums.append(buffer[: len(part)].copy_(part) @ multipliers)
+    return sums
+
+
+def _gpu_sums(rows: Tensor) -> list[Tensor]:
+    """The sums of rows of words, on a device that has no products of integer matrices."""
+    multipliers = _multipliers(rows.device)
+    return [(rows[start : start + GPU_ROWS] * multipliers).sum(1) for start in range(0, len(rows), GPU_ROWS)]
 
 
 @cache

@@ -17,7 +17,7 @@ from magcli.generate import dispatch
 from magcli.generate.digest import check_arrival, digests
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
-from magcli.generate.weights import copied, shared, sweep
+from magcli.generate.weights import copied, names_in, shared, sweep
 from magcli.generate.wire import Spec
 
 if TYPE_CHECKING:
@@ -325,7 +325,8 @@ class Fleet:
         try:
             if self._newest is not None:
                 arrived = await new.load(self._newest, self._version)
-                sent = await asyncio.to_thread(digests, self._newest)
+                names = names_in(self._newest, self._spec.model.outline).values()
+                sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
                 check_arrival(sent, arrived, self._version, "a generator that replaces a dead one")
         except BaseException:
             await new.close()

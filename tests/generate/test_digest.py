@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.generate.digest import WeightsFault, check_arrivals, combined, digest, digests
+from magcli.generate.digest import WeightsFault, _cpu_sums, _gpu_sums, check_arrivals, combined, digest, digests
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 
@@ -37,6 +37,11 @@ def test_swapped_signs_and_zeros_are_noticed():
     assert digest(torch.tensor([1.0, 1.0, -1.0, 1.0])) != digest(torch.tensor([-1.0, 1.0, 1.0, 1.0]))
     assert digest(torch.zeros(8)) != digest(torch.zeros(9))
     assert digest(torch.zeros(5000)) != digest(torch.zeros(5001))
+
+
+def test_devices_agree():
+    rows = torch.randint(-(2**31), 2**31 - 1, (40, 4096), dtype=torch.int32)
+    assert torch.equal(torch.cat(_cpu_sums(rows)), torch.cat(_gpu_sums(rows)))
 
 
 def test_a_cast_changes_the_digest_of_floats_only():

@@ -12,6 +12,7 @@ import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
+from magcli.generate.digest import digests
 from magcli.generate.fleet import Fleet
 from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
@@ -139,6 +140,24 @@ def test_a_send_that_would_wait_forever_is_aborted(plain):
     asyncio.run(scenario())
     assert shut.wait(5)
     for_ever.set()
+
+
+def test_vllms_own_transfers_digest_what_they_load(plain):
+    """NCCL and IPC need GPUs; both give their tensors to ``load_weights`` of their model."""
+    from magcli.generate.vllm_worker import digesting
+
+    loaded, weights = [], plain.state_dict()
+    transfer = SimpleNamespace(model=SimpleNamespace(load_weights=lambda pairs: loaded.extend(pairs)), arrived={})
+    source = Source(torch.device("cpu"), torch.bfloat16, digests=True)
+    source.set_weights(weights, names_in(weights, plain))
+    model = transfer.model
+    with digesting(transfer):
+        transfer.model.load_weights(list(source))
+    assert transfer.model is model
+    assert len(loaded) == len(source.sent)
+    cast = digests(weights, torch.bfloat16)
+    assert transfer.arrived == source.sent == {name: cast[name] for name in source.sent}
+    assert source.read == {name: digests(weights)[name] for name in source.read}
 
 
 def test_vllms_trainer_engine_works_with_our_source_and_client(plain, monkeypatch):

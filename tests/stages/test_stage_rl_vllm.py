@@ -59,10 +59,10 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_mode
     run = tmp_path / "run"
     check(run, 6)
     lines = metrics(run)
-    assert lines[0]["mismatch_tokens"] > 200
-    assert all(line["mismatch_p50"] < 0.02 for line in lines if line["mismatch_tokens"]), (
-        "of tokens on older caches too"
-    )
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines)
+    assert lines[0]["sampled_mismatch_tokens"] > 200
+    sampled = [line["sampled_mismatch_p50"] for line in lines if line["sampled_mismatch_tokens"]]
+    assert max(sampled) < 0.02, "of tokens on older caches too"
     assert "rl: engine and trainer at equal weights: the log-probs of" in errors
     assert overlap(ledger.read(run / "ledger.jsonl")) > 0
     paths = sorted((run / "rollouts").iterdir())
