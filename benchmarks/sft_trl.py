@@ -120,10 +120,11 @@ def _best_arm() -> Arm:
     skipped once one of its arms takes ``TIMEOUT_FACTOR`` times as long as the fastest so far.
     """
     from magcli.model.compute import choose
+    from magcli.model.model import Model
 
     rates: dict[Arm, float] = {}
     too_slow: set[bool] = set()
-    faster = choose(str(model()), "cpu", "training").format == "bf16"
+    faster = choose(Model.open(model()), "cpu", "training").format == "bf16"
     for arm in sorted(ARMS, key=lambda arm: arm.bf16 is not faster):
         if arm.bf16 in too_slow:
             continue
