@@ -72,11 +72,12 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
     types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
     source = Source(name, schema.with_metadata(seal.foreign_metadata(schema.metadata)), iter(()))
-    source.rows = _rows(reader, hashing, source, ours)
+    source.rows = _rows(reader, hashing, source, source.schema, ours)
     return source
 
 
-def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) -> Rows:
+def _rows(reader: Any, hashing: seal.HashingReader, source: Source, schema: pa.Schema, ours: bool) -> Rows:
+    """The rows with their ``schema``; that of the source may be of fewer columns by then."""
     sealed, count = False, 0
     hashing.mark()
     for batch, metadata in _messages(reader, source.name):
@@ -90,7 +91,7 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) 
             break
         hashing.mark()
         count += batch.num_rows
-        yield pa.RecordBatch.from_arrays(_validated(batch, source.name).columns, schema=source.schema)
+        yield pa.RecordBatch.from_arrays(_validated(batch, source.name).columns, schema=schema)
     if not sealed and (ours or hashing.since_mark != END_OF_STREAM):
         raise DataError(f"{source.name} has no end mark after {count} rows; {TRUNCATED}")
     source.total = count

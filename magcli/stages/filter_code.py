@@ -1,7 +1,7 @@
 """Keep code problems whose solutions and tests agree; run every solution on every test.
 
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
-Solutions without a verdict decide if none is labelled right; with --no-replace-unlabelled they replace nothing.
+Solutions without a verdict decide if none is labelled right; with --no-unlabelled they replace nothing.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
 tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
 not-run if the sandbox or a checker failed, or if compiling a solution timed out twice, the second time with nothing
@@ -49,7 +49,7 @@ class Config:
 
     agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
     votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
-    replace_unlabelled: bool = opt(
+    unlabelled: bool = opt(
         True, "Whether solutions without a verdict may replace an expected output, if none is labelled right."
     )
     min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
@@ -249,7 +249,7 @@ def _decided(
         config.min_tests,
         config.disputed,
         config.drop_weak,
-        config.replace_unlabelled,
+        config.unlabelled,
     )
     found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:

@@ -36,9 +36,7 @@ def test_an_unexpected_outcome_is_a_failure(tmp_path):
 def test_an_unexpected_sum_is_a_failure(tmp_path):
     rows.write(tmp_path / "new-tests.jsonl", rows.code_rows(100))
     step = new_test_steps(tmp_path, 100)[0]
-    weak = Step(
-        [*step.arguments, "--tries", 1, "--max-new", 1], step.output, step.outcomes, {"wrong_passing_before": 2}
-    )
+    weak = Step([*step.arguments, "--tries", 1, "--until", 1], step.output, step.outcomes, {"wrong_passing_before": 2})
     with pytest.raises(SystemExit, match="make-tests: sum of wrong_passing_before is 1, expected 2"):
         run_step(weak, MEMORY)
 

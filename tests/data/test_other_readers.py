@@ -179,7 +179,7 @@ def test_traces_in_json_columns_are_read(tmp_path: Path) -> None:
     rows = [{"messages": turns}, {"messages": [{**turns[0], "content": "2+1?"}, {**turns[1], "extra": {"other": "t"}}]}]
     data = datasets.Dataset.from_list(rows, on_mixed_types="use_json")
     data.to_parquet(tmp_path / "traces.parquet")
-    call_stage("cold-start", tmp_path / "traces.parquet", output=tmp_path / "out.jsonl")
+    call_stage("cold-start", tmp_path / "traces.parquet", any_format=True, output=tmp_path / "out.jsonl")
     assert {row["messages"][-1]["content"] for row in rows_of(tmp_path / "out.jsonl")} == {"2"}
     assert len(rows_of(tmp_path / "out.jsonl")) == 2
 

@@ -293,7 +293,8 @@ def test_a_stage_that_fails_keeps_the_older_output(tmp_path: Path) -> None:
             sink.write(pa.RecordBatch.from_pydict({"a": [1]}, schema=schema))
             raise ZeroDivisionError
         assert sum(batch.num_rows for batch in table.read(str(tmp_path / name)).rows) == 0
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    hidden = {path.name for path in tmp_path.iterdir() if path.name.startswith(".")}
+    assert hidden == {".old.jsonl.manifest.json"}, "no temporary file is left"
 
 
 def test_a_model_behind_a_url_needs_no_torch(tmp_path: Path) -> None:

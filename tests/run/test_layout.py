@@ -86,7 +86,7 @@ def test_traces_of_several_layouts_are_all_read(tmp_path: Path) -> None:
     one = written(tmp_path / "a.jsonl", {"system": "Think.", "conversations": sharegpt})
     other = written(tmp_path / "b.jsonl", {"messages": chat, "num_tokens": 5})
     third = written(tmp_path / "c.jsonl", {"problem": "3+1?", "solution": "unused", "generations": ["4"]})
-    call_stage("cold-start", one, other, third, output=tmp_path / "out.jsonl")
+    call_stage("cold-start", one, other, third, any_format=True, output=tmp_path / "out.jsonl")
     assert sorted(row["messages"][-1]["content"] for row in rows_of(tmp_path / "out.jsonl")) == ["2", "3", "4"]
 
 
@@ -94,4 +94,4 @@ def test_a_table_without_traces_is_refused_by_name(tmp_path: Path) -> None:
     one = written(tmp_path / "a.jsonl", {"prompt": "1+1?", "completion": "2"})
     other = written(tmp_path / "b.jsonl", {"id": "x", "text": "2+1?"})
     with pytest.raises(DataError, match=r"b\.jsonl lacks column"):
-        call_stage("cold-start", one, other, output=tmp_path / "out.jsonl")
+        call_stage("cold-start", one, other, any_format=True, output=tmp_path / "out.jsonl")

@@ -43,8 +43,8 @@ def test_sft_reports_and_records_what_auto_selects(tiny_model_dir, tmp_path, mon
     machine(monkeypatch, "fp32")
     call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
     assert capsys.readouterr().err.count("sft: bf16 no (a test says so)") == 1
-    assert chosen(tmp_path / "run") == {"bf16": "no"}
-    assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no"}
+    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think"}
+    assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no", "thoughts": "think"}
 
 
 @pytest.fixture

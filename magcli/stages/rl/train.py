@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
+from magcli.stages.rl.sampling_engine import build_engine
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from magcli.console import Console, Progress
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
-    from magcli.generate.wire import Spec
     from magcli.model.model import Model
     from magcli.model.thoughts import ThoughtForm
     from magcli.rl.curriculum import Curriculum, Row
@@ -421,66 +421,6 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
         current = next(tables) if stage.data is not None else current
         stages.append(StageProblems(current, stage.band))
     return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
-
-
-@asynccontextmanager
-async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[RolloutEngine]:
-    """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
-    from magcli.generate.engine import TorchPolicy
-    from magcli.generate.fleet import Fleet
-    from magcli.generate.open import open_policy
-
-    spec = _spec(config, model)
-    opened: RolloutEngine
-    if config.generators:
-        opened = await Fleet.open(
-            spec,
-            config.generators,
-            devices=config.generator_devices,
-            say=lambda text: job.console.say(f"rl: {text}"),
-        )
-    else:
-        policy = open_policy(spec)
-        assert isinstance(policy, TorchPolicy), "vLLM runs in generators only"
-        opened = policy
-    try:
-        yield opened
-    finally:
-        await opened.close()
-
-
-def _spec(config: Config, model: Model) -> Spec:
-    """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
-    from magcli.generate.wire import Spec
-
-    most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
-    exact = config.schedule == "sync"
-    return Spec(
-        model,
-        engine=config.engine,
-        dtype=config.dtype,
-        slots=-(-most // max(config.generators, 1)),
-        deterministic=exact,
-        device=config.generator_devices[0] if config.generator_devices else config.device,
-        threads=_share_threads(config.generators),
-        transfer=config.transfer,
-        source=config.device,
-    )
-
-
-def _share_threads(generators: int) -> int:
-    """Divide torch's threads among trainer and generators; returns those of each generator, 0 without any.
-
-    With more threads than cores, threads would wait for others that are not running.
-    """
-    import torch
-
-    if not generators:
-        return 0
-    threads = torch.get_num_threads()
-    each = max(1, threads // (generators + 1))
-    torch.set_num_threads(max(1, threads - each * generators))
-    return each
 
 
 def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: Grader) -> GroupSampler:

@@ -1,0 +1,87 @@
+"""Units written as letters, and vectors: the parts of quantities besides their numbers."""
+
+from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.latex.tree import ONE, Expr, I, add, div, mul
+from magcli.verify.math.latex.units import SYMBOLS, format_units
+
+MAX_UNIT_LETTERS = 8
+_MAX_SYMBOL_LENGTH = 3
+"""Letters of the longest unit symbol, ``mol``."""
+
+
+def strip_unit(expr: Expr, unit: str) -> Expr | None:
+    """The value without its trailing letters if these can be read as ``unit``; else None.
+
+    ``km`` has two letters, of which only the last may have a power.
+    """
+    letters: list[tuple[str, int]] = []
+    value = _split_letters(expr, 1, letters)
+    if value is None or not 0 < len(letters) <= MAX_UNIT_LETTERS:
+        return None
+    return value if unit in map(format_units, _unit_readings(tuple(letters))) else None
+
+
+def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
+    """The factors that are not letters; the letters and their powers are appended to ``letters``."""
+    if expr.op == "sym" and (expr.name.isalpha() or expr.name in SYMBOLS):
+        letters.append((expr.name, power))
+        return ONE
+    if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
+        whole = expr.args[1].number.denominator == 1
+        return _split_letters(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
+    if expr.op in ("*", "/"):
+        first = _split_letters(expr.args[0], power, letters)
+        second = _split_letters(expr.args[1], power if expr.op == "*" else -power, letters)
+        return None if first is None or second is None else (mul if expr.op == "*" else div)(first, second)
+    return None if _has_letter(expr) else expr
+
+
+def _has_letter(expr: Expr) -> bool:
+    return expr.op == "sym" or any(_has_letter(arg) for arg in expr.args)
+
+
+def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+    if not letters:
+        return [{}]
+    found = []
+    for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
+        head, power = letters[:size], letters[size - 1][1]
+        name = SYMBOLS.get("".join(letter for letter, _ in head))
+        if name and all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1]):
+            found += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
+    return found
+
+
+_UNIT_VECTORS = tuple(
+    {Expr("sym", name=name) for name in (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")}
+    | ({I} if letter == "i" else set())
+    for letter in "ijk"
+)
+
+
+def entries(vector: Expr) -> tuple[Expr, ...]:
+    """The entries of a tuple in parentheses or of a matrix with one row or column; empty for anything else."""
+    if vector.op == "tuple":
+        return vector.args if vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2) else ()
+    if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
+        return ()
+    return tuple(cell for row in vector.args for cell in row.args)
+
+
+def same_vector(a: Expr, b: Expr) -> bool:
+    """Whether a vector by its entries equals a linear combination of unit vectors."""
+    listed, combined = (a, b) if entries(a) else (b, a)
+    cells = entries(listed)
+    names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
+    total = _unit_vectors(combined)
+    if not 2 <= len(cells) <= 3 or not {"?j", "?k"} & symbols(total):
+        return False
+    return same_value(total, add([mul(cell, name) for cell, name in zip(cells, names, strict=True)])) is True
+
+
+def _unit_vectors(expr: Expr) -> Expr:
+    """The expression with canonical names of unit vectors."""
+    for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
+        if expr in spellings:
+            return Expr("sym", name=f"?{letter}")
+    return expr._replace(args=tuple(_unit_vectors(arg) for arg in expr.args)) if expr.args else expr
