@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from calling import TRAINED, flags_of, quiet
 
-FLIPS = 60
+FLIPS = 40
 REFUSALS = (2, 3, 4)
 """Exit codes for a damaged file: settings that differ, a table or record, a model."""
 OPTIONS = {**TRAINED, "updates": 6, "checkpoint_every": 2}
