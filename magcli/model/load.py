@@ -275,12 +275,16 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 
 
 @contextmanager
-def atomic_model_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all."""
+def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
+    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
+
+    ``sums``: with the digests of the weights; a checkpoint has its own.
+    """
     try:
         with atomic_folder(folder) as temp:
             yield temp
-            write_sums(temp)
+            if sums:
+                write_sums(temp)
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
