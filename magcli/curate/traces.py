@@ -22,22 +22,22 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.worked import SOLUTIONS, worked_solution
+from magcli.curate.worked import worked_solution
 from magcli.errors import DataError
+from magcli.layouts.names import (
+    CONVERSATIONS,
+    TRACE_COMPLETIONS,
+    TRACE_PROMPTS,
+    TRACE_THOUGHTS,
+    TRACE_VERDICTS,
+    WORKED,
+)
 from magcli.model.messages import text_of, thoughts_of, without_thoughts
 from magcli.model.thoughts import THINK, ThoughtForm, rewritten
 
 Row = Mapping[str, Any]
-PROMPTS = ("prompt", "question", "problem", "instruction", "query")
-COMPLETIONS = (
-    "completion", "generations", "completions", "responses", "samples", "code", "response", "attempt", "generation",
-    "solution", "output",
-)  # fmt: skip
-REASONING = ("reasoning_content", "reasoning", "thinking", "thinking_trajectories", "thinking_trajectory")
-VERDICTS = ("correct", "correctness_math_verify", "score", "is_correct", "correctness")
-CONVERSATION_VERDICTS = tuple(name for name in VERDICTS if name != "score")
+CONVERSATION_VERDICTS = tuple(name for name in TRACE_VERDICTS if name != "score")
 """Verdicts on conversations, where ``score`` rates the conversation; in OpenR1-Math they sit next to samples."""
-CONVERSATIONS = ("messages", "conversations", "conversation")
 BOOLEANS = {
     **dict.fromkeys(("true", "1", "1.0", "yes"), True),
     **dict.fromkeys(("false", "0", "0.0", "no"), False),
@@ -50,20 +50,36 @@ OPEN_THOUGHTS = ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solut
 
 def readable(names: Sequence[str], answer: str | None = None) -> bool:
     """Whether a table with these columns may hold traces; in column ``answer`` a worked solution may precede it."""
-    texts = _first((*COMPLETIONS, *SOLUTIONS), names) or answer
-    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and texts)
+    texts = _first((*TRACE_COMPLETIONS, *WORKED), names) or answer
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(TRACE_PROMPTS, names) and texts)
 
 
 def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
     """The columns to read; tokens and log-probs of rollouts are large and not needed."""
-    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *SOLUTIONS)
-    chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, REASONING, CONVERSATIONS)]
-    return [name for name in names if name in {*metadata, *chosen, *VERDICTS, "system", "input"}]
+    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *WORKED)
+    chosen = [_first(each, names) for each in (TRACE_PROMPTS, TRACE_COMPLETIONS, TRACE_THOUGHTS, CONVERSATIONS)]
+    return [name for name in names if name in {*metadata, *chosen, *TRACE_VERDICTS, "system", "input"}]
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Check that there is one prompt and one kind of completion.
+
+    Raises:
+        DataError: several columns could be it; the message names them.
+    """
+    if _first(CONVERSATIONS, names):
+        return
+    samples = [name for name in TRACE_COMPLETIONS if name not in WORKED]
+    for role, columns in (("prompt", TRACE_PROMPTS), ("completion", samples), ("reasoning_content", TRACE_THOUGHTS)):
+        there = [name for name in columns if name in names]
+        if len(there) > 1 and role not in there:
+            fix = f"name one: magcli convert INPUT --rename {role}={there[0]} -o OUTPUT"
+            raise DataError(f"column {role} is missing and could be {' or '.join(there)}; {fix}")
 
 
 def texts_of(row: Row) -> Iterator[Any]:
     """What assistants say in a row, as it is: completions, and their turns of conversations."""
-    for column in (*COMPLETIONS, *CONVERSATIONS):
+    for column in (*TRACE_COMPLETIONS, *CONVERSATIONS):
         value = row.get(column)
         for item in value if isinstance(value, list) else [value]:
             if not isinstance(item, Mapping):
@@ -83,21 +99,24 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     """
     names = [name for name, value in row.items() if value is not None]
     if turns := _first(CONVERSATIONS, names):
-        plain = {name: value for name, value in row.items() if name not in VERDICTS}
+        plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
         verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
         yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
         return
     is_completion = row.get("prompt") is not None and "completion" in row
-    prompt = "prompt" if is_completion else _first(PROMPTS, names)
-    column = "completion" if is_completion else _first(COMPLETIONS, names)
+    prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
+    column = "completion" if is_completion else _first(TRACE_COMPLETIONS, names)
     samples = row.get(column or "")
-    plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *REASONING)}
+    plain = {name: row.get(name) for name in row if name not in (*TRACE_COMPLETIONS, *TRACE_VERDICTS, *TRACE_THOUGHTS)}
     plain["prompt"] = _prompt(row, prompt) if prompt else None
-    if column in (None, *SOLUTIONS) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
+    if column in (None, *WORKED) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
         yield plain | worked
         return
-    reasoning = row.get(_first(REASONING, names) or "")
-    verdicts = _verdicts(row.get(_first(VERDICTS, names) or ""), len(samples) if isinstance(samples, list) else 1)
+    reasoning = row.get(_first(TRACE_THOUGHTS, names) or "")
+    verdict_column = _first(TRACE_VERDICTS, names) or ""
+    verdicts = _verdicts(row.get(verdict_column), len(samples) if isinstance(samples, list) else 1)
+    if verdict_column == "score":
+        plain |= _score(row["score"])
     if not isinstance(samples, list):
         yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
         return
@@ -183,6 +202,12 @@ def _verdict(verdict: Any) -> dict[str, Any]:
     if not text:
         return {}
     return {"correct": BOOLEANS[text]} if text in BOOLEANS else {"unclear": str(verdict)}
+
+
+def _score(given: Any) -> dict[str, float]:
+    """A score that is a number, from which the caller tells whether the column has verdicts."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return {"score": float(given)} if is_number else {}
 
 
 def _only(value: Any) -> Any:

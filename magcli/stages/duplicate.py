@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.stages.shared import tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,6 +44,9 @@ def unshardable_reason(config: Config) -> str:
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; rows of kind math need no tests."""
     return ("id", "prompt")
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
