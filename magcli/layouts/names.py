@@ -49,6 +49,6 @@ LIKELY = {
     "answer": ("answer", "gold", "truth", "solution", "target", "label", "result", "correct"),
     "completion": ("completion", "response", "generat", "output", "answer", "attempt", "sample"),
     "tests": ("test", "case", "check", "assert", "input_output"),
-    "solutions": ("solution", "code", "program", "submission", "completion"),
+    "solutions": ("solution", "program", "submission", "completion"),
 }
 """Parts of names of columns that could be meant, for messages."""

@@ -73,7 +73,7 @@ def programs(given: Any, language: Any = None) -> list[dict[str, Any]] | None:
     return [{"language": name, "code": code, "verdict": None} for code in codes] or None
 
 
-def continued_program(prelude: Any, completion: Any) -> list[dict[str, Any]] | None:
+def continued_program(completion: Any, prelude: Any) -> list[dict[str, Any]] | None:
     """A solution that continues the code before it (LeetCodeDataset)."""
     if not isinstance(completion, str) or not completion.strip():
         return None

@@ -182,8 +182,7 @@ CODE: tuple[Layout, ...] = (
         {
             "prompt": Place(("problem_description", "starter_code"), readers.with_starter),
             "tests": Place(("test", "entry_point", "starter_code"), programs.read_all),
-            "solutions": Place(("prompt", "completion|solutions"), programs.continued_program),
-            "completion": Place(("response",)),
+            "solutions": Place(("completion|solutions", "prompt"), programs.continued_program),
         },
     ),
     Layout(
@@ -203,7 +202,7 @@ CODE: tuple[Layout, ...] = (
         "MBPP",
         "google-research-datasets/mbpp",
         ("test_list[]", "code|prompt"),
-        {"tests": Place(("test_list",), programs.read_all)},
+        {"prompt": Place(("prompt|text",)), "tests": Place(("test_list",), programs.read_all)},
         native=True,
     ),
     Layout(

@@ -95,7 +95,7 @@ def _from_text(text: str, called: Called) -> Iterator[Test]:
     if value is not None:
         yield from read_tests(value, called)
     else:
-        yield from ({"assert": source} for source in _script_asserts(text, called.entry_point))
+        yield from (_checked({"assert": source}) for source in _script_asserts(text, called.entry_point))
 
 
 def _value_of(text: str) -> Any:

@@ -110,7 +110,7 @@ def _has(schema: pa.Schema, path: str) -> bool:
         return False
     field = schema.field(name)
     if is_json_text(field):
-        return bool(inner) or column.endswith("[]")
+        return not kind or bool(inner) or column.endswith("[]")
     found = _type_at(field.type, column, inner)
     return found is not None and (not kind or TYPES[kind](found))
 

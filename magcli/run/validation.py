@@ -56,7 +56,8 @@ def validate_rows(
     """
     if found := resolve_aliases(schema, required, aliases or {}):
         schema, rows = _renamed(found, schema, rows, job)
-    require(schema, [name for name in required if name != "id"], stage=job.stage, where=where)
+    visible = pa.schema([field for field in schema if field.name != UNREAD])
+    require(visible, [name for name in required if name != "id"], stage=job.stage, where=where)
     names, alternatives = _present(required, schema)
     fields = [_converted(field, names) for field in schema if field.name != UNREAD]
     if "id" in names and "id" not in schema.names:

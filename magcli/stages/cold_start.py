@@ -98,7 +98,7 @@ def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str] |
 
 def _layout(given: pa.Schema) -> dict[str, str] | Converted | DataError:
     """The columns of one table by name, or how it is converted from another layout."""
-    from magcli.curate.traces import check_distinct, columns_read
+    from magcli.curate.published import check_distinct, columns_read
     from magcli.layouts.convert import selected
 
     found = tables.layout_of(given, tables.TRACE_ROLES, natively=True)
@@ -138,7 +138,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     """The form of thoughts of the model to train, and all rows."""
-    from magcli.curate.traces import texts_of
+    from magcli.curate.published import texts_of
     from magcli.data.values import to_rows
     from magcli.model.model import Model
 
@@ -202,7 +202,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
 
 
 def _check_columns(schema: pa.Schema, where: str) -> None:
-    from magcli.curate.traces import readable
+    from magcli.curate.published import readable
     from magcli.data.schema import require
 
     if not readable(schema.names, _answer_column(schema.names)):
@@ -216,7 +216,7 @@ def _answer_column(names: Sequence[str]) -> str | None:
 
 def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
     """All traces in the rows."""
-    from magcli.curate.traces import traces_of
+    from magcli.curate.published import traces_of
     from magcli.data.values import to_rows
 
     for batch in rows:
@@ -391,8 +391,8 @@ def _answer(row: Row) -> str:
 
 
 def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
+    from magcli.curate.published import columns_read
     from magcli.curate.tables import read_lenient
-    from magcli.curate.traces import columns_read
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))

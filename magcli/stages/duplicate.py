@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
+ALIASES = tables.CODE_ALIASES
 LANGUAGES = ("python", "cpp")
 TEXTS = ("language", "of", "harness")
 """Columns that become text, even in unchanged rows."""
@@ -46,7 +47,7 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt")
 
 
-layouts = tables.problem_layouts(reads)
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -83,7 +83,7 @@ def reads(config: Config) -> tuple[str, ...]:
     return REQUIRED_COLUMNS
 
 
-layouts = tables.problem_layouts(reads, natively=True)
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
 
 
 def check(config: Config) -> None:

@@ -82,7 +82,7 @@ def reads(config: Config) -> tuple[str, ...]:
     return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))
 
 
-layouts = tables.problem_layouts(reads, natively=True)
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
 
 
 def check(config: Config) -> None:

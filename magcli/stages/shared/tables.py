@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,15 @@ COMPLETION_ROLES = ("completion", "thoughts")
 TRACE_ROLES = ("prompt", "system", "messages", "completion", "thoughts", "verdict")
 
 
-def problem_layouts(reads: Callable[[Any], Sequence[str] | None], *, natively: bool = False) -> Layouts:
+def problem_layouts(
+    reads: Callable[[Any], Sequence[str] | None],
+    *,
+    aliases: Mapping[str, Sequence[str]] = ALIASES,
+    natively: bool = False,
+) -> Layouts:
     """The hook ``layouts`` of a stage that reads problems, and completions if ``reads`` requires them.
 
-    ``natively``: the stage itself reads the tests and programs of code data sets.
+    ``aliases`` are the stage's own. ``natively``: it reads the tests and programs of code data sets itself.
     """
 
     def layouts(config: Any, given: Sequence[pa.Schema]) -> list[Converted | DataError | None] | None:
@@ -40,9 +45,38 @@ def problem_layouts(reads: Callable[[Any], Sequence[str] | None], *, natively: b
         wanted += COMPLETION_ROLES if "completion" in needs else ()
         if not wanted:
             return None
-        return [layout_of(table, wanted, natively=natively) for table in given]
+        found = [layout_of(table, wanted, natively=natively) for table in given]
+        after = [_columns(table, layout) for table, layout in zip(given, found, strict=True)]
+        present = {name for columns in after for name in columns}
+        lacking = _lacking(given, present, needs, aliases)
+        return [lacking.get(number, layout) for number, layout in enumerate(found)]
 
     return layouts
+
+
+def _columns(given: pa.Schema, layout: Converted | DataError | None) -> list[str]:
+    """The columns of a table in its layout."""
+    names = given.names if layout is None or isinstance(layout, DataError) else layout.schema.names
+    return list(names)
+
+
+def _lacking(
+    given: Sequence[pa.Schema], present: Collection[str], needs: Sequence[str], aliases: Mapping[str, Sequence[str]]
+) -> dict[int, DataError]:
+    """The error for a required column that no table has, where others could be meant; by the number of the table.
+
+    Without such a column, or without a column that could be meant, the harness says what is missing.
+    """
+    from magcli.layouts.describe import could_be
+
+    for need in needs if given else ():
+        role, *others = need.split("|")
+        known = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
+        hint = could_be(given[0].names, role)
+        if role != "id" and hint and known.isdisjoint(present):
+            fix = f"rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT"
+            return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(given[0].names)}; {fix}")}
+    return {}
 
 
 def layout_of(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
