@@ -1,6 +1,8 @@
 """What layout a table has and why, and the table of all layouts for the documentation."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -96,3 +98,19 @@ def _paths(paths: Sequence[str]) -> str:
 def _path(path: str) -> str:
     """A path in Markdown: alternatives joined by a word, as a bar ends a cell."""
     return " or ".join(f"`{option.partition(':')[0]}`" for option in path.split("|"))
+
+
+START, END = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->", "<!-- end of layouts -->"
+"""What is around the tables in a page."""
+
+
+def with_tables(page: str) -> str:
+    """A page with the tables of all layouts between their marks."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n\n{markdown()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(with_tables(Path(name).read_text(encoding="utf-8")), encoding="utf-8")
