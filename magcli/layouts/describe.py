@@ -97,7 +97,12 @@ def _paths(paths: Sequence[str]) -> str:
 
 def _path(path: str) -> str:
     """A path in Markdown: alternatives joined by a word, as a bar ends a cell."""
-    return " or ".join(f"`{option.partition(':')[0]}`" for option in path.split("|"))
+    return " or ".join(map(_option, path.split("|")))
+
+
+def _option(path: str) -> str:
+    name, _, kind = path.partition(":")
+    return f"`{name}`" + (f" ({kind})" if kind == "int" else "")
 
 
 START, END = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->", "<!-- end of layouts -->"

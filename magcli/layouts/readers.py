@@ -97,6 +97,17 @@ def final_answer(solution: Any) -> str:
     return box
 
 
+def short_or_final(given: Any) -> Any:
+    """The final answer of a worked solution; a text of one line that names none is the answer itself.
+
+    Raises:
+        Unreadable: a solution of several lines names none.
+    """
+    if isinstance(given, str) and "\n" in given.strip():
+        return final_answer(given)
+    return answer_or_final(given)
+
+
 def answer_or_final(given: Any) -> Any:
     """A short answer as it is; of a worked solution its final answer."""
     if isinstance(given, str) and (last_box(given) is not None or _FINAL.search(given)):
@@ -269,6 +280,19 @@ def _first_text(given: Any) -> Any:
     while isinstance(given, Sequence) and not isinstance(given, str) and given:
         given = given[0]
     return given if isinstance(given, str) else None
+
+
+def turns(given: Any, system: Any) -> list[dict[str, Any]] | None:
+    """Turns of ``from`` and ``value`` as messages, after the system prompt of a column of its own."""
+    if not isinstance(given, list):
+        return None
+    messages = [{**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))} for turn in given]
+    for message in messages:
+        message.pop("from", None)
+        message.pop("value", None)
+    if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
 
 
 def conversation(prompt: Any, completion: Any) -> list[dict[str, Any]] | None:

@@ -39,6 +39,16 @@ RL: tuple[Layout, ...] = (
         {"prompt|system": Place(("prompt",), readers.asked)},
     ),
     Layout(
+        "TRL solution",
+        "TRL: docs/source/grpo_trainer.md, datasets with a column solution",
+        ("prompt[].content", "solution:string"),
+        {
+            "prompt|system": Place(("prompt",), readers.asked),
+            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
+        },
+        without=("answer", "ground_truth"),
+    ),
+    Layout(
         "verification_info",
         "PrimeIntellect/verifiable-math-problems, verifiable-coding-problems, SYNTHETIC-1",
         ("verification_info", "prompt"),
@@ -268,7 +278,7 @@ TRACES: tuple[Layout, ...] = (
         ("question", "solution", "deepseek_thinking_trajectory", "deepseek_attempt"),
         {
             "prompt": Place(("question",)),
-            "answer": Place(("solution",), readers.answer_or_final, uses_up=False),
+            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
             "thoughts": Place(("deepseek_thinking_trajectory",)),
             "completion": Place(("deepseek_attempt",)),
             "verdict": Place(("deepseek_grade",)),
@@ -279,7 +289,7 @@ TRACES: tuple[Layout, ...] = (
         "simplescaling/s1K",
         ("question", "solution", "attempt", "thinking_trajectories[]"),
         {
-            "answer": Place(("solution",), readers.answer_or_final, uses_up=False),
+            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
             "thoughts": Place(("thinking_trajectories",), readers.only),
             "completion": Place(("attempt",)),
         },
@@ -307,7 +317,7 @@ TRACES: tuple[Layout, ...] = (
         "ShareGPT",
         "Vicuna's conversations of from and value; open-thoughts/OpenThoughts-114k",
         ("conversations[].value|conversation[].value",),
-        {"messages": Place(("conversations|conversation",))},
+        {"messages": Place(("conversations|conversation", "system"), readers.turns)},
         native=True,
     ),
     Layout(

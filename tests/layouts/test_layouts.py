@@ -40,6 +40,10 @@ ROWS = {
     ),
     "verl-answer": ({"prompt": "2 * 3?", "answer": {"ground_truth": "6", "style": "rule"}}, {"answer": "6"}),
     "TRL messages": ({"prompt": [SYSTEM, USER], "answer": "6"}, {**TURNS, "answer": "6"}),
+    "TRL solution": (
+        {"prompt": [SYSTEM, USER], "solution": "$6$"},
+        {**TURNS, "answer": "$6$", "solution": "$6$"},
+    ),
     "verification_info": (
         {"prompt": "2 * 3?", "verification_info": "{'ground_truth': '6'}", "gold_standard_solution": "It is 6."},
         {"prompt": "2 * 3?", "answer": "6", "tests": None},
@@ -165,7 +169,7 @@ ROWS = {
     ),
     "ShareGPT": (
         {"conversations": [{"from": "human", "value": "2 * 3?"}, {"from": "gpt", "value": "6"}]},
-        {"messages": [{"from": "human", "value": "2 * 3?"}, {"from": "gpt", "value": "6"}]},
+        {"messages": [{"role": "user", "content": "2 * 3?"}, {"role": "assistant", "content": "6"}]},
     ),
     "messages": ({"messages": [USER, SAID]}, {"messages": [USER, SAID]}),
     "samples": (
