@@ -47,7 +47,7 @@ CONVERSATIONS = ("messages", "conversations", "conversation")
 LIKELY = {
     "prompt": ("prompt", "question", "problem", "statement", "query", "instruction", "input", "text"),
     "answer": ("answer", "gold", "truth", "solution", "target", "label", "result", "correct"),
-    "completion": ("completion", "response", "generat", "output", "answer", "attempt", "sample"),
+    "completion": ("completion", "response", "generat", "output", "attempt", "sample"),
     "tests": ("test", "case", "check", "assert", "input_output"),
     "solutions": ("solution", "program", "submission", "completion"),
 }

@@ -6,7 +6,6 @@ function imports what it needs from transformers: its models take seconds to imp
 """
 
 import ctypes
-import hashlib
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -18,17 +17,18 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
+from magcli.data.seal import hash_file, hash_text
 from magcli.errors import EnvironmentFault, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
+from magcli.model.sums import weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
 MODEL_FILES = [*PATTERNS, "*.safetensors"]
 OTHER_FORMATS = ["consolidated*", "original/*"]
@@ -280,6 +280,7 @@ def atomic_model_folder(folder: Path) -> Iterator[Path]:
     try:
         with atomic_folder(folder) as temp:
             yield temp
+            write_sums(temp)
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
@@ -287,17 +288,19 @@ def atomic_model_folder(folder: Path) -> Iterator[Path]:
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
-    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location."""
-    files = [folder / "config.json", *(sorted(folder.glob("*.safetensors")) if weights else ())]
-    if len(files) < 1 + weights or not files[0].is_file():
+    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location.
+
+    Raises:
+        EnvironmentFault: it is not a model folder.
+        DataError: the weights are damaged.
+    """
+    config = folder / "config.json"
+    if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with open(path, "rb") as file:
-            while chunk := file.read(READ_BYTES):
-                digest.update(chunk)
-    return digest.hexdigest()
+    digests = {config.name: hash_file(config)}
+    if weights:
+        digests |= weight_digests(folder)
+    return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
 
 
 def _local_only(name: str) -> bool:

@@ -18,6 +18,7 @@ from magcli.generate.types import sample_seed
 from magcli.rl import ledger
 from magcli.rl.algorithm import advantages
 from magcli.rl.utilization import SLOT_IDLE, TRAINER_IDLE
+from magcli.run.rundir import RunDir
 
 SMALL = {name: value for name, value in TRAINED.items() if name not in ("schedule", "trajectory_every")}
 TIMES = {
@@ -55,7 +56,7 @@ def rows_beside(run):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 def curve(run):

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.run.rundir import HELD_OUT
+from magcli.run.rundir import HELD_OUT, RunDir
 from magcli.stages.shared.heldout import HeldOut
 
 SYNC = {name: value for name, value in TRAINED.items() if name != "trajectory_every"}
@@ -30,7 +30,7 @@ def exam(tmp_path):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 def curve(run):

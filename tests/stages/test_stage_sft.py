@@ -13,7 +13,9 @@ from calling import call_stage, kill_and_resume, seconds_of, written_at
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
+from magcli.data.checksum import encode_object, read_object
 from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
+from magcli.run.rundir import RunDir
 
 SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
 
@@ -33,7 +35,7 @@ def traces(path, count=60, seed=0):
 
 
 def lines(run):
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = RunDir(run).metrics()
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
 
 
@@ -388,13 +390,13 @@ def test_a_date_in_the_prompt_is_that_of_the_runs_start(tiny_model_dir, tmp_path
     run = tmp_path / "run"
     options = {**SHORT, "model": str(tiny_model_dir), "run": run, "chat_template": template}
     call_stage("sft", traces(tmp_path / "t.jsonl"), **options)
-    note = json.loads((run / "run.json").read_text())
+    note = read_object(run / "run.json")
     assert note["chosen"]["date"].count("-") == 2
     first = weights(run)
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoints")
     note["chosen"]["date"] = "1999-12-31"
-    (run / "run.json").write_text(json.dumps(note))
+    (run / "run.json").write_bytes(encode_object(note))
     call_stage("sft", tmp_path / "t.jsonl", **options)
     assert json.loads((run / "run.json").read_text())["chosen"]["date"] == "1999-12-31"
     assert weights(run) != first, "the prompts have the recorded date"

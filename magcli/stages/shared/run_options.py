@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from magcli.run.rundir import RunDir
+    from magcli.errors import DataError
+from magcli.run.rundir import RunDir
 
 SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
 GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
@@ -48,9 +49,14 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
 
 def _record(path: Path) -> dict[str, Any]:
     """What an RL run recorded at its start; empty if there is no such run."""
-    from magcli.model.plain import read_json
+    from magcli.data import checksum
 
-    record = read_json(path / "run.json") or {}
+    try:
+        record = checksum.read_object(path / "run.json")
+    except OSError:
+        return {}
+    except ValueError as error:
+        raise DataError(f"{path / 'run.json'} is damaged ({error}); copy the folder again") from None
     return record if record.get("command") == "rl" else {}
 
 

@@ -68,10 +68,13 @@ def resolve_formats(
 
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
-    from magcli.model.plain import read_json
+    from magcli.data import checksum
     from magcli.run.stage import CHOSEN
 
-    chosen = (read_json(run / "run.json") or {}).get(CHOSEN)
+    try:
+        chosen = checksum.read_object(run / "run.json").get(CHOSEN)
+    except (OSError, ValueError):  # opening the run's folder says what is wrong with it
+        return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
