@@ -80,6 +80,9 @@ check: setup docs
 docs: setup .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+layouts: setup
+	$(BIN)/python -m magcli.layouts.describe docs/data.md
+
 test-slow: setup
 	$(PYTEST) -q -m slow tests
 

@@ -14,9 +14,7 @@ import pyarrow as pa
 from magcli.data import durable, table
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
-
-CONTEXT_COLUMNS = ("body", "Body", "context", "passage")
-"""Columns in which other datasets keep the facts of a question (ASDiv, SVAMP, OlympiadBench)."""
+from magcli.layouts.names import CONTEXT
 
 
 def read_strict(path: Path) -> Source:
@@ -59,7 +57,7 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
 def context_columns(names: Iterable[str]) -> list[str]:
     """The context columns of a table; none if it has a ``prompt``, which is complete."""
     available = list(names)
-    return [] if "prompt" in available else [name for name in CONTEXT_COLUMNS if name in available]
+    return [] if "prompt" in available else [name for name in CONTEXT if name in available]
 
 
 def context_of(row: Mapping[str, Any], columns: Iterable[str]) -> str:

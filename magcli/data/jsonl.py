@@ -257,6 +257,10 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
         row = json.loads(text)
     except (ValueError, RecursionError):
         return "broken-json", "", {}
+    if isinstance(row, list) and all(
+        isinstance(item, dict) for item in row
+    ):  # such as a conversation of Open-Reasoner-Zero; `datasets` names its items in this way
+        row = {str(number): item for number, item in enumerate(row)}
     if not isinstance(row, dict) or not row:
         return "not-an-object", "", {}
     if "\\ud" in text.lower() and not _encodable(row):

@@ -41,6 +41,7 @@ def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
     job = Job(stage.name, Console(quiet=True), Drops(keep=False))
     try:
         source = table.read(inputs[0], table.ignore)
+        layout.arrange(stage, config, [source])
         columns = stage.reads(config) or ()
         _, rows = validation.validate_rows(columns, source.schema, source.rows, job, inputs[0], stage.ALIASES)
         first = next((batch for batch in rows if batch.num_rows), None)

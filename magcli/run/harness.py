@@ -94,8 +94,7 @@ def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedI
     later = tables.shard is not None and tables.shard.number > 1
     sources = [table.read(name, table.ignore if later else drop) for name in tables.inputs]
     given = [source.schema for source in sources]
-    renamed = layout.arrange(stage, config, sources)
-    inputs = CountedInputs(sources, given, renamed)
+    inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
     if tables.shard:
         inputs.select_shard(tables.shard)
     return inputs
@@ -147,12 +146,13 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
 def _say_renamed(job: Job) -> None:
     """Say which columns of which table are read under another tool's name."""
     assert job.inputs is not None
-    for source, renamed in zip(job.sources, job.inputs.renamed, strict=True):
-        if renamed:
-            columns = ", ".join(f"{alias} as {name}" for name, alias in renamed.items())
+    for source, named in zip(job.sources, job.inputs.named, strict=True):
+        if named.columns:
+            columns = ", ".join(f"{place} as {name}" for name, place in named.columns.items())
             where = f" of {source.name}" if len(job.sources) > 1 else ""
-            aliases = {alias: name for name, alias in renamed.items()}
-            job.console.say(f"{job.stage}: reading {columns}{where}", event="renamed", columns=aliases)
+            layout = f" (layout {named.layout})" if named.layout else ""
+            places = {place: name for name, place in named.columns.items()}
+            job.console.say(f"{job.stage}: reading {columns}{where}{layout}", event="renamed", columns=places)
 
 
 def _journal_path(tables: Tables) -> Path:

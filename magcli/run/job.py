@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.shard import Shard, bounds, slice_rows
 from magcli.run.stage import CHOSEN
+
+if TYPE_CHECKING:
+    from magcli.run.layout import Named
 
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
@@ -188,18 +191,18 @@ class Job:
 class CountedInputs:
     """Several inputs as one stream whose rows are counted, with the columns of all.
 
-    ``given`` are the schemas of the tables as they are, ``renamed`` the columns that are read under another name.
+    ``given`` are the schemas of the tables as they are, ``named`` the columns that are read under another name.
     """
 
     def __init__(
         self,
         sources: Sequence[Source],
         given: Sequence[pa.Schema] | None = None,
-        renamed: Sequence[Mapping[str, str]] = (),
+        named: Sequence["Named"] = (),
     ) -> None:
         self.sources, self.count = sources, 0
         self.given = given or [source.schema for source in sources]
-        self.renamed = renamed or [{} for _ in sources]
+        self.named = named
         self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None

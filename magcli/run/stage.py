@@ -41,7 +41,7 @@ class Stage:
     run: Callable[[Any, Rows, Job], Rows]
     schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
     reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
-    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Mapping[str, str]] | None] = lambda _config, _given: None
+    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _given: None
     defaults: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}

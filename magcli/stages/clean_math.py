@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
+from magcli.layouts import names
 from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - i
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 ALIASES = tables.ALIASES
-OPTION_COLUMNS = ("choices", "options")
-"""Columns with the options of a multiple-choice question."""
 UNIT = 1024
 """Rows per journal entry without a model."""
 
@@ -66,6 +65,9 @@ def unshardable_reason(config: Config) -> str:
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; an empty statement or answer has its own drop reason."""
     return ("id", "prompt", "answer")
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def check(config: Config) -> None:
@@ -177,7 +179,7 @@ def _statement(row: dict[str, Any]) -> str:
     """The statement with the options of a separate column."""
     from magcli.curate.math.choices import append_options
 
-    return append_options(row["prompt"], next((row[name] for name in OPTION_COLUMNS if row.get(name)), None))
+    return append_options(row["prompt"], next((row[name] for name in names.OPTIONS if row.get(name)), None))
 
 
 async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:

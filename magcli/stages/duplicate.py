@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.stages.shared import tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
+ALIASES = tables.CODE_ALIASES
 LANGUAGES = ("python", "cpp")
 TEXTS = ("language", "of", "harness")
 """Columns that become text, even in unchanged rows."""
@@ -43,6 +45,9 @@ def unshardable_reason(config: Config) -> str:
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; rows of kind math need no tests."""
     return ("id", "prompt")
+
+
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -83,6 +83,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return REQUIRED_COLUMNS
 
 
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.verify.code.outputs import comparison

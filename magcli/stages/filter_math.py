@@ -61,6 +61,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.curate.math.difficulty import band

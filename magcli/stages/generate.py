@@ -37,6 +37,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_engine("generate", config)

@@ -29,7 +29,7 @@ RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 UNIT, CODE_UNIT = 64, 8
 """Rows that are graded and journaled together; fewer with programs, which take longer."""
-ALIASES = tables.ALIASES | {"completion": ("response", "generation", "output")}
+ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ def reads(config: Config) -> tuple[str, ...]:
     if config.reward:
         return ("id", "completion")
     return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.penalty_end else ()))
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def check(config: Config) -> None:
@@ -117,11 +120,21 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
     from magcli.verify.reward import describe_error, ungraded
 
     try:
-        return await grader.reward(opening + row["completion"], row.get("num_tokens") or 0, row, rule)
+        text = _with_thoughts(row, rule.thoughts)
+        return await grader.reward(opening + text, row.get("num_tokens") or 0, row, rule)
     except MagError:
         raise
     except Exception as error:
         return ungraded("infra-error", describe_error(error))
+
+
+def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
+    """The completion of a row after the thoughts that are beside it in a column of their own, if any."""
+    from magcli.model.messages import thoughts_beside, thoughts_of
+
+    completion: str = row["completion"]
+    thoughts = thoughts_of({**thoughts_beside(row), "content": completion})
+    return form.join(thoughts, completion) if thoughts else completion
 
 
 class VerdictCounts:

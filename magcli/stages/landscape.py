@@ -98,6 +98,9 @@ def reads(config: Config) -> tuple[str, ...] | None:
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def defaults(config: Config) -> dict[str, Any]:
     """How the run samples and grades."""
     return run_options.options_of_run(config.run)
@@ -198,15 +201,9 @@ def _warn_of_differences(config: Config, job: Job) -> None:
 
 def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
-    found = []
     system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
-        for row in engines.answerable(given, model, system, grader, job):
-            if grader.gradable(row):
-                found.append(row)
-            else:
-                job.drops.row(row["id"], "bad-gold", row)
-    return found
+        return engines.answerable(given, model, system, grader, job)
 
 
 def _grid(config: Config, plane: Plane) -> Array:

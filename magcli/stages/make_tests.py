@@ -75,10 +75,14 @@ class Config(options.GenerationOptions, options.EngineOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; a model needs no tests."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.problems import REQUIRED_COLUMNS
+    from magcli.layouts.names import TESTS
 
-    tests = "|".join(TEST_COLUMNS)
+    tests = "|".join(TESTS)
     return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))
+
+
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
 
 
 def check(config: Config) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.model.model import Model
     from magcli.run.job import Job
+    from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
@@ -134,6 +135,15 @@ def settings(config: Config) -> dict[str, Any]:
 def side_outputs(config: Config) -> tuple[Path, ...]:
     """The trained model and its adapters."""
     return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
+
+
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
+    """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
+    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in given]
+
+
+def _is_own(given: pa.Schema) -> bool:
+    return "messages" in given.names or {"prompt", "completion"} <= set(given.names)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

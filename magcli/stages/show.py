@@ -1,7 +1,8 @@
 """Print rows, statistics or the history of a table.
 
-Prints the first rows to stdout, one line per column. Instead, --stats prints counts, --manifest the table's history as
-JSON, and --digest one hash of the rows, which does not depend on the file format.
+Prints the first rows to stdout, one line per column. Instead, --stats prints counts, --layout where prompts, answers,
+tests and completions are read from and why, --manifest the table's history as JSON, and --digest one hash of the rows,
+which does not depend on the file format.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ class Config:
     columns: tuple[str, ...] = opt((), "Columns to show, or to use for --stats and --digest (default: all).")
     width: int = opt(600, "Maximum number of characters per cell; 0 shows all.")
     stats: bool = opt(False, "Counts, ranges and most frequent values of each column instead of rows.")
+    layout: bool = opt(False, "What layout is recognised by which columns, and where what lies, instead of rows.")
     manifest: bool = opt(False, "The history of the table as JSON instead of rows.")
     digest: bool = opt(False, "A SHA-256 digest of all rows, instead of rows.")
 
 
 def check(config: Config) -> None:
     """Refuse negative numbers, and more than one thing to print."""
-    instead = [flag for flag in ("stats", "manifest", "digest") if getattr(config, flag)]
+    instead = [flag for flag in ("stats", "layout", "manifest", "digest") if getattr(config, flag)]
     usage(len(instead) < 2, f"show: --{' and --'.join(instead)} exclude each other")
     usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
@@ -69,6 +71,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data import manifest
     from magcli.data.schema import require
+    from magcli.layouts import describe
 
     assert job.schema is not None
     require(job.schema, config.columns, stage="show", where="the table")
@@ -83,6 +86,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         for _ in rows:
             pass
         _print(json.dumps(manifest.to_json(job.past()), indent=2))
+    elif config.layout:
+        _print("\n".join(describe.description(job.schema)))
     elif config.digest:
         _print(_digest(rows))
     elif config.stats:

@@ -54,6 +54,9 @@ def reads(config: Config) -> Sequence[str]:
     return (config.by,)
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The columns of the input."""
     return given

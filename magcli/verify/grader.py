@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
 from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
@@ -75,8 +75,23 @@ class Grader:
             self._code_programs().judge()
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
-        """Whether the ground truth of a math problem can be parsed; True for other problems."""
-        return self._custom or problem_kind(row) == "code" or math.parsable(gold_answer(row))
+        """Whether the ground truth of a problem, its answer or its tests, can be parsed."""
+        return not self.fault(row)
+
+    def fault(self, row: Mapping[str, Any]) -> str:
+        """What is wrong with the ground truth of a problem; empty if it can be parsed."""
+        if self._custom:
+            return ""
+        if problem_kind(row) == "math":
+            gold = gold_answer(row)
+            return "" if math.parsable(gold) else f"the answer {gold[:80]!r} cannot be verified"
+        from magcli.verify.code.judge import check_problem
+
+        try:
+            check_problem(row)
+        except DataError as error:
+            return str(error)
+        return ""
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
         """Grade one completion; see ``magcli.verify.reward.reward``.

@@ -153,7 +153,7 @@ def test_traces_with_a_negative_or_unclear_verdict_are_not_selected(tmp_path):
     traces, dropped = chosen(tmp_path, rows, any_format=True)
     assert [trace["id"] for trace in traces] == ["d"]
     assert dropped == {"a": "wrong", "b": "wrong", "c": "unclear-verdict", "e": "unclear-verdict"}
-    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": -2.5}])
+    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": 0.5}])
     assert (traces, dropped) == ([], {"a": "unclear-verdict"})
 
 

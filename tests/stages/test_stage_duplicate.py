@@ -45,14 +45,14 @@ def _filled(tests):
     return [{key: value for key, value in test.items() if value is not None} for test in tests or []]
 
 
-def test_tests_as_text_stay_text_and_duplicating_is_idempotent(tmp_path):
+def test_tests_as_text_are_read_and_duplicating_is_idempotent(tmp_path):
     tests = json.dumps([{"assert": "assert add(1, 2) == 3"}])
     data = written(tmp_path / "p.jsonl", [{"id": "p", "kind": "code", "prompt": "Add two numbers.", "tests": tests}])
     call_stage("duplicate", data, output=tmp_path / "once.jsonl")
     call_stage("duplicate", tmp_path / "once.jsonl", output=tmp_path / "twice.jsonl")
     python, cpp = rows_of(tmp_path / "once.jsonl")
-    assert python["tests"] == tests
-    assert json.loads(cpp["tests"]) == [{"input": "1\n2\n", "output": "3"}]
+    assert _filled(python["tests"]) == json.loads(tests)
+    assert _filled(cpp["tests"]) == [{"input": "1\n2\n", "output": "3"}]
     again = rows_of(tmp_path / "twice.jsonl")
     assert [(row["id"], row["prompt"], row["harness"]) for row in again] == [
         (row["id"], row["prompt"], row["harness"]) for row in (python, cpp)

@@ -10,9 +10,9 @@ import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.command import stage_of
-from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
+from magcli.layouts.names import SOLUTIONS, TESTS
 from magcli.stages.shared.tables import CODE_ALIASES
 from magcli.verify.code import compiler
 
@@ -317,5 +317,5 @@ def test_missing_columns_are_reported_and_their_other_names_are_in_the_help(stag
     )
     assert str(raised.value).endswith(f"see: magcli {stage} --help")
     words = set(re.findall(r"\w+", str(stage_of(stage).doc)))
-    names = {*TEST_COLUMNS[1:], *SOLUTION_COLUMNS[1:], *CODE_ALIASES["prompt"]}
+    names = {*TESTS[1:], *SOLUTIONS[1:], *CODE_ALIASES["prompt"]}
     assert names <= words

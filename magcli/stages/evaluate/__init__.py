@@ -10,7 +10,7 @@ With --completions the model never generates a sample twice: other metrics are c
 the same way, and --compare shows several runs side by side.
 """
 
-from magcli.stages.evaluate.config import Config, check, reads
+from magcli.stages.evaluate.config import Config, check, layouts, reads
 from magcli.stages.evaluate.estimate import preview, run, schema, settings, side_outputs
 from magcli.stages.shared.tables import ALIASES
 
@@ -21,4 +21,4 @@ EXAMPLE = (
     "-o evaluation.arrow"
 )
 
-__all__ = ["ALIASES", "Config", "check", "preview", "reads", "run", "schema", "settings", "side_outputs"]
+__all__ = ["ALIASES", "Config", "check", "layouts", "preview", "reads", "run", "schema", "settings", "side_outputs"]

@@ -10,7 +10,7 @@ command: when 600 completions have no right one, or when the reward function fai
 by --reward is tried on the first problem before anything is generated.
 """
 
-from magcli.stages.rl.config import Config, check, reads, settings, side_outputs, trial
+from magcli.stages.rl.config import Config, check, layouts, reads, settings, side_outputs, trial
 from magcli.stages.rl.train import preview, run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
@@ -24,6 +24,6 @@ EXAMPLE = (
 )
 
 __all__ = [
-    "ALIASES", "Config", "check", "preview", "reads", "run", "schema", "serve_rank", "settings", "side_outputs",
-    "trial",
+    "ALIASES", "Config", "check", "layouts", "preview", "reads", "run", "schema", "serve_rank", "settings",
+    "side_outputs", "trial",
 ]  # fmt: skip

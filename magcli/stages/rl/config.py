@@ -115,6 +115,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.rl.trackers import require

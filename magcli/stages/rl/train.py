@@ -385,13 +385,12 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     Raises:
         DataError: a table lacks a column, or has no usable row.
     """
-    from magcli.data import table
     from magcli.data.values import to_rows
     from magcli.run import validation
 
     found = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
-        source = table.read(path)
+        source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         found.append([row for batch in rows for row in to_rows(batch)])
     return found

@@ -105,7 +105,9 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
 def answerable(
     problems: Sequence[dict[str, Any]], model: Model, system: str | None, grader: Grader, job: Job
 ) -> list[dict[str, Any]]:
-    """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
+    """The problems whose prompt fits into a model's context and whose answer or tests can be read.
+
+    The others are dropped as ``prompt-too-long`` and ``bad-gold``.
 
     Raises:
         DataError: a problem is of a kind that cannot be graded.
@@ -116,11 +118,14 @@ def answerable(
     found = []
     for row in problems:
         grader.check(row)
-        if prompt_length(row, model, system) < context:
+        if fault := grader.fault(row):
+            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
+        elif prompt_length(row, model, system) < context:
             found.append(row)
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
-    usage(len(found) > 0, f"{job.stage}: no usable problem in the input")
+    dropped = job.drops.summary()
+    usage(len(found) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
     return found
 
 
