@@ -11,7 +11,7 @@ import signal
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
@@ -25,8 +25,10 @@ from magcli.stages.shared.options import in_panels
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
+TABLE_OPTIONS = ("inputs", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
-TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
+TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
+FORMAT = "Format of the table on stdout or in a named pipe: arrow (default), jsonl or csv."
 
 
 class EndedBySignal(BaseException):
@@ -144,6 +146,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     if stage.OUTPUT:
         text = f"Where {stage.OUTPUT} go: {TARGETS}" + (" [-]" if stage.default_output else "")
         option("output", str | None, text, "--output", "-o", metavar="TABLE")
+        option("format", Literal["arrow", "jsonl", "csv"] | None, FORMAT, "--format")
         option("dropped", str | None, "Table for dropped rows with their reasons.", "--dropped", metavar="TABLE")
         option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
         option("overwrite", bool, OVERWRITE, "--overwrite")
@@ -188,7 +191,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard", "overwrite")}
+    tables = {key: given.pop(key, None) for key in TABLE_OPTIONS}
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
@@ -242,12 +245,20 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
 
 
 def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
-    from magcli.data import table
+    from magcli.data import stream, table
     from magcli.run import harness, shard
 
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
-    part = shard.parse(tables["shard"]) if tables["shard"] is not None else None
-    named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part, bool(tables["overwrite"]))
+    dropped = tables["dropped"]
+    named = harness.Tables(
+        inputs,
+        output=stream.target(output) if output else None,
+        dropped=stream.target(dropped) if dropped else None,
+        restart=bool(tables["restart"]),
+        shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
+        overwrite=bool(tables["overwrite"]),
+        format=tables["format"] or "",
+    )
     harness.execute(stage, config, named, console)

@@ -26,7 +26,7 @@ from magcli.data.json_columns import finite, is_json_text
 from magcli.data.manifest import TextWriter, check_manifest, with_manifest
 from magcli.data.packed import Opener, damage, described, opener
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.data.values import python_values
 from magcli.errors import DataError
@@ -255,6 +255,8 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     try:
         text = line.decode("utf-8-sig")
         row = json.loads(text)
+    except UnicodeDecodeError:
+        return NOT_UTF8, "", {}
     except (ValueError, RecursionError):
         return "broken-json", "", {}
     if not isinstance(row, dict) or not row:

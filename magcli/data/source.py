@@ -14,6 +14,9 @@ Rows = Iterator[pa.RecordBatch]
 BadRow = Callable[[str, str, str], None]
 """Called with the id or line number, the reason and an excerpt of a row that cannot be read; the reader continues."""
 
+NOT_UTF8 = "not-utf-8"
+"""The reason of rows in another encoding."""
+
 
 @dataclass
 class Source:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from magcli import __version__
 from magcli import config as configuration
 from magcli.console import Console
-from magcli.data import durable, manifest, seal, table
+from magcli.data import durable, manifest, seal, stream, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, MagError, usage
@@ -31,7 +31,7 @@ from magcli.run.stage import CHOSEN, Stage, differences, fingerprint
 class Tables:
     """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows.
 
-    ``overwrite`` allows replacing files that magcli did not make.
+    ``overwrite`` allows replacing files that magcli did not make; ``format`` is that of an output that is a stream.
     """
 
     inputs: Sequence[str] = ()
@@ -40,6 +40,7 @@ class Tables:
     restart: bool = False
     shard: Shard | None = None
     overwrite: bool = False
+    format: str = ""
 
     @property
     def targets(self) -> list[str]:
@@ -66,8 +67,8 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     with contextlib.ExitStack() as stack:
         interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
-            table.check_target(target)
-            if target != "-":
+            table.check_target(target, tables.format if target == tables.output else "")
+            if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
         job.inputs = _inputs(stage, config, tables, drops)
         forced = tables.restart or configuration.is_set(config, "always_run")
@@ -132,7 +133,7 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
-    if stage.RESUMES and tables.output not in (None, "-"):
+    if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
         job.journal = stack.enter_context(_journal(schema, job, tables))
     try:
         rows_out = _write(stage.run(config, rows, job), schema, tables, job)
@@ -184,7 +185,7 @@ def _check_overwrite(targets: Sequence[str], job: Job, interrupted: Sequence[str
     ``interrupted`` writes are magcli's own.
     """
     for target in targets:
-        if target == "-" or target in interrupted or not _holds_something(Path(target)):
+        if stream.is_stream(target) or target in interrupted or not _holds_something(Path(target)):
             continue
         usage(
             bool(_chain_of(target)),
@@ -209,7 +210,9 @@ def _chain_of(target: str) -> manifest.Chain:
 def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
     digests = [source.sha256 for source in job.sources]
-    if not targets or "-" in targets or not digests or not all(digests) or not all(map(os.path.exists, targets)):
+    if not targets or any(map(stream.is_stream, targets)) or not all(map(os.path.exists, targets)):
+        return False
+    if not digests or not all(digests):
         return False
     try:
         chains = [table.read(target).chain for target in targets]
@@ -220,7 +223,7 @@ def up_to_date(targets: Sequence[str], job: Job) -> bool:
 
 def _replaced(tables: Tables, job: Job) -> str | None:
     """How the existing output, which this command replaces, was made."""
-    if tables.output in (None, "-") or not Path(str(tables.output)).exists():
+    if tables.output is None or stream.is_stream(tables.output) or not Path(tables.output).exists():
         return None
     chain = _chain_of(str(tables.output))
     if not chain:
@@ -251,8 +254,8 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     made = job.history(0)[-1]
     known = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": known, "stage": made.stage, "version": made.version})
-    with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
-        for batch in table.rechunk(rows) if tables.output != "-" else rows:
+    with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
+        for batch in table.rechunk(rows) if not stream.is_stream(tables.output) else rows:
             count += batch.num_rows
             sink.write(_cast(batch, schema, job.stage))
         _write_dropped(job, tables.dropped, count)
@@ -305,7 +308,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     }
     if tables.output or reasons:
         job.console.say(text, event="done", stage=job.stage, output=tables.output, **counts)
-    if tables.output and tables.output != "-":
+    if tables.output and not stream.is_stream(tables.output):
         note = {
             "stage": job.stage,
             "command": sys.argv[1:],

@@ -14,7 +14,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import Rows, Source
+from magcli.data.source import NOT_UTF8, Rows, Source
 from magcli.data.values import to_rows
 from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal, Result
@@ -24,7 +24,7 @@ from magcli.run.stage import CHOSEN
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
 
-UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragged-line")
+UNREAD = ("broken-json", "not-an-object", "broken-text", NOT_UTF8, "line-too-large", "ragged-line")
 """Reasons for which readers drop a line."""
 
 

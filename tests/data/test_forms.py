@@ -72,23 +72,6 @@ def test_forms_that_are_named_for_what_they_are(tmp_path: Path, name: str) -> No
         rows_of(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "what"),
-    [
-        (READ["bom.jsonl"], 0, "2 rows"),
-        (READ["array.jsonl"], 0, "2 rows"),
-        (CSV.encode(), 3, "stdin is neither an Arrow stream nor JSON: it is text; give the name of a file"),
-        (READ["bom.csv"], 3, "it is text"),
-        (gzip.compress(LINES.encode()), 3, "it is a gzip file"),
-        (LINES.encode("utf-16"), 3, "it is UTF-16"),
-    ],
-)
-def test_stdin_is_read_or_named_for_what_it_is(magcli, data: bytes, status: int, what: str) -> None:
-    done = magcli("show", input=data)
-    assert done.returncode == status
-    assert what in done.stdout.decode() + done.stderr
-
-
 def write_parquet(path: Path, *answers: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"answer": list(answers)}), path)
