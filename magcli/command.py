@@ -19,13 +19,14 @@ from magcli import config as configuration
 from magcli.console import Console, put
 from magcli.errors import UsageError
 from magcli.run.shutdown import handle_once
-from magcli.run.stage import Stage, declared
+from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
 
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
-TABLE_OPTIONS = ("inputs", "output", "format", "dropped", "restart", "shard", "overwrite")
+ALLOW_EMPTY = "Success also if no row is kept."
+TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 FORMAT = "Format of the table on stdout or in a named pipe: arrow (default), jsonl or csv."
@@ -148,6 +149,8 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("output", str | None, text, "--output", "-o", metavar="TABLE")
         option("format", Literal["arrow", "jsonl", "csv"] | None, FORMAT, "--format")
         option("dropped", str | None, "Table for dropped rows with their reasons.", "--dropped", metavar="TABLE")
+        if stage.OUTPUT == ROWS:
+            option("allow_empty", bool, ALLOW_EMPTY, "--allow-empty")
         option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
@@ -260,5 +263,6 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
         shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
         overwrite=bool(tables["overwrite"]),
         format=tables["format"] or "",
+        allow_empty=bool(tables["allow_empty"]),
     )
     harness.execute(stage, config, named, console)

@@ -185,8 +185,8 @@ TRACE = pa.schema(
 )
 """A conversation to train on; the assistant's turns are the targets."""
 
-DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
-"""A row that a stage dropped: its id, the reason, and the row as JSON (shortened if large)."""
+DROPPED = pa.schema([pa.field("drop_reason", pa.string()), pa.field("drop_detail", pa.string())])
+"""Why a stage dropped a row, in addition to the row's columns; the detail is what is known besides."""
 
 TEXT_COLUMNS = {
     f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)

@@ -44,7 +44,7 @@ class Table:
     @property
     def of_dropped_rows(self) -> bool:
         """Whether it holds the rows that a stage dropped."""
-        return self.columns == tuple(DROPPED.names)
+        return self.columns[-len(DROPPED) :] == tuple(DROPPED.names)
 
     @property
     def of_metrics(self) -> bool:

@@ -17,14 +17,13 @@ from magcli import __version__
 from magcli import config as configuration
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, stream, table
-from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, MagError, usage
-from magcli.run import layout, trial, validation
+from magcli.run import dropped, layout, outcome, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
-from magcli.run.journal import Dropped, Journal
+from magcli.run.journal import Journal
 from magcli.run.shard import KEY, Shard
-from magcli.run.stage import CHOSEN, Stage, differences, fingerprint
+from magcli.run.stage import CHOSEN, ROWS, Stage, differences, fingerprint
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Tables:
     """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows.
 
     ``overwrite`` allows replacing files that magcli did not make; ``format`` is that of an output that is a stream.
+    ``allow_empty``: a table without rows is a success.
     """
 
     inputs: Sequence[str] = ()
@@ -41,6 +41,7 @@ class Tables:
     shard: Shard | None = None
     overwrite: bool = False
     format: str = ""
+    allow_empty: bool = False
 
     @property
     def targets(self) -> list[str]:
@@ -76,6 +77,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             durable.remove(_journal_path(tables))
             durable.remove_stale(_note_of(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
+            _check_outcome(stage, tables, _chain_of(str(tables.output))[-1:], console)
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
@@ -88,12 +90,8 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
 
 def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedInputs:
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
-
-    def drop(place: str, reason: str, excerpt: str) -> None:
-        drops.add(Dropped(place, reason, excerpt))
-
     later = tables.shard is not None and tables.shard.number > 1
-    sources = [table.read(name, table.ignore if later else drop) for name in tables.inputs]
+    sources = [table.read(name, table.ignore if later else drops.unread) for name in tables.inputs]
     given = [source.schema for source in sources]
     renamed = layout.arrange(stage, config, sources)
     inputs = CountedInputs(sources, given, renamed)
@@ -133,16 +131,44 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
-    if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
-        job.journal = stack.enter_context(_journal(schema, job, tables))
-    try:
+    dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
+    with _dropped_table(job, tables.dropped, dropped_schema):
+        if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
+            job.journal = stack.enter_context(_journal(schema, job, tables))
         rows_out = _write(stage.run(config, rows, job), schema, tables, job)
-    except MagError:
-        _write_dropped_of_failure(job, tables.dropped)
-        raise
     if job.journal is not None:
         job.journal.remove()
     _report(job, rows_out, started, tables)
+    _check_outcome(stage, tables, job.history(rows_out)[-1:], job.console)
+
+
+def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: Console) -> None:
+    """Refuse a table without rows as a success; of a shard, the command that joins the shards decides."""
+    keeps_rows = stage.OUTPUT == ROWS and tables.output is not None
+    for link in made:
+        if keeps_rows:
+            allow_empty = tables.allow_empty or tables.shard is not None
+            outcome.check(link, str(tables.output), console, allow_empty=allow_empty)
+        else:
+            outcome.check_lost(link.stage, link.dropped)
+
+
+@contextlib.contextmanager
+def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[None]:
+    """The table of dropped rows; of a command that fails, it has those until then.
+
+    Its history shows that magcli wrote it; without an output the command is not up to date.
+    """
+    if name is None:
+        yield
+        return
+    with dropped.DroppedTable(name, schema, job.stage) as job.drops.table:
+        try:
+            yield
+        except MagError:
+            if job.drops.table.is_open and job.drops.table.num_rows:
+                job.drops.table.finish(job.history(0))
+            raise
 
 
 def _say_renamed(job: Job) -> None:
@@ -248,7 +274,7 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     """Write all rows; the table of dropped rows is complete before the output appears."""
     if tables.output is None:
         count: int = sum(batch.num_rows for batch in rows)
-        _write_dropped(job, tables.dropped, count)
+        _finish_dropped(job, count)
         return count
     count = 0
     made = job.history(0)[-1]
@@ -258,9 +284,14 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         for batch in table.rechunk(rows) if not stream.is_stream(tables.output) else rows:
             count += batch.num_rows
             sink.write(_cast(batch, schema, job.stage))
-        _write_dropped(job, tables.dropped, count)
+        _finish_dropped(job, count)
         sink.finish(job.history(count))
     return count
+
+
+def _finish_dropped(job: Job, rows_out: int) -> None:
+    if job.drops.table is not None:
+        job.drops.table.finish(job.history(rows_out))
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
@@ -271,35 +302,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatc
     )
 
 
-def _write_dropped_of_failure(job: Job, output: str | None) -> None:
-    """The rows dropped by a command that fails. Its history shows that magcli wrote them; without an output the command
-    is not up to date.
-    """
-    if output is not None and job.drops.rows:
-        _write_dropped_rows(job, output, job.history(0))
-
-
-def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:
-    if output is not None:
-        _write_dropped_rows(job, output, job.history(rows_out))
-
-
-def _write_dropped_rows(job: Job, output: str, history: manifest.Chain) -> None:
-    columns = [list(column) for column in zip(*job.drops.rows, strict=True)] or [[], [], []]
-    batch = pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=DROPPED)
-    with table.write(output, DROPPED, seal.pack({"stage": job.stage})) as sink:
-        for part in table.rechunk(iter([batch])):
-            sink.write(part)
-        sink.finish(history)
-
-
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     """One line for people, and the note of the run."""
     seconds = time.monotonic() - started
     reasons = job.drops.summary()
-    dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
+    left_out = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
     where = f" -> {tables.output}" if tables.output else ""
-    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{dropped} in {seconds:.1f} s{where}"
+    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{left_out} in {seconds:.1f} s{where}"
     counts = {
         "rows_in": job.rows_in,
         "rows_out": rows_out,

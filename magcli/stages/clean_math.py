@@ -196,7 +196,6 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa
     """The cleaned rows, and the dropped ones with their reasons."""
     from magcli.curate.math.problems import Kept
     from magcli.data.values import from_rows
-    from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     kept, dropped = [], []
@@ -204,7 +203,7 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa
         if isinstance(found, Kept):
             kept.append({**row, **found._asdict()})
         else:
-            dropped.append(Dropped(row["id"], found.reason, as_text({**row, "detail": found.detail})))
+            dropped.append(Dropped(row["id"], found.reason, {"detail": found.detail}, row))
     return Result(from_rows(kept, out), dropped)
 
 

@@ -277,6 +277,13 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """Dropped rows are traces, of which a row may have several."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in ("id", "prompt", "completion")])
+
+
 def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
     from magcli.curate import traces
@@ -292,9 +299,7 @@ def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job
         upsample=config.upsample,
     )
     for number, reason in selection.dropped.items():
-        row = given[number] if job.drops.keep else {}
-        columns = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
-        job.drops.row(candidates[number].key, reason, columns)
+        job.drops.row(candidates[number].key, reason, given[number] if job.drops.keep else {})
     return selection
 
 

@@ -88,6 +88,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     done = 0
     for batch in rows:
         part = batch.slice(0, max(config.limit - done, 0)) if config.limit else batch
-        job.drops.batch(batch.slice(part.num_rows), "over-limit", done + part.num_rows)
+        job.drops.batch(batch.slice(part.num_rows), "over-limit")
         done += batch.num_rows
         yield part.select(names) if config.columns else part

@@ -239,7 +239,6 @@ def _decided(
     from magcli.curate.code.prepare import decide_prepared, kept_columns
     from magcli.curate.code.problems import Unusable
     from magcli.data.values import from_rows
-    from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
@@ -253,7 +252,7 @@ def _decided(
     )
     found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
-        dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
+        dropped = [Dropped(row["id"], found.reason, {"detail": found.detail}, row)]
         return Result(pa.RecordBatch.from_pylist([], columns), dropped, retry=found.reason == "not-run")
     return Result(from_rows([{**row, **kept_columns(prepared, found)}], columns))
 

@@ -91,6 +91,13 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """The difficulty of dropped problems, by which they may be added later."""
+    from magcli.data.schema import DIFFICULTY
+
+    return DIFFICULTY
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
@@ -119,10 +126,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await judge.judge(rewards)
-        learned = {**row, **(summary._asdict() if summary else {})}
+        difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
-            return drop_result(learned, judgement, columns)
-        return Result(from_rows([learned], schema(config, part.schema)))
+            return drop_result(row, judgement, columns, **difficulty)
+        return Result(from_rows([{**row, **difficulty}], schema(config, part.schema)))
 
     async def close() -> None:
         await generator.close()

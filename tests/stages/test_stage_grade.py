@@ -94,7 +94,7 @@ def test_rows_that_cannot_be_graded_are_dropped_and_rows_add_up(tmp_path):
     (tmp_path / "c.jsonl").write_text("\n".join(lines) + "\n")
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("grade", tmp_path / "c.jsonl", output=out, dropped=dropped)
-    reasons = Counter(each["reason"] for each in rows_of(dropped))
+    reasons = Counter(each["drop_reason"] for each in rows_of(dropped))
     assert reasons == {
         "missing-answer": 1, "missing-completion": 1, "nul-byte": 1, "empty-prompt": 1, "broken-json": 1,
     }  # fmt: skip
