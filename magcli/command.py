@@ -26,6 +26,7 @@ MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 ALLOW_EMPTY = "Success also if no row is kept."
+LIMIT = "Read only this many rows, from the start of the input."
 TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -141,6 +142,8 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
         text = f"The same as {configuration.flag_name(positional)}."
         argument("positional", list[str] if several else str, text, positional.upper())
+    if stage.INPUTS and "limit" not in configuration.field_types(stage.Config):
+        option("limit", int | None, LIMIT, "--limit", "-n")
     if stage.shardable:
         text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
         option("shard", str | None, text, "--shard", metavar="I/N")
@@ -195,6 +198,8 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
     tables = {key: given.pop(key, None) for key in TABLE_OPTIONS}
+    if "limit" not in configuration.field_types(stage.Config):
+        tables["limit"] = given.pop("limit", None)
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
@@ -206,6 +211,8 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if defaults := stage.defaults(config):
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     stage.check(config)
+    if (limit := tables.get("limit")) is not None and limit < 1:
+        raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
         _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
@@ -255,6 +262,7 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
     dropped = tables["dropped"]
+    console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
     named = harness.Tables(
         inputs,
         output=stream.target(output) if output else None,
@@ -264,5 +272,6 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
         overwrite=bool(tables["overwrite"]),
         format=tables["format"] or "",
         allow_empty=bool(tables["allow_empty"]),
+        limit=tables.get("limit"),
     )
     harness.execute(stage, config, named, console)

@@ -24,27 +24,27 @@ ROW_GROUP = 8
 """Batches per row group of a Parquet file."""
 
 
-def open_file(path: Path, name: str = "") -> Source:
+def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
     """Read a stream file, or a random-access file (Feather); a sealed file is verified before its first row.
 
-    ``name`` is that of the table in messages, by default its path.
+    ``name`` is that of the table in messages, by default its path. Without ``verify`` neither seal nor digest is read.
 
     Raises:
         DataError: the file is truncated, damaged or not Arrow.
     """
-    digest = seal.verify_file(path)
+    digest = seal.verify_file(path) if verify else None
     with open(path, "rb") as file:
         random_access = file.read(6) == b"ARROW1"
     if random_access:
-        return _open_random_access(path, name or str(path), digest)
+        return _open_random_access(path, name or str(path), digest, verify)
     source = open_stream(pa.OSFile(str(path)), name or str(path))
-    source.sha256 = digest or seal.hash_file(path)
+    source.sha256 = digest or (seal.hash_file(path) if verify else "")
     if digest:
         source.chain, source.total = _closing(path)
     return source
 
 
-def _open_random_access(path: Path, name: str, digest: str | None) -> Source:
+def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
     try:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
@@ -53,7 +53,7 @@ def _open_random_access(path: Path, name: str, digest: str | None) -> Source:
     schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
     chain = _random_access_chain(reader) if digest else ()
     rows = _random_access_rows(reader, schema, name)
-    return Source(name, schema, rows, chain, digest or seal.hash_file(path), total)
+    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), total)
 
 
 def _random_access_chain(reader: Any) -> manifest.Chain:
@@ -213,8 +213,8 @@ def _write_closing(writer: Any, schema: pa.Schema, chain: manifest.Chain, rows: 
     writer.close()
 
 
-def open_parquet(path: Path, name: str = "") -> Source:
-    """Read a Parquet file; a sealed one is verified first. ``name`` as in ``open_file``.
+def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
+    """Read a Parquet file; a sealed one is verified first. Arguments as in ``open_file``.
 
     Raises:
         DataError: the file is truncated, damaged or not Parquet.
@@ -222,19 +222,19 @@ def open_parquet(path: Path, name: str = "") -> Source:
     import pyarrow.parquet as pq
 
     name = name or str(path)
-    digest = seal.verify_file(path)
+    digest = seal.verify_file(path) if verify else None
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None
     extra = file.metadata.metadata or {}
     ours = seal.HEAD_KEY.encode() in extra
-    if ours and not digest:
+    if ours and verify and not digest:
         raise DataError(f"{name} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
     rows = _parquet_rows(file, schema, name)
-    return Source(name, schema, rows, chain, digest or seal.hash_file(path), file.metadata.num_rows)
+    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), file.metadata.num_rows)
 
 
 def _parquet_rows(file: Any, schema: pa.Schema, name: str) -> Rows:

@@ -19,6 +19,7 @@ from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
 from magcli.data.packed import PACKED, Opener, damage, foreign, opener
 from magcli.data.schema import TEXT_COLUMNS
+from magcli.data.selection import first
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.data.values import python_values
@@ -32,6 +33,8 @@ PATTERNS = {
 """Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
+HEAD_BLOCK = 1 << 24
+"""The same where only the first rows are read."""
 
 
 class Cells(NamedTuple):
@@ -59,6 +62,19 @@ def open_file(path: Path, bad: BadRow) -> Source:
     source = open_cells(file, bad)
     source.sha256 = digest
     return source
+
+
+def open_head(path: Path, bad: BadRow, rows: int) -> Source:
+    """Read the first rows of a file; their types are known, those of the others are not.
+
+    Raises:
+        DataError: there is no header.
+    """
+    file = _with_delimiter(Cells(str(path), opener(path), _delimiter(path), HEAD_BLOCK))
+    names = _header(file)
+    schema, total = _scan(first(_cells(file, names, lambda *_: None, keep_empty=False), rows), names)
+    head = _typed(first(_cells(file, names, bad, keep_empty=False), rows), schema)
+    return Source(file.name, schema, head, total=total if total < rows else None)
 
 
 def open_cells(file: Cells, bad: BadRow) -> Source:

@@ -58,14 +58,16 @@ def ignore(place: str, reason: str, excerpt: str) -> None:
     """A ``BadRow`` that does nothing."""
 
 
-def read(name: str, bad: BadRow = ignore) -> Source:
+def read(name: str, bad: BadRow = ignore, head: int = 0) -> Source:
     """Open a table by its name; rows that cannot be read are reported to ``bad``.
+
+    With ``head`` only so many rows of a file are read, at least; seal and digest of the file are not.
 
     Raises:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
         EnvironmentFault: a hub data set cannot be loaded.
     """
-    source = _open(name, bad)
+    source = _open(name, bad, head)
     schema = types.plain_schema(source.schema, name)
     source.rows = _plain(source.rows, schema, name)
     source.schema = schema
@@ -98,17 +100,17 @@ def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
             raise DataError(f"{name}: {first_line(error)}") from None
 
 
-def _open(name: str, bad: BadRow) -> Source:
+def _open(name: str, bad: BadRow, head: int) -> Source:
     path = Path(name)
     if name == "-":
         usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
         return pipe.read(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
-        return _open_folder(path, "", bad)
+        return _open_folder(path, "", bad, head)
     if not path.exists():
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
-            return _open_folder(Path(before), split, bad)
+            return _open_folder(Path(before), split, bad, head)
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
@@ -118,17 +120,17 @@ def _open(name: str, bad: BadRow) -> Source:
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
     match kind := suffix(path):
         case ".arrow" | ".feather":
-            return arrow.open_file(path)
+            return arrow.open_file(path, verify=not head)
         case ".parquet":
-            return arrow.open_parquet(path)
+            return arrow.open_parquet(path, verify=not head)
         case _ if _text_suffix(kind) in (".jsonl", ".json", ".ndjson"):
-            return jsonl.open_file(path, bad)
+            return jsonl.open_head(path, bad, head) if head else jsonl.open_file(path, bad)
         case _ if _text_suffix(kind) in (".csv", ".tsv"):
-            return csv.open_file(path, bad)
+            return csv.open_head(path, bad, head) if head else csv.open_file(path, bad)
     raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
-def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
+def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     """Read a folder that `datasets` saved, or the files of one split of a folder of tables."""
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
@@ -142,7 +144,7 @@ def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
         raise DataError(f"{path} contains several tables; give one of them: {names}")
     if split and split not in splits:
         raise DataError(f"{path} has no split {split}; it has: {names}")
-    return _joined(str(path), [read(str(file), bad) for file in splits[split or next(iter(splits))]])
+    return _joined(str(path), [read(str(file), bad, head) for file in splits[split or next(iter(splits))]])
 
 
 def _joined(name: str, parts: Sequence[Source]) -> Source:

@@ -25,6 +25,9 @@ from magcli.run.journal import Journal
 from magcli.run.shard import KEY, Shard
 from magcli.run.stage import CHOSEN, ROWS, Stage, differences, fingerprint
 
+LIMIT = "limit"
+"""The key of a link's configuration for the number of rows that the stage was allowed to read."""
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -32,6 +35,7 @@ class Tables:
 
     ``overwrite`` allows replacing files that magcli did not make; ``format`` is that of an output that is a stream.
     ``allow_empty``: a table without rows is a success.
+    ``limit``: the maximum number of rows to read.
     """
 
     inputs: Sequence[str] = ()
@@ -42,6 +46,7 @@ class Tables:
     overwrite: bool = False
     format: str = ""
     allow_empty: bool = False
+    limit: int | None = None
 
     @property
     def targets(self) -> list[str]:
@@ -57,6 +62,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     """
     drops = Drops(keep=tables.dropped is not None)
     settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
+    settings |= {LIMIT: tables.limit} if tables.limit else {}
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
     more_tables = stage.more_tables(config)
     targets = [*tables.targets, *more_tables]
@@ -91,10 +97,13 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
 def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedInputs:
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
     later = tables.shard is not None and tables.shard.number > 1
-    sources = [table.read(name, table.ignore if later else drops.unread) for name in tables.inputs]
+    bad, head = table.ignore if later else drops.unread, stage.head(config)
+    sources = [table.read(name, bad, head) for name in tables.inputs]
     given = [source.schema for source in sources]
     renamed = layout.arrange(stage, config, sources)
     inputs = CountedInputs(sources, given, renamed)
+    if tables.limit:
+        inputs.select_first(tables.limit)
     if tables.shard:
         inputs.select_shard(tables.shard)
     return inputs
@@ -316,7 +325,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         "seconds": round(seconds, 3),
     }
     if tables.output or reasons:
-        job.console.say(text, event="done", stage=job.stage, output=tables.output, **counts)
+        job.console.result(text, event="done", stage=job.stage, output=tables.output, **counts)
     if tables.output and not stream.is_stream(tables.output):
         note = {
             "stage": job.stage,

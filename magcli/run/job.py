@@ -13,6 +13,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
+from magcli.data.selection import first
 from magcli.data.source import NOT_UTF8, Rows, Source
 from magcli.data.values import to_rows
 from magcli.errors import usage
@@ -202,6 +203,12 @@ class CountedInputs:
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
         self.bounds: tuple[int, int] | None = None
+        self.limit: int | None = None
+
+    def select_first(self, limit: int) -> None:
+        """Read only the first rows of all tables together."""
+        self.limit = limit
+        self.total = None if self.total is None else min(self.total, limit)
 
     def select_shard(self, shard: Shard) -> None:
         """Read only the rows of one shard.
@@ -222,6 +229,12 @@ class CountedInputs:
             yield batch
 
     def _rows(self) -> Rows:
+        if self.limit is None:
+            return self._all_rows()
+        is_pipe = any(source.total is None for source in self.sources)
+        return first(self._all_rows(), self.limit, to_end=is_pipe)
+
+    def _all_rows(self) -> Rows:
         is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:

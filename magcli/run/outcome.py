@@ -18,7 +18,7 @@ LOST = {
     "too-large": "shorten or remove these rows in the input",
 }
 """Reasons of rows that magcli itself could not read, and what to do."""
-CHOSEN = ("not-matching", "not-sampled", "held-out")
+CHOSEN = ("not-matching", "not-sampled", "held-out", "over-limit")
 """Reasons of rows that the command was told to leave out."""
 
 

@@ -53,6 +53,7 @@ class Stage:
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None
+    head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
     learned: Callable[[Any], pa.Schema] = _nothing_learned
     preview: Callable[[Any, Rows, Job], int] | None = None

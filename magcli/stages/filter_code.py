@@ -272,7 +272,7 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
-    job.console.say(
+    job.console.result(
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "

@@ -171,7 +171,7 @@ def _report(spent: SamplingCost, job: Job) -> None:
     asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
     counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
     job.facts["sampling"] = counts = {**counts, "tokens_saved": round(spent.tokens_saved)}
-    job.console.say(
+    job.console.result(
         f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
         f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
         event="saved",

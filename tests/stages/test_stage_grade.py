@@ -143,7 +143,7 @@ def test_completions_come_from_any_tool(tmp_path, capsys):
     messages = capsys.readouterr().err
     assert "reading problem as prompt, gold as answer, response as completion" in messages
     assert "66.7% [" in messages
-    call_stage("show", out, where='reason == "wrong"', num=3)
+    call_stage("show", out, where='reason == "wrong"', limit=3)
     shown = capsys.readouterr().out
     for part in ("prompt: 2*3?", "answer: 6", "extracted: 7", "detail: number", "-- 1 rows"):
         assert part in shown

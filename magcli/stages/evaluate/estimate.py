@@ -113,7 +113,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     estimates = [each for name in names for each in found[name]]
     _report(estimates, job)
     if dropped:
-        job.console.say(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
+        job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
     for task in (task for task in tasks if task.note):
         job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
@@ -209,7 +209,7 @@ def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
         value, low, high = (scale(each.metric) * number for number in (each.value, each.low, each.high))
         bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(a single problem has no interval)"
         text = f"{f'{suite} {each.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
-        job.console.say(
+        job.console.result(
             f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **_row(suite, each)
         )
 
@@ -231,7 +231,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     if config.markdown:
         with durable.atomic_file(config.markdown) as file:
             file.write(text.encode())
-    job.console.say(text.rstrip(), event="comparison", rows=rows)
+    job.console.result(text.rstrip(), event="comparison", rows=rows)
     return pa.RecordBatch.from_pylist(rows, metrics.COMPARISON)
 
 
