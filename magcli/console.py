@@ -90,7 +90,7 @@ class Console:
     @property
     def terminal(self) -> bool:
         """Whether stderr is a terminal, without ``--quiet`` and ``--json``."""
-        return sys.stderr.isatty() and not self.quiet and not self.as_json
+        return sys.stderr is not None and sys.stderr.isatty() and not self.quiet and not self.as_json
 
     def say(self, text: str, **event: Any) -> None:
         """One line for people, or one event for programs."""
@@ -141,8 +141,12 @@ class Console:
         return Progress(self, total, unit, label, panel)
 
     def _write(self, line: str) -> None:
-        sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
-        sys.stderr.flush()
+        """Write a line; one that stderr cannot take, because it is closed or its disk is full, is lost."""
+        if sys.stderr is None:
+            return
+        with suppress(OSError):
+            sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
+            sys.stderr.flush()
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]

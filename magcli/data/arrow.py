@@ -41,6 +41,9 @@ def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
     source.sha256 = digest or (seal.hash_file(path) if verify else "")
     if digest:
         source.chain, source.total = _closing(path)
+    elif not verify:
+        with contextlib.suppress(DataError):
+            _, source.total = _closing(path)
     return source
 
 

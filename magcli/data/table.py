@@ -102,6 +102,7 @@ def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
 
 def _open(name: str, bad: BadRow, head: int) -> Source:
     path = Path(name)
+    usage(bool(name), "the name of a table is empty")
     if name == "-":
         usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
         return pipe.read(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
@@ -111,6 +112,8 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
             return _open_folder(Path(before), split, bad, head)
+        if "://" in name:
+            raise DataError(f"{name} is a URL; download the file, or pipe it in: curl -L URL | magcli ...")
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
@@ -189,6 +192,7 @@ def check_target(name: str, form: str = "") -> None:
         return
     path = Path(name)
     kind = suffix(path)
+    usage(bool(path.name), f"output '{name}' has no name of its own; name a file or a folder in it")
     usage(not form, f"--format is that of stdout and named pipes; the format of {name} is that of its suffix")
     if kind not in SUFFIXES and kind:
         raise UsageError(f"output {name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")

@@ -72,9 +72,10 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     if owned := stage.owned_dir(config):
         _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
     with contextlib.ExitStack() as stack:
-        interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
+        interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
+        for target in targets:
             if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
         job.inputs = _inputs(stage, config, tables, drops)
