@@ -4,6 +4,7 @@ Every option becomes a flag whose default is "not given", so that only flags tha
 """
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import json
@@ -142,7 +143,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
         text = f"The same as {configuration.flag_name(positional)}."
         argument("positional", list[str] if several else str, text, positional.upper())
-    if stage.INPUTS and "limit" not in configuration.field_types(stage.Config):
+    if stage.INPUTS and not stage.NEEDS_ALL and "limit" not in configuration.field_types(stage.Config):
         option("limit", int | None, LIMIT, "--limit", "-n")
     if stage.shardable:
         text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
@@ -210,6 +211,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     if defaults := stage.defaults(config):
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
+    config = _with_kept_pipes(stage, config)
     stage.check(config)
     if (limit := tables.get("limit")) is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
@@ -227,6 +229,35 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)
+
+
+def _with_kept_pipes(stage: Stage, config: Any) -> Any:
+    """The options with a copy in place of each named pipe that the stage reads, because it may read it twice."""
+    written = {*stage.more_tables(config), *map(str, stage.side_outputs(config))}
+    changes = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(part, str | Path) and str(part) not in written and _is_pipe(part) for part in parts):
+            kept = tuple(_kept_pipe(part) for part in parts)
+            changes[field.name] = kept if isinstance(value, tuple) else kept[0]
+    return dataclasses.replace(config, **changes) if changes else config
+
+
+def _is_pipe(path: str | Path) -> bool:
+    try:
+        return Path(path).is_fifo()
+    except (OSError, ValueError):
+        return False
+
+
+def _kept_pipe(part: Any) -> Any:
+    """An option's value with the copy of the named pipe that it is."""
+    from magcli.data import pipe
+
+    if not isinstance(part, str | Path) or not _is_pipe(part):
+        return part
+    return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
 
 
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:

@@ -49,6 +49,17 @@ def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     return source
 
 
+def keep(path: Path) -> Path:
+    """Copy a named pipe, such as ``<(...)`` of a shell; returns a path by which the copy can be read many times.
+
+    Raises:
+        EnvironmentFault: there is no room for the copy.
+    """
+    with open(path, "rb") as pipe:
+        copy, _ = _copied(pipe, str(path))
+    return Path(f"/dev/fd/{os.dup(copy.fileno())}")  # open until the process ends
+
+
 def _is_spooled(head: bytes) -> bool:
     return bool(packing_of(head)) or head.startswith((b"PAR1", b"ARROW1"))
 

@@ -117,7 +117,7 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
-    if path.is_fifo() or path.is_char_device():
+    if path.is_fifo() or path.is_char_device() or name.startswith("/dev/fd/"):
         return pipe.read(io.FileIO(name), name, bad)
     if name.endswith(SIDECARS):
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")

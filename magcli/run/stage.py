@@ -63,6 +63,7 @@ class Stage:
     EXAMPLE: str = ""
     RECIPE_TABLE: str = ""
     RESUMES: bool = False
+    NEEDS_ALL: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""
 
