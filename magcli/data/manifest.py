@@ -44,6 +44,7 @@ class Link:
 
 MANIFEST = ".manifest.json"
 NOTE = ".run.json"
+SIDE_FILES = (MANIFEST, NOTE)
 """Endings of the side files of a table."""
 Chain = tuple[Link, ...]
 """The history of a table, oldest stage first."""

@@ -27,7 +27,7 @@ from magcli.data import (
     stream,
     types,
 )
-from magcli.data.manifest import MANIFEST, NOTE, Chain, merge
+from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
 from magcli.data.source import BadRow, Rows, Sink, Source
@@ -50,8 +50,6 @@ SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextM
     ".csv": csv.file_sink,
 }
 """The writer of each suffix; a name without one is a folder."""
-SIDECARS = (MANIFEST, NOTE)
-"""Endings of the files that magcli writes next to tables."""
 
 
 def ignore(place: str, reason: str, excerpt: str) -> None:
@@ -119,7 +117,7 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
         raise DataError(f"{name} does not exist")
     if path.is_fifo() or path.is_char_device() or name.startswith("/dev/fd/"):
         return pipe.read(io.FileIO(name), name, bad)
-    if name.endswith(SIDECARS):
+    if name.endswith(SIDE_FILES):
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
     match kind := suffix(path):
         case ".arrow" | ".feather":

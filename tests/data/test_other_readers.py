@@ -42,7 +42,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for batch in table.read(str(path)).rows for row in to_rows(batch)]
 
 
-KINDS = (".parquet", ".arrow", ".jsonl", ".json", ".jsonl.gz", "")
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".json", ".jsonl.gz", "")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the rows in every format, as ``rows.parquet`` and so on; the `datasets` folder is ``rows``."""
     folder = tmp_path_factory.mktemp("converted")
     (folder / "given.jsonl").write_text("".join(json.dumps(row) + "\n" for row in GIVEN))
-    for kind in (*KINDS, ".feather", ".csv"):
+    for kind in (*KINDS, ".csv"):
         call_stage("convert", folder / "given.jsonl", output=folder / f"rows{kind}")
     return folder
 
@@ -61,7 +61,7 @@ def by_datasets(folder: Path, kind: str, cache: Path) -> list[dict[str, Any]]:
     datasets.disable_progress_bars()
     if not kind:
         return list(datasets.load_from_disk(str(folder / "rows")))
-    builder = {".parquet": "parquet", ".arrow": "arrow"}.get(kind, "json")
+    builder = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}.get(kind, "json")
     files = str(folder / f"rows{kind}")
     return list(datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(cache)))
 
