@@ -5,7 +5,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -96,8 +96,9 @@ class SpilledBatches:
             yield from reader
 
     def close(self) -> None:
-        """Delete the file."""
-        self.file.close()
+        """Delete the file; what a full disk did not take before was reported then."""
+        with suppress(OSError):
+            self.file.close()
 
 
 class SpilledRows:
@@ -136,6 +137,10 @@ class SpilledRows:
 
 @contextmanager
 def spilled_rows() -> Iterator[SpilledRows]:
-    """Open an empty sequence whose file is deleted with the block."""
-    with tempfile.TemporaryFile() as file:
+    """Open an empty sequence whose file is deleted with the block.
+
+    Raises:
+        EnvironmentFault: the temporary folder is full.
+    """
+    with durable.disk_errors(Path(tempfile.gettempdir())), tempfile.TemporaryFile() as file:
         yield SpilledRows(file)

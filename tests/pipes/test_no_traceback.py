@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,13 @@ def test_odd_names_are_names(tmp_path: Path, magcli, name: str) -> None:
     assert done.returncode == 0, done.stderr
     done = magcli("convert", "--format", "jsonl", "--", name, cwd=tmp_path)
     assert done.stdout.decode() == LINE
+
+
+@pytest.mark.parametrize("stage", ["clean-math", "cold-start"])
+def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, magcli, stage: str) -> None:
+    row = {"answer": "1", "completion": "<think>x</think>\\boxed{1}"}
+    rows = [{"id": str(i), "prompt": f"Compute {i}+1 of number {i}.", **row} for i in range(2000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    done = magcli(stage, tmp_path / "a.jsonl", "-o", "/dev/null", largest=10_000)
+    assert done.returncode == 4
+    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {tempfile.gettempdir()}: File too large")
