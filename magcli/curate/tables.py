@@ -41,10 +41,16 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
     """Read a table, skipping unreadable lines with a warning.
 
     Raises:
-        DataError: it is unreadable.
+        DataError: it is unreadable, or has lines in another encoding.
     """
     errors = Counter[str]()
-    source = table.read(str(path), lambda _, reason, __: errors.update([reason]))
+    refuse = table.refuse_lost(str(path))
+
+    def count(place: str, reason: str, excerpt: str) -> None:
+        refuse(place, reason, excerpt)
+        errors[reason] += 1
+
+    source = table.read(str(path), count)
 
     def readable(rows: Rows) -> Rows:
         yield from rows

@@ -16,6 +16,12 @@ BadRow = Callable[[str, str, str], None]
 
 NOT_UTF8 = "not-utf-8"
 """The reason of rows in another encoding."""
+LOST = {
+    NOT_UTF8: "convert the input, for example with iconv -f LATIN1 -t UTF-8",
+    "line-too-large": "shorten or remove these rows in the input",
+    "too-large": "shorten or remove these rows in the input",
+}
+"""Reasons of rows that magcli itself cannot read, and what to do."""
 
 
 @dataclass

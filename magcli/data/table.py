@@ -30,7 +30,7 @@ from magcli.data import (
 from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.source import LOST, BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
@@ -52,12 +52,26 @@ SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextM
 """The writer of each suffix; a name without one is a folder."""
 
 
+def refuse_lost(name: str) -> BadRow:
+    """A ``BadRow`` for tables that options name: what magcli itself cannot read is an error, other rows are left out.
+
+    Raises:
+        DataError: a row is in another encoding or too large.
+    """
+
+    def refuse(place: str, reason: str, excerpt: str) -> None:
+        if reason in LOST:
+            raise DataError(f"{name}: {place} cannot be read ({reason}); {LOST[reason]}")
+
+    return refuse
+
+
 def ignore(place: str, reason: str, excerpt: str) -> None:
     """A ``BadRow`` that does nothing."""
 
 
-def read(name: str, bad: BadRow = ignore, head: int = 0) -> Source:
-    """Open a table by its name; rows that cannot be read are reported to ``bad``.
+def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
+    """Open a table by its name; rows that cannot be read are reported to ``bad``, by default ``refuse_lost``.
 
     With ``head`` only so many rows of a file are read, at least; seal and digest of the file are not.
 
@@ -65,7 +79,7 @@ def read(name: str, bad: BadRow = ignore, head: int = 0) -> Source:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
         EnvironmentFault: a hub data set cannot be loaded.
     """
-    source = _open(name, bad, head)
+    source = _open(name, bad or refuse_lost(name), head)
     schema = types.plain_schema(source.schema, name)
     source.rows = _plain(source.rows, schema, name)
     source.schema = schema

@@ -7,17 +7,11 @@ from collections.abc import Mapping
 
 from magcli.console import Console
 from magcli.data.manifest import Link
-from magcli.data.source import NOT_UTF8
+from magcli.data.source import LOST
 from magcli.errors import DataError
 
 MOST = 0.9
 """If a larger share of the rows is dropped for one reason, a warning says so."""
-LOST = {
-    NOT_UTF8: "convert the input, for example with iconv -f LATIN1 -t UTF-8",
-    "line-too-large": "shorten or remove these rows in the input",
-    "too-large": "shorten or remove these rows in the input",
-}
-"""Reasons of rows that magcli itself could not read, and what to do."""
 CHOSEN = ("not-matching", "not-sampled", "held-out", "over-limit")
 """Reasons of rows that the command was told to leave out."""
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from magcli.config import opt
 from magcli.console import Console
 from magcli.data import table
+from magcli.data.source import LOST
 from magcli.errors import DataError, UsageError
-from magcli.run import harness, outcome, validation
+from magcli.run import harness, validation
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
 from magcli.run.stage import Stage
@@ -74,7 +75,7 @@ BAD = {
 @pytest.mark.parametrize("reason", BAD)
 def test_a_bad_row_is_dropped_with_its_id_and_a_reason(tmp_path: Path, reason: str) -> None:
     row, id = BAD[reason]
-    lost = reason if reason in outcome.LOST else None
+    lost = reason if reason in LOST else None
     counts = through([GOOD, row, {**GOOD, "id": "last"}], tmp_path, lost=lost)
     assert counts == {"in": 3, "out": 2, reason: 1}
     assert [row["id"] for row in rows_of(tmp_path / "out.arrow")] == ["good", "last"]
