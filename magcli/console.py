@@ -102,14 +102,15 @@ class Console:
     def result(self, text: str, **event: Any) -> None:
         """A result of the stage, as ``say`` says it; with ``as_json`` on stdout if no table is there."""
         if self.as_json and self.results_on_stdout:
-            put(_json({"event": event.pop("event", "result"), **event}) + "\n")
+            message = {"message": text} if text else {}
+            put(_json({"event": event.pop("event", "result"), **message, **event}) + "\n")
         else:
             self.say(text, **event)
 
     def print(self, text: str, **event: Any) -> None:
         """A result that is text on stdout, or with ``as_json`` an event."""
         if self.as_json:
-            self.result(text, **event)
+            self.result("", **event)
         else:
             put(text + "\n")
 

@@ -116,7 +116,9 @@ def test_the_mix_can_be_learned(tiny_model_dir, tmp_path):
 def events_of(capsys, tmp_path, rows, **options):
     """The events of a run, by name."""
     chosen(tmp_path, rows, quiet=False, json_events=True, **options)
-    return {event["event"]: event for event in map(json.loads, capsys.readouterr().err.splitlines())}
+    captured = capsys.readouterr()
+    lines = [*captured.err.splitlines(), *captured.out.splitlines()]
+    return {event["event"]: event for event in map(json.loads, lines)}
 
 
 def test_truncated_and_ungraded_completions_are_left_out(tmp_path):
