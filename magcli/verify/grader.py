@@ -17,11 +17,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.model.thoughts import THINK
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
 from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
-from magcli.verify.types import Verdict
+from magcli.verify.types import AnswerPair, Verdict
 
 if TYPE_CHECKING:
     from magcli.verify.code.judge import Programs
@@ -112,8 +111,7 @@ class Grader:
         return self._equal(one, other)
 
     def _compare(self, one: str, other: str) -> bool:
-        job = (f"{THINK.opening}{THINK.closing}\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
-        return self.rewards([job])[0].correct
+        return self._pool.equal(AnswerPair(one, other))
 
     async def close(self) -> None:
         """Stop the workers and wait for them; pending jobs fail with EnvironmentFault."""

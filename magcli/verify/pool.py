@@ -24,6 +24,7 @@ from typing import Any
 from magcli.errors import EnvironmentFault, MagError
 from magcli.run import orphan
 from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
+from magcli.verify.types import AnswerPair, Verdict
 from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
 
 START_TIMEOUT = 120.0
@@ -164,10 +165,10 @@ Job = tuple[str, int, Mapping[str, Any], RewardRule]
 
 @dataclass(slots=True)
 class _QueuedJob:
-    """A submitted job, and how many workers were lost on it."""
+    """A submitted job, its future reward or verdict, and how many workers were lost on it."""
 
-    job: Job
-    future: "Future[Reward]" = field(default_factory=Future)
+    job: Job | AnswerPair
+    future: "Future[Any]" = field(default_factory=Future)
     attempts: int = 0
 
 
@@ -217,13 +218,27 @@ class Pool:
         They fail with DataError if a problem is of a kind that cannot be graded, EnvironmentFault if no worker starts.
         """
         queued_jobs = [_QueuedJob((text, tokens, self._worker_row(row), rule)) for text, tokens, row, rule in jobs]
+        self._start_jobs(queued_jobs)
+        return [queued.future for queued in queued_jobs]
+
+    def equal(self, pair: AnswerPair) -> bool:
+        """Whether two answers are equal; False if that cannot be said in time. Waits.
+
+        Raises EnvironmentFault if no worker starts.
+        """
+        queued = _QueuedJob(pair)
+        self._start_jobs([queued])
+        outcome: Verdict | Reward = queued.future.result()
+        return outcome.reason == "correct"
+
+    def _start_jobs(self, queued_jobs: Sequence[_QueuedJob]) -> None:
+        """Queue jobs, or without workers grade them now."""
         if not self._threads:
             grader = load_grader(self._function)
             for queued in queued_jobs:
                 _resolve(queued, grade(queued.job, grader))
         else:
             self._queue(queued_jobs)
-        return [queued.future for queued in queued_jobs]
 
     def _worker_row(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The columns of a row that workers are sent; all of them for a custom reward."""
@@ -341,7 +356,7 @@ class Pool:
             self._live.discard(worker)
 
 
-def _resolve(queued: _QueuedJob, outcome: Reward | MagError) -> None:
+def _resolve(queued: _QueuedJob, outcome: Reward | Verdict | MagError) -> None:
     """Resolve the future, unless it was cancelled."""
     if not queued.future.set_running_or_notify_cancel():
         return

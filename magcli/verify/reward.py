@@ -15,7 +15,7 @@ from magcli.errors import DataError
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate
-from magcli.verify.types import RIGHT, UNGRADED, Reason, Verdict, Verifier
+from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,6 +165,14 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
         else (math.correct_anywhere(answer, gold), "format")
     )
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
+
+
+def verify_pair(pair: AnswerPair) -> Verdict:
+    """Whether two answers without boxes are equal; ``bad-gold`` if the second cannot be parsed."""
+    if not math.parsable(pair.gold):
+        return Verdict(0.0, "bad-gold", pair.answer)
+    correct, path = math.compare(pair.answer, pair.gold)
+    return Verdict(float(correct), "correct" if correct else "wrong", pair.answer, path)
 
 
 def _combined_reward(

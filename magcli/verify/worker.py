@@ -18,7 +18,8 @@ from typing import Any
 
 from magcli.errors import MagError
 from magcli.verify import custom, language, loading
-from magcli.verify.reward import Reward, describe_error, reward, ungraded
+from magcli.verify.reward import Reward, describe_error, reward, ungraded, verify_pair
+from magcli.verify.types import AnswerPair, Verdict
 
 HEADER = struct.Struct("<Q")
 READY, LOADING = "ready", "loading"
@@ -46,9 +47,14 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return bytes(body)
 
 
-def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | MagError:
-    """The reward of one job; a MagError is returned, any other exception is an infra-error."""
+def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | Verdict | MagError:
+    """The reward of one job, or the verdict on a pair of answers.
+
+    A MagError is returned, any other exception is an infra-error.
+    """
     try:
+        if isinstance(job, AnswerPair):
+            return verify_pair(job)
         return grader(*job)
     except MagError as error:
         return error
