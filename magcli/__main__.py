@@ -1,14 +1,24 @@
 """Where the command ``magcli`` and ``python -m magcli`` begin."""
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
     """Run the command line; until a stage takes over, an interrupt ends the process without a word."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.getfilesystemencoding().lower() != "utf-8":
+        start_in_utf8()
     from magcli.cli import main as run
 
     run()
+
+
+def start_in_utf8() -> None:
+    """Start again in Python's UTF-8 mode: in an ASCII locale file names and texts could not be read."""
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, sys.orig_argv)
 
 
 if __name__ == "__main__":

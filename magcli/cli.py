@@ -1,5 +1,7 @@
 """The command line: global options, then one line a stage."""
 
+import errno
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,6 +41,9 @@ STAGES = (
     Entry("graft", "Tools", "Put a trained text model back under its vision encoder."),
     Entry("doctor", "Tools", "Check what is installed and how fast this machine is."),
 )
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to a stream, which has no name."""
 
 app = typer.Typer(
     name="magcli",
@@ -85,13 +90,36 @@ def _message(error: TyperException) -> str:
     return f"{command}: {text.rstrip('.')}; see {command} --help"
 
 
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code.
+
+    Raises:
+        EndedBySignal: the reader of stdout has gone while help was printed.
+    """
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except SystemExit as ended:
+        if ended.code == 1:  # the library that prints help ends so on a closed pipe
+            raise EndedBySignal(signal.SIGPIPE) from None
+        raise
+
+
+def _write_utf8() -> None:
+    """Make stdout and stderr accept every character: UTF-8, or on a terminal its own encoding with escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("_", "-") != "utf-8":
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
+    _write_utf8()
     console = Console(as_json="--json" in sys.argv)
     guard = ShutdownGuard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+        sys.exit(_run(sys.argv[1:] or ["--help"]))
     except TyperException as error:
         console.error(_message(error), code=error.exit_code)
         sys.exit(error.exit_code)
@@ -105,9 +133,12 @@ def main() -> None:
         console.error(str(fault), code=fault.exit_code)
         sys.exit(fault.exit_code)
     except OSError as error:
-        if error.errno not in DISK_ERRORS or error.filename is None:
+        is_full = error.filename is None and error.errno in FULL
+        if not is_full and (error.errno not in DISK_ERRORS or error.filename is None):
             raise
-        console.error(f"cannot use {error.filename}: {error.strerror}", code=EnvironmentFault.exit_code)
+        discard_stdout()
+        place = "stdout" if is_full else error.filename
+        console.error(f"cannot use {place}: {error.strerror}", code=EnvironmentFault.exit_code)
         sys.exit(EnvironmentFault.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:

@@ -2,7 +2,7 @@
 
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
-    |- DataError             3  a table, row or column that cannot be used
+    |- DataError             3  a table, row or column that cannot be used, or no row that was kept
     |  '- PromptRefused         the model refuses a prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed

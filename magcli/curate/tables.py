@@ -5,7 +5,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,10 +39,16 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
     """Read a table, skipping unreadable lines with a warning.
 
     Raises:
-        DataError: it is unreadable.
+        DataError: it is unreadable, or has lines in another encoding.
     """
     errors = Counter[str]()
-    source = table.read(str(path), lambda _, reason, __: errors.update([reason]))
+    refuse = table.refuse_lost(str(path))
+
+    def count(place: str, reason: str, excerpt: str) -> None:
+        refuse(place, reason, excerpt)
+        errors[reason] += 1
+
+    source = table.read(str(path), count)
 
     def readable(rows: Rows) -> Rows:
         yield from rows
@@ -94,8 +100,9 @@ class SpilledBatches:
             yield from reader
 
     def close(self) -> None:
-        """Delete the file."""
-        self.file.close()
+        """Delete the file; what a full disk did not take before was reported then."""
+        with suppress(OSError):
+            self.file.close()
 
 
 class SpilledRows:
@@ -134,6 +141,10 @@ class SpilledRows:
 
 @contextmanager
 def spilled_rows() -> Iterator[SpilledRows]:
-    """Open an empty sequence whose file is deleted with the block."""
-    with tempfile.TemporaryFile() as file:
+    """Open an empty sequence whose file is deleted with the block.
+
+    Raises:
+        EnvironmentFault: the temporary folder is full.
+    """
+    with durable.disk_errors(Path(tempfile.gettempdir())), tempfile.TemporaryFile() as file:
         yield SpilledRows(file)

@@ -9,7 +9,6 @@ from magcli.data import table
 from magcli.errors import MagError
 from magcli.run import layout, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
-from magcli.run.journal import Dropped
 from magcli.run.stage import Stage
 
 
@@ -55,11 +54,7 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     """Read all rows of the tables as the stage would, and say how many are usable."""
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
-
-    def drop(place: str, reason: str, excerpt: str) -> None:
-        job.drops.add(Dropped(place, reason, excerpt))
-
-    sources = [table.read(name, drop) for name in inputs]
+    sources = [table.read(name, job.drops.unread) for name in inputs]
     given = [source.schema for source in sources]
     job.inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
     job.total = job.inputs.total

@@ -26,11 +26,15 @@ SYNC_EVERY = 0.5
 
 
 class Dropped(NamedTuple):
-    """A dropped row: its id, the reason, the row as JSON."""
+    """A dropped row: its id, the reason, what is known of it besides, in JSON types, and the row.
+
+    A journal does not store the row, which is one of the unit's.
+    """
 
     id: str
     reason: str
-    row: str
+    known: Mapping[str, Any] = {}
+    row: Mapping[str, Any] = {}
 
 
 class Result(NamedTuple):
@@ -124,7 +128,8 @@ class Journal:
 
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""
-        head = json.dumps({"key": key, "dropped": result.dropped}).encode() + b"\n"
+        dropped = [[each.id, each.reason, each.known] for each in result.dropped]
+        head = json.dumps({"key": key, "dropped": dropped}, default=str).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
         self.positions[key] = (start + FRAME.size, length)

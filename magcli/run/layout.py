@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from magcli.data.column_paths import column_at, field_at
 from magcli.data.schema import resolve_aliases
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
@@ -16,7 +17,7 @@ from magcli.run.stage import Stage
 from magcli.run.validation import TEXT, as_text
 
 Columns = Mapping[str, str]
-"""The columns of a table as a stage reads them: name -> name in the table."""
+"""The columns of a table as a stage reads them: name -> name or path in the table."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,14 @@ def convert(source: Source, layout: Converted) -> None:
 
 def _select(source: Source, columns: Columns) -> None:
     """Leave only these columns in the table."""
-    fields = [source.schema.field(old).with_name(new) for new, old in columns.items()]
+    fields = [field_at(source.schema, old).with_name(new) for new, old in columns.items()]
     source.rows = _selected(source.rows, list(columns.values()), pa.schema(fields, source.schema.metadata))
     source.schema = pa.schema(fields, source.schema.metadata)
 
 
 def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
     for batch in rows:
-        yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+        yield pa.RecordBatch.from_arrays([column_at(batch, name) for name in names], schema=schema)
 
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:

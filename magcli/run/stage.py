@@ -32,6 +32,12 @@ def _no_columns(_config: Any, _given: pa.Schema) -> pa.Schema:
     return pa.schema([])
 
 
+def _nothing_learned(_config: Any) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage, as its module declares it; ``Config`` is the class of its options."""
@@ -47,7 +53,9 @@ class Stage:
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None
+    head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
+    learned: Callable[[Any], pa.Schema] = _nothing_learned
     preview: Callable[[Any, Rows, Job], int] | None = None
     serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
@@ -55,6 +63,7 @@ class Stage:
     EXAMPLE: str = ""
     RECIPE_TABLE: str = ""
     RESUMES: bool = False
+    NEEDS_ALL: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""
 

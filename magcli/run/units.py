@@ -57,7 +57,7 @@ def resumable(
         async def finish(key: str, part: pa.RecordBatch) -> Result:
             if job.journal is not None and key in job.journal:
                 bar.advance(part.num_rows, reused=True)
-                return job.journal.get(key)
+                return with_rows(job.journal.get(key), part)
             result = await compute(part)
             if job.journal is not None and not result.retry:
                 job.journal.put(key, result)
@@ -73,6 +73,19 @@ def resumable(
             for dropped in result.dropped:
                 job.drops.add(dropped)
             yield result.rows
+
+
+def with_rows(result: Result, part: pa.RecordBatch) -> Result:
+    """A result of a journal, with the dropped rows, which are of the unit."""
+    if not result.dropped:
+        return result
+    rows = to_rows(part)
+    only = rows[0] if len(rows) == 1 else {}
+    dropped = []
+    for each in result.dropped:
+        row = next((row for row in rows if row.get("id") == each.id), only)
+        dropped.append(each._replace(row=row))
+    return result._replace(dropped=dropped)
 
 
 async def reporting(

@@ -172,7 +172,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     if generator:
         counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
         text = f"clean-math: the model's answers on uncertain rows: {counts}"
-        job.console.say(text, event="model-answers", answers=dict(answers))
+        job.console.result(text, event="model-answers", answers=dict(answers))
 
 
 def _statement(row: dict[str, Any]) -> str:
@@ -198,7 +198,6 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa
     """The cleaned rows, and the dropped ones with their reasons."""
     from magcli.curate.math.problems import Kept
     from magcli.data.values import from_rows
-    from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     kept, dropped = [], []
@@ -206,7 +205,7 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa
         if isinstance(found, Kept):
             kept.append({**row, **found._asdict()})
         else:
-            dropped.append(Dropped(row["id"], found.reason, as_text({**row, "detail": found.detail})))
+            dropped.append(Dropped(row["id"], found.reason, {"detail": found.detail}, row))
     return Result(from_rows(kept, out), dropped)
 
 
@@ -226,7 +225,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
         yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
     counts = ", ".join(f"{name} {matches[name]:,}" for name in short_names(map(Path, config.against)).values())
-    job.console.say(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
+    job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
 def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:

@@ -294,7 +294,7 @@ def _check_format(config: Config, traces: Sequence[Row], form: ThoughtForm, job:
             f"cold-start: {text}, which is {form} and then a \\boxed{{}}; give worked solutions with their answers, "
             "or allow it by --any-format"
         )
-    job.console.say(f"cold-start: {text}", event="format", **faults)
+    job.console.result(f"cold-start: {text}", event="format", **faults)
 
 
 def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
@@ -317,6 +317,13 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """Dropped rows are traces, of which a row may have several."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in ("id", "prompt", "completion")])
+
+
 def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
     from magcli.curate import traces
@@ -332,9 +339,7 @@ def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job
         upsample=config.upsample,
     )
     for number, reason in selection.dropped.items():
-        row = given[number] if job.drops.keep else {}
-        columns = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
-        job.drops.row(candidates[number].key, reason, columns)
+        job.drops.row(candidates[number].key, reason, given[number] if job.drops.keep else {})
     return selection
 
 
@@ -417,12 +422,12 @@ def _report_rows(config: Config, given: int, selection: Selection, general: int,
     dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
     listed = f" ({', '.join(f'{reason} {count:,}' for reason, count in reasons)})" if reasons else ""
     text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
-    job.console.say(f"cold-start: {text}", event="selected", **dict(reasons))
+    job.console.result(f"cold-start: {text}", event="selected", **dict(reasons))
     copies = sum(selection.copies.values())
     how = " by repetition" if config.upsample == "repetition" else ", harder ones weighted"
     more = f", and {used:,} of {general:,} instructions" if general else ""
     text = f"cold-start: selected traces make {copies:,} rows{how}{more}"
-    job.console.say(text, event="rows", traces=copies, instructions=used)
+    job.console.result(text, event="rows", traces=copies, instructions=used)
 
 
 def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
@@ -430,10 +435,10 @@ def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
     from magcli.curate import traces
 
     if not mixed:
-        job.console.say("cold-start: nothing selected", event="mix", mix={})
+        job.console.result("cold-start: nothing selected", event="mix", mix={})
         return
     found = traces.shares(mixed)
     table = "\n".join(traces.mix_table(found, unit))
-    job.console.say(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
+    job.console.result(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
     bins = traces.histogram(each.length for each in mixed)
-    job.console.say("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)
+    job.console.result("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

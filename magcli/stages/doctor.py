@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
 from magcli.config import opt
-from magcli.console import put
 from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
 
 if TYPE_CHECKING:
@@ -69,9 +68,7 @@ def _report(name: str, check: Callable[[], str], job: Job) -> bool:
         found, passed = check(), True
     except Exception as error:  # whatever a broken installation raises is what the check reports
         found, passed = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
-    put(f"{name:<18} {found}\n")
-    if job.console.as_json:
-        job.console.say(found, event="check", check=name, passed=passed)
+    job.console.print(f"{name:<18} {found}", event="check", check=name, found=found, passed=passed)
     return passed
 
 

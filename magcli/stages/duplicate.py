@@ -131,7 +131,7 @@ def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
     duplicated, math = tally.pop("duplicated", 0), tally.pop("math", 0)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
-    job.console.say(
+    job.console.result(
         f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
         + (f" ({reasons})" if reasons else "")
         + (f"; {math:,} of other kinds" if math else ""),

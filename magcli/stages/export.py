@@ -74,12 +74,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
             _write(config.run / "model", config.out, config.save_dtype, note, card)
-            job.console.say(f"export: model and card in {config.out}", event="exported", path=str(config.out))
+            job.console.result(f"export: model and card in {config.out}", event="exported", path=str(config.out))
     if config.push:
         from magcli.model.hub import push
 
         where = push(config.out, config.push, public=config.public)
-        job.console.say(f"export: pushed to {where}", event="pushed", url=where)
+        job.console.result(f"export: pushed to {where}", event="pushed", url=where)
     return iter(())
 
 

@@ -242,7 +242,6 @@ def _decided(
     from magcli.curate.code.prepare import decide_prepared, kept_columns
     from magcli.curate.code.problems import Unusable
     from magcli.data.values import from_rows
-    from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
@@ -256,7 +255,7 @@ def _decided(
     )
     found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
-        dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
+        dropped = [Dropped(row["id"], found.reason, {"detail": found.detail}, row)]
         return Result(pa.RecordBatch.from_pylist([], columns), dropped, retry=found.reason == "not-run")
     return Result(from_rows([{**row, **kept_columns(prepared, found)}], columns))
 
@@ -276,7 +275,7 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
-    job.console.say(
+    job.console.result(
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "

@@ -94,6 +94,13 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """The difficulty of dropped problems, by which they may be added later."""
+    from magcli.data.schema import DIFFICULTY
+
+    return DIFFICULTY
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
@@ -122,10 +129,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await judge.judge(rewards)
-        learned = {**row, **(summary._asdict() if summary else {})}
+        difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
-            return drop_result(learned, judgement, columns)
-        return Result(from_rows([learned], schema(config, part.schema)))
+            return drop_result(row, judgement, columns, **difficulty)
+        return Result(from_rows([{**row, **difficulty}], schema(config, part.schema)))
 
     async def close() -> None:
         await generator.close()
@@ -167,7 +174,7 @@ def _report(spent: SamplingCost, job: Job) -> None:
     asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
     counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
     job.facts["sampling"] = counts = {**counts, "tokens_saved": round(spent.tokens_saved)}
-    job.console.say(
+    job.console.result(
         f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
         f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
         event="saved",

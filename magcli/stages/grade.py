@@ -170,7 +170,9 @@ class VerdictCounts:
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
-        job.console.say(f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
+        job.console.result(
+            f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
+        )
         self._hint(job)
 
     def _hint(self, job: Job) -> None:

@@ -170,7 +170,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     checkpoints = _checkpoints(config)
     if config.cost:
-        job.console.say(_cost(checkpoints), event="cost")
+        job.console.result(_cost(checkpoints), event="cost")
         return
     given = [row for batch in rows for row in batch.to_pylist()]
     out = output_folder(config)
@@ -239,9 +239,9 @@ def _cost(checkpoints: Sequence[Path]) -> str:
 def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
     from magcli.landscape import pca
 
-    job.console.say(_cost(checkpoints), event="cost")
+    job.console.result(_cost(checkpoints), event="cost")
     plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
-    job.console.say(pca.summary(plane), event="plane", explained=plane.explained.tolist())
+    job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())
     for text in pca.details(plane):
         job.console.say(text, event="plane-detail")
     for text in pca.warnings(plane):

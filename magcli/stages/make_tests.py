@@ -155,7 +155,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         yield batch
     if rates := model_counts(counts):
         job.facts["model"] = rates
-    job.console.say(f"make-tests: {summary(counts)}", event="tests", **counts)
+    job.console.result(f"make-tests: {summary(counts)}", event="tests", **counts)
 
 
 async def _write_generators(

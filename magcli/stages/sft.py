@@ -245,8 +245,8 @@ def _train(
             sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
-        job.console.say(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
-    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+        job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
+    job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _note(line: dict[str, Any]) -> str:

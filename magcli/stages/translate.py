@@ -272,7 +272,7 @@ def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
         return f"{counts.total():,}" + (f" ({parts})" if parts else "")
 
     selected = translated.total() + unchanged.total()
-    job.console.say(
+    job.console.result(
         f"translate: {selected:,} of {outcomes.total():,} selected; translated {listed(translated)}, "
         f"unchanged {listed(unchanged)}" + (f"; {earlier:,} were translated before" if earlier else ""),
         event="translations",

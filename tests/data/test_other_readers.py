@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from calling import call_stage
+from pyarrow import feather
 
 from magcli.data import table
 from magcli.data.json_columns import is_json_text
@@ -41,7 +42,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for batch in table.read(str(path)).rows for row in to_rows(batch)]
 
 
-KINDS = (".parquet", ".arrow", ".jsonl", ".json", ".jsonl.gz", "")
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".json", ".jsonl.gz", "")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def by_datasets(folder: Path, kind: str, cache: Path) -> list[dict[str, Any]]:
     datasets.disable_progress_bars()
     if not kind:
         return list(datasets.load_from_disk(str(folder / "rows")))
-    builder = {".parquet": "parquet", ".arrow": "arrow"}.get(kind, "json")
+    builder = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}.get(kind, "json")
     files = str(folder / f"rows{kind}")
     return list(datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(cache)))
 
@@ -108,6 +109,8 @@ def text_of(row: dict[str, Any]) -> dict[str, Any]:
 READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "pyarrow, parquet": lambda folder: pq.read_table(folder / "rows.parquet").to_pylist(),
     "pyarrow, arrow": lambda folder: pa.ipc.open_stream(folder / "rows.arrow").read_all().to_pylist(),
+    "pyarrow, feather": lambda folder: feather.read_table(folder / "rows.feather").to_pylist(),
+    "polars, feather": lambda folder: pytest.importorskip("polars").read_ipc(folder / "rows.feather").to_dicts(),
     "polars, parquet": lambda folder: pytest.importorskip("polars").read_parquet(folder / "rows.parquet").to_dicts(),
     "polars, arrow": lambda folder: pytest.importorskip("polars").read_ipc_stream(folder / "rows.arrow").to_dicts(),
     "duckdb, parquet": lambda folder: (
@@ -122,11 +125,15 @@ def test_readers_of_arrow_and_parquet_have_the_same_values(converted: Path, read
     assert [{**row, "mixed": json.loads(row["mixed"])} for row in found] == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv"])
+@pytest.mark.parametrize(
+    "name", ["rows.parquet", "rows.feather", "rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv"]
+)
 def test_pandas_reads_the_same_values(converted: Path, name: str) -> None:
     path = converted / name
     if name.endswith(".parquet"):
         frame = pd.read_parquet(path)
+    elif name.endswith(".feather"):
+        frame = pd.read_feather(path)
     else:
         frame = pd.read_csv(path) if name.endswith(".csv") else pd.read_json(path, lines=".jsonl" in name)
     assert frame["rate"].tolist() == [0.5, 1.0, 2.0]

@@ -45,7 +45,7 @@ class Work:
             (row,) = part.to_pylist()
             self.computed.append(row["id"])
             if row["id"] == "3":
-                return Result(part.slice(0, 0), [Dropped("3", "wrong", "{}")])
+                return Result(part.slice(0, 0), [Dropped("3", "wrong", row=row)])
             return Result(part)
 
         async def close() -> None:

@@ -92,7 +92,7 @@ def test_values_of_other_types_do_not_end_the_run(tmp_path, column, value, langu
 def test_the_option_only_drops_the_others_with_their_reasons(tmp_path):
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, dropped=dropped, only=True)
-    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
+    assert {row["id"]: row["drop_reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
     assert len(rows_of(out)) == 7
 
 

@@ -42,8 +42,8 @@ def problem(id, tests, solutions, **more):
 def filtered(tmp_path, rows, **options):
     source = written(tmp_path / "problems.jsonl", rows)
     out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
-    call_stage("filter-code", source, output=out, dropped=dropped, restart=True, **options)
-    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["reason"] for row in rows_of(dropped)}
+    call_stage("filter-code", source, output=out, dropped=dropped, restart=True, allow_empty=True, **options)
+    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["drop_reason"] for row in rows_of(dropped)}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def example(tmp_path_factory):
 
 def test_the_example_shows_every_decision(example):
     kept = {row["id"]: row for row in rows_of(example / "kept.arrow")}
-    assert {row["id"]: row["reason"] for row in rows_of(example / "dropped.jsonl")} == {
+    assert {row["id"]: row["drop_reason"] for row in rows_of(example / "dropped.jsonl")} == {
         "split-unchecked": "disputed", "double": "solutions-fail", "one-test": "few-tests", "unsolved": "no-solutions",
     }  # fmt: skip
     assert [test["output"] for test in kept["sum"]["tests"]] == ["3\n", "6\n", "0\n", "15\n"]

@@ -209,7 +209,10 @@ def test_problems_that_cannot_be_sampled_or_graded_are_dropped(trained, tmp_path
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**ASK, "out": tmp_path / "out", "output": tmp_path / "points.arrow", "points": 4, "samples": 1}
     call_stage("landscape", data, run=trained, dropped=dropped, **options)
-    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"long": "prompt-too-long", "prose": "bad-gold"}
+    assert {row["id"]: row["drop_reason"] for row in rows_of(dropped)} == {
+        "long": "prompt-too-long",
+        "prose": "bad-gold",
+    }
 
 
 def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_path):

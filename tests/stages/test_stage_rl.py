@@ -430,7 +430,7 @@ def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path)
     options = {**SMALL, "updates": 1, "dropped": dropped, "output": tmp_path / "out.arrow"}
     call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
     (row,) = map(json.loads, dropped.read_text().splitlines())
-    assert (row["id"], row["reason"]) == ("long", "prompt-too-long")
+    assert (row["id"], row["drop_reason"]) == ("long", "prompt-too-long")
     assert {row["id"] for row in rollouts(tmp_path / "run")} == {"short"}
 
 

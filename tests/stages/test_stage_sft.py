@@ -153,7 +153,7 @@ def test_traces_that_cannot_be_trained_on_are_dropped_with_a_reason(tiny_model_d
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**SHORT, "max_length": 64, "epochs": 1, "dropped": dropped}
     call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", output=tmp_path / "m.jsonl", **options)
-    found = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    found = {row["id"]: row["drop_reason"] for row in map(json.loads, dropped.read_text().splitlines())}
     assert found == {
         "no-turn": "unusable-trace",
         "all-ones": "unusable-trace",
@@ -163,7 +163,7 @@ def test_traces_that_cannot_be_trained_on_are_dropped_with_a_reason(tiny_model_d
     }
     whole = {**options, "max_length": 32768, "run": tmp_path / "whole", "output": tmp_path / "w.jsonl"}
     call_stage("sft", data, model=str(tiny_model_dir), **whole)
-    left = {row["id"] for row in map(json.loads, dropped.read_text().splitlines()) if row["reason"] == "too-long"}
+    left = {row["id"] for row in map(json.loads, dropped.read_text().splitlines()) if row["drop_reason"] == "too-long"}
     assert left == {"past-context"}, "the model has a context of 512 tokens"
     assert lines(tmp_path / "run")[0]["target_tokens"] == 2, "b and the end of the turn"
 
@@ -450,7 +450,7 @@ def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_d
     path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
-    reasons = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    reasons = {row["id"]: row["drop_reason"] for row in map(json.loads, dropped.read_text().splitlines())}
     assert reasons == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
 
 
@@ -479,7 +479,7 @@ def test_turns_may_have_other_keys(tiny_model_dir, tmp_path, capsys):
     path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
-    assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
+    assert [json.loads(line)["drop_reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
 
 
 def test_an_input_without_a_usable_trace_is_a_data_error_with_reasons(tiny_model_dir, tmp_path):

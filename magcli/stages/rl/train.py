@@ -187,8 +187,8 @@ def _train(
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
-    job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
-    job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+    job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
+    job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _open_checkpointing(

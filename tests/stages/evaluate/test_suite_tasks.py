@@ -96,7 +96,7 @@ def test_rows_left_out_keep_their_reason(guesser, tmp_path) -> None:
     left_out.write_text('{"long": "refused"}')
     dropped = tmp_path / "dropped.jsonl"
     call_stage("evaluate", problems, output=tmp_path / "two.arrow", dropped=dropped, ks="1,2", **options)
-    assert [(row["id"], row["reason"]) for row in rows_of(dropped)] == [("long", "refused")]
+    assert [(row["id"], row["drop_reason"]) for row in rows_of(dropped)] == [("long", "refused")]
 
 
 @pytest.mark.flaky(reruns=2)
