@@ -9,16 +9,26 @@ answer, in the model's form. If the tags of this form are special tokens, the se
 """
 
 import asyncio
+import math
 import random
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import httpx
 
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
+from magcli.generate.replies import (
+    BrokenReply,
+    WrongReply,
+    excerpt,
+    read_error,
+    read_json,
+    token_count,
+    whole_characters,
+)
 from magcli.generate.types import Completion, Finish, Message, Sampling
 from magcli.model.messages import THOUGHTS
 from magcli.model.thoughts import THINK, ThoughtForm
@@ -93,7 +103,7 @@ class ServerGenerator:
         self._client = httpx.AsyncClient(
             timeout=deadline / TRIES_IN_DEADLINE,
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {}),
         )
 
     async def complete(
@@ -145,9 +155,9 @@ class ServerGenerator:
             if not self._model:
                 listed = await self._send("GET", "/models", None, waits_for="its list of models")
                 try:
-                    self._model = str(listed["data"][0]["id"])
-                except (KeyError, IndexError, TypeError) as error:
-                    raise EnvironmentFault(f"{self._url}: the server lists no model: {_excerpt(listed)}") from error
+                    self._model = _model_listed(listed)
+                except WrongReply as error:
+                    raise EnvironmentFault(f"{self._url}: {error}") from error
         return self._model
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str) -> Any:
@@ -173,24 +183,48 @@ class ServerGenerator:
 
     async def _try(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]) -> Any:
         try:
-            reply = await self._client.request(method, self._url + path, json=body, headers=headers)
+            async with self._client.stream(method, self._url + path, json=body, headers=headers) as reply:
+                return await self._read(reply, path)
         except httpx.TimeoutException as error:
             raise TransientError(f"no reply: {type(error).__name__}") from error
-        except (httpx.TransportError, httpx.DecodingError) as error:
+        except httpx.TransportError as error:
             raise TransientError(f"{type(error).__name__}: {error}") from error
+        except BrokenReply as error:
+            raise TransientError(str(error)) from error
+        except WrongReply as error:
+            raise EnvironmentFault(f"{self._url}: {error}") from error
+
+    async def _read(self, reply: httpx.Response, path: str) -> Any:
+        """The content of a reply with status 200; an error for any other status."""
+        chunks = reply.aiter_raw()
+        if reply.status_code == 200:
+            return await self._content(reply, chunks)
+        text = await read_error(chunks)
         if reply.status_code in TRANSIENT_STATUS:
             raise TransientError(f"status {reply.status_code}", _retry_after(reply))
-        if reply.status_code in (400, 413) and TOO_LONG.search(reply.text):
-            raise PromptTooLong(f"{self._url}: {_excerpt(reply.text)}")
-        if reply.status_code == 400 and FILTERED in reply.text:
-            raise PromptRefused(f"{self._url}: {_excerpt(reply.text)}")
-        if reply.status_code != 200:
-            hint = f" (did you mean {self._url}/v1 ?)" if reply.status_code == 404 and "/v1" not in self._url else ""
-            raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {_excerpt(reply.text)}{hint}")
-        try:
-            return reply.json()
-        except ValueError as error:
-            raise TransientError(f"the reply is not valid JSON: {error}") from error
+        if reply.status_code in (400, 413) and TOO_LONG.search(text):
+            raise PromptTooLong(f"{self._url}: {excerpt(text)}")
+        if reply.status_code == 400 and FILTERED in text:
+            raise PromptRefused(f"{self._url}: {excerpt(text)}")
+        hint = f" (did you mean {self._url}/v1 ?)" if reply.status_code == 404 and "/v1" not in self._url else ""
+        raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {excerpt(text)}{hint}")
+
+    async def _content(self, reply: httpx.Response, chunks: AsyncIterator[bytes]) -> Any:
+        encoding = reply.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            raise BrokenReply(f"the reply has the encoding {excerpt(encoding)}, which was not asked for")
+        return await read_json(chunks)
+
+
+def _model_listed(reply: Any) -> str:
+    """The name of the first model in a list of models; WrongReply if there is none."""
+    try:
+        name = reply["data"][0]["id"]
+    except (KeyError, IndexError, TypeError):
+        name = None
+    if not isinstance(name, str) or not name:
+        raise WrongReply(f"the server lists no model: {excerpt(reply)}")
+    return whole_characters(name)
 
 
 def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: int) -> dict[str, Any]:
@@ -214,16 +248,18 @@ def _completion(reply: Any, url: str, form: ThoughtForm = THINK) -> Completion:
         content = message.get("content")
         thoughts = next((message[key] for key in THOUGHTS if message.get(key)), None)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise EnvironmentFault(f"{url}: unexpected reply ({error!r}): {_excerpt(reply)}") from error
-    text = _full_text(thoughts, content, finish, form)
+        raise EnvironmentFault(f"{url}: unexpected reply ({error!r}): {excerpt(reply)}") from error
+    if not isinstance(finish, str | None):
+        raise EnvironmentFault(f"{url}: unexpected reply (finish_reason is {excerpt(finish)}, which is no text)")
     if finish in ABORTED:
-        raise EnvironmentFault(f"{url}: the server aborted a completion (finish {finish!r}): {_excerpt(reply)}")
+        raise EnvironmentFault(f"{url}: the server aborted a completion (finish {finish!r}): {excerpt(reply)}")
+    text = _full_text(thoughts, content, finish, form)
     if text is None or finish not in FINISHES:
-        raise PromptRefused(f"{url}: no completion, finish {finish!r}: {_excerpt(reply)}")
+        raise PromptRefused(f"{url}: no completion, finish {excerpt(finish)!r}: {excerpt(reply)}")
     try:
-        return Completion(text, int(reply["usage"]["completion_tokens"]), FINISHES[finish])
-    except (KeyError, TypeError, ValueError) as error:
-        raise EnvironmentFault(f"{url}: the reply lacks usage.completion_tokens: {_excerpt(reply)}") from error
+        return Completion(whole_characters(text), token_count(reply.get("usage")), FINISHES[finish])
+    except WrongReply as error:
+        raise EnvironmentFault(f"{url}: {error}") from error
 
 
 def _full_text(thoughts: object, content: object, finish: object, form: ThoughtForm) -> str | None:
@@ -239,13 +275,9 @@ def _full_text(thoughts: object, content: object, finish: object, form: ThoughtF
 
 
 def _retry_after(reply: httpx.Response) -> float:
-    """The Retry-After header in seconds; 0 if it is missing or a date."""
+    """The Retry-After header in seconds; 0 if it is missing, a date or no time to wait."""
     try:
-        return max(float(reply.headers.get("Retry-After", 0)), 0.0)
+        seconds = float(reply.headers.get("Retry-After", 0))
     except ValueError:
         return 0.0
-
-
-def _excerpt(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else text[:200] + " ..."
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
