@@ -1,8 +1,9 @@
-"""Client of an OpenAI-compatible server: text in and out over HTTP, without streaming.
+"""Client of an OpenAI-compatible server: text in and out over HTTP.
 
-Each sample is one ``POST {url}/chat/completions`` with its own seed, so it can be retried by itself. Transient failures
-(no connection, timeout, an incomplete or invalid reply, 429, 5xx) are retried with jittered exponential backoff, with
-the same ``X-Request-Id`` and ``Idempotency-Key``, until the deadline. Any other error is final.
+Each sample is one ``POST {url}/chat/completions`` with its own seed, so it can be retried by itself. Failures that may
+pass (no connection, a reply that stops, 429, 5xx) are retried with jittered exponential backoff, with the same
+``X-Request-Id`` and ``Idempotency-Key``, until the deadline. A reply that cannot be read is asked for a few times. Any
+other error is final, and so is a server to which no connection ever came about in ``START_SECONDS``.
 
 Thoughts that a server returns separately (``reasoning_content``, ``reasoning`` or ``thinking``) are put back before the
 answer, in the model's form. If the tags of this form are special tokens, the server is asked to keep them.
@@ -36,8 +37,17 @@ from magcli.model.thoughts import THINK, ThoughtForm
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 MIN_BACKOFF = 0.25
 MAX_BACKOFF = 20.0
-TRIES_IN_DEADLINE = 3
-"""A request that gets no reply within this part of the deadline is retried."""
+MAX_EARLY_BACKOFF = 2.0
+"""The same before the first connection."""
+
+START_SECONDS = 30.0
+"""A server to which no connection has come about for so long after the first request is not there."""
+CONNECT_SECONDS = 10.0
+
+STALLS_IN_DEADLINE = 3
+"""A reply of which no more comes for this part of the deadline is asked for again."""
+MAX_BROKEN = 3
+"""How many replies to a request may be unreadable."""
 
 TOO_LONG = re.compile(r"context[ _](?:length|size|window)|maximum (?:context|model) len", re.IGNORECASE)
 """Messages of servers (vLLM, llama.cpp, hosted ones) for a prompt that does not fit the context."""
@@ -100,8 +110,10 @@ class ServerGenerator:
         self._connections = asyncio.Semaphore(concurrency)
         self._model_lock = asyncio.Lock()
         self.num_finished = 0
+        self._first_sent: float | None = None
+        self._has_connected = False
         self._client = httpx.AsyncClient(
-            timeout=deadline / TRIES_IN_DEADLINE,
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
             headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {}),
         )
@@ -161,42 +173,86 @@ class ServerGenerator:
         return self._model
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str) -> Any:
-        """Send a request, with retries; returns the reply's JSON."""
+        """Send a request, with retries; returns the reply's content."""
         ends = time.monotonic() + self._deadline
         identity = uuid.uuid4().hex
         headers = {"X-Request-Id": identity, "Idempotency-Key": identity}
-        pause, last = MIN_BACKOFF, "no reply yet"
+        pause = MIN_BACKOFF
+        last = "no reply yet"
+        num_broken = 0
         while (left := ends - time.monotonic()) > 0:
+            retry_after = 0.0
             try:
                 async with asyncio.timeout(left):
                     return await self._try(method, path, body, headers)
             except TimeoutError:
                 break
+            except BrokenReply as failure:
+                last = str(failure)
+                num_broken += 1
+                if num_broken == MAX_BROKEN:
+                    raise EnvironmentFault(
+                        f"{self._url}: {num_broken} replies were broken, the last: {last}"
+                    ) from failure
             except TransientError as failure:
                 last = str(failure)
-                wait = max(failure.retry_after, pause * random.uniform(0.5, 1.0))
-            await asyncio.sleep(min(wait, max(ends - time.monotonic(), 0.0)))
-            pause = min(2 * pause, MAX_BACKOFF)
+                retry_after = failure.retry_after
+            left = max(ends - time.monotonic(), 0.0)
+            if retry_after > left:
+                raise EnvironmentFault(
+                    f"{self._url}: {last}: the server asks to wait {retry_after:g} s, longer than what is left of the "
+                    f"{self._deadline:g} s for {waits_for}; give it a longer --deadline"
+                )
+            wait = max(retry_after, pause * random.uniform(0.5, 1.0))
+            await asyncio.sleep(min(wait, left))
+            pause = min(2 * pause, MAX_BACKOFF if self._has_connected else MAX_EARLY_BACKOFF)
         raise EnvironmentFault(
             f"{self._url}: waited {self._deadline:g} s for {waits_for} ({last}); is the server up and fast enough?"
         )
 
     async def _try(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]) -> Any:
+        self._first_sent = self._first_sent or time.monotonic()
         try:
-            async with self._client.stream(method, self._url + path, json=body, headers=headers) as reply:
-                return await self._read(reply, path)
-        except httpx.TimeoutException as error:
-            raise TransientError(f"no reply: {type(error).__name__}") from error
-        except httpx.TransportError as error:
+            # The first bytes may take the whole deadline, as they come at the end if the server does not stream.
+            async with (
+                asyncio.timeout(None) as stall,
+                self._client.stream(method, self._url + path, json=body, headers=headers) as reply,
+            ):
+                self._has_connected = True
+                return await self._read(reply, path, stall)
+        except TimeoutError as error:
+            stalled = self._deadline / STALLS_IN_DEADLINE
+            raise TransientError(f"no more of the reply came for {stalled:g} s") from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            self._check_connection(error)
             raise TransientError(f"{type(error).__name__}: {error}") from error
-        except BrokenReply as error:
-            raise TransientError(str(error)) from error
+        except httpx.TransportError as error:
+            self._has_connected = True
+            raise TransientError(f"{type(error).__name__}: {error}") from error
         except WrongReply as error:
             raise EnvironmentFault(f"{self._url}: {error}") from error
 
-    async def _read(self, reply: httpx.Response, path: str) -> Any:
+    def _check_connection(self, error: httpx.TransportError) -> None:
+        """Raise EnvironmentFault if no connection has come about since the first request, ``START_SECONDS`` ago.
+
+        A server that was there may be restarting: for that a request waits until its deadline.
+        """
+        tried = time.monotonic() - (self._first_sent or time.monotonic())
+        if not self._has_connected and tried >= START_SECONDS:
+            reason = f"{type(error).__name__}: {excerpt(str(error))}"
+            raise EnvironmentFault(
+                f"{self._url}: no connection in {START_SECONDS:g} s ({reason}); start the server, or check the URL"
+            ) from error
+
+    async def _chunks(self, reply: httpx.Response, stall: asyncio.Timeout) -> AsyncIterator[bytes]:
+        """The bytes of a reply as they come; from the first on, the next must come soon."""
+        async for chunk in reply.aiter_raw():
+            stall.reschedule(asyncio.get_running_loop().time() + self._deadline / STALLS_IN_DEADLINE)
+            yield chunk
+
+    async def _read(self, reply: httpx.Response, path: str, stall: asyncio.Timeout) -> Any:
         """The content of a reply with status 200; an error for any other status."""
-        chunks = reply.aiter_raw()
+        chunks = self._chunks(reply, stall)
         if reply.status_code == 200:
             return await self._content(reply, chunks)
         text = await read_error(chunks)
