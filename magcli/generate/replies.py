@@ -1,19 +1,31 @@
-"""Reads the reply of an OpenAI-compatible server within bounds: no more than ``MAX_BYTES`` of it are kept.
+"""Reads the reply of an OpenAI-compatible server, one JSON text or a stream of events, within bounds.
 
-A server is not trusted: what is not a completion is refused in one line.
+A server is not trusted: no more than ``MAX_BYTES`` of a reply are kept, and what is not a completion is refused in one
+line.
 """
 
+import asyncio
+import io
 import json
 import math
 import reprlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
+
+from magcli.model.messages import THOUGHTS
+
 MAX_BYTES = 8 * 2**20
 """More than any completion needs: a million tokens of text."""
 
 MAX_ERROR_BYTES = 2**16
 """So much of an error message is read."""
+
+DONE = b"[DONE]"
+"""The data of the last event of a stream."""
+
+DRAIN_SECONDS = 1.0
 
 MAX_TOKENS = 2**31 - 1
 
@@ -27,6 +39,19 @@ class BrokenReply(Exception):
 
 class WrongReply(Exception):
     """A reply that is not what was asked for; another try would not help."""
+
+
+class UncountedReply(Exception):
+    """A whole stream that does not say how many tokens were generated."""
+
+
+class ErrorEvent(Exception):
+    """An error in the middle of a stream; ``status`` is the HTTP status that the reply would have had."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
 
 
 async def read_error(chunks: AsyncIterator[bytes]) -> str:
@@ -47,6 +72,136 @@ async def read_json(chunks: AsyncIterator[bytes]) -> Any:
         if len(body) > MAX_BYTES:
             raise WrongReply(f"the reply is longer than {MAX_BYTES:,} bytes: {excerpt(bytes(body[:EXCERPT]))}")
     return parse(bytes(body))
+
+
+async def read_stream(chunks: AsyncIterator[bytes]) -> dict[str, Any]:
+    """What the events of a stream add up to, in the form of a reply that is not streamed.
+
+    Raises:
+        BrokenReply: it ends early, or an event is not JSON.
+        WrongReply: it is too long, or an event is none of a chat completion.
+        UncountedReply: it does not say how many tokens were generated.
+        ErrorEvent: the server reports an error.
+    """
+    message = StreamedMessage()
+    events = _events(chunks)
+    async for data in events:
+        if data == DONE:
+            message.is_done = True
+            await _drain(events)
+            break
+        message.add(parse(data))
+    return message.reply()
+
+
+async def _drain(events: AsyncIterator[bytes]) -> None:
+    """Read to the end of the body, which is near, so that the connection can be used again."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in events:
+                pass
+    except (TimeoutError, httpx.TransportError, WrongReply):
+        pass  # the completion is whole; only the connection is lost
+
+
+async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of each server-sent event. Comments, which keep the connection alive, and other fields are left out."""
+    parts: list[bytes] = []
+    size = 0
+    async for line in _lines(chunks):
+        if line.startswith(b"data:"):
+            parts.append(line.removeprefix(b"data:").removeprefix(b" "))
+            size += len(line)
+            if size > MAX_BYTES:
+                raise WrongReply(f"an event of the stream is longer than {MAX_BYTES:,} bytes")
+        elif not line and parts:
+            yield b"\n".join(parts)
+            parts = []
+            size = 0
+    if parts:
+        yield b"\n".join(parts)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines of a body, without their ends."""
+    unfinished = bytearray()
+    async for chunk in chunks:
+        unfinished += chunk
+        if b"\n" in chunk:
+            *lines, unfinished = unfinished.split(b"\n")
+            for line in lines:
+                yield bytes(line.removesuffix(b"\r"))
+        if len(unfinished) > MAX_BYTES:
+            raise WrongReply(
+                f"a line of the stream is longer than {MAX_BYTES:,} bytes: {excerpt(bytes(unfinished[:EXCERPT]))}"
+            )
+    if unfinished:
+        yield bytes(unfinished.removesuffix(b"\r"))
+
+
+class StreamedMessage:
+    """The message, the finish reason and the usage that the events of a stream add up to."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, io.StringIO] = {}
+        self._length = 0
+        self._content_of_other_type: Any = None
+        self._finish: Any = None
+        self._usage: Any = None
+        self.is_done = False
+        """Whether the server has said that the stream is whole."""
+
+    def add(self, event: Any) -> None:
+        """Take an event; errors as ``read_stream``."""
+        if not isinstance(event, dict):
+            raise WrongReply(f"unexpected event in the stream: {excerpt(event)}")
+        if event.get("error") or event.get("object") == "error":
+            raise _error_in(event)
+        if event.get("usage") is not None:
+            self._usage = event["usage"]
+        choices = event.get("choices")
+        if not choices:
+            return  # the event with the usage has no choice
+        if not isinstance(choices, list) or not isinstance(choices[0], dict):
+            raise WrongReply(f"unexpected event in the stream: {excerpt(event)}")
+        if choices[0].get("finish_reason") is not None:
+            self._finish = choices[0]["finish_reason"]
+        if choices[0].get("delta") is not None:
+            self._add_delta(choices[0]["delta"])
+
+    def _add_delta(self, delta: Any) -> None:
+        if not isinstance(delta, dict):
+            raise WrongReply(f"unexpected event in the stream: delta is {excerpt(delta)}")
+        for key in ("content", *THOUGHTS):
+            piece = delta.get(key)
+            if isinstance(piece, str):
+                self._texts.setdefault(key, io.StringIO()).write(piece)
+                self._length += len(piece)
+            elif piece is not None and key == "content":
+                self._content_of_other_type = piece
+        if self._length > MAX_BYTES:
+            raise WrongReply(f"the completion is longer than {MAX_BYTES:,} characters")
+
+    def reply(self) -> dict[str, Any]:
+        """The same as a reply that is not streamed; errors as ``read_stream``."""
+        is_whole = self.is_done or (self._finish is not None and self._usage is not None)
+        if not is_whole:
+            raise BrokenReply("the stream ended before the completion did")
+        if self._finish is not None and self._usage is None:
+            raise UncountedReply
+        message: dict[str, Any] = {key: text.getvalue() for key, text in self._texts.items()}
+        if self._content_of_other_type is not None:
+            message["content"] = self._content_of_other_type
+        return {"choices": [{"message": message, "finish_reason": self._finish}], "usage": self._usage}
+
+
+def _error_in(event: dict[str, Any]) -> Exception:
+    """The error that an event reports; BrokenReply if it does not say of which kind it is."""
+    error = event.get("error") or event
+    status = error.get("code") if isinstance(error, dict) else None
+    if isinstance(status, int) and 400 <= status < 600:
+        return ErrorEvent(status, json.dumps(event, ensure_ascii=False)[:MAX_ERROR_BYTES])
+    return BrokenReply(f"the server ended the stream with an error: {excerpt(error)}")
 
 
 def parse(data: bytes) -> Any:

@@ -1,5 +1,8 @@
 """Client of an OpenAI-compatible server: text in and out over HTTP.
 
+Completions are streamed, so that a connection that is alive is told from one that is lost. A server that does not
+stream, or does not count tokens when it does, is asked without.
+
 Each sample is one ``POST {url}/chat/completions`` with its own seed, so it can be retried by itself. Failures that may
 pass (no connection, a reply that stops, 429, 5xx) are retried with jittered exponential backoff, with the same
 ``X-Request-Id`` and ``Idempotency-Key``, until the deadline. A reply that cannot be read is asked for a few times. Any
@@ -23,16 +26,21 @@ import httpx
 from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.replies import (
     BrokenReply,
+    ErrorEvent,
+    UncountedReply,
     WrongReply,
     excerpt,
     read_error,
     read_json,
+    read_stream,
     token_count,
     whole_characters,
 )
 from magcli.generate.types import Completion, Finish, Message, Sampling
 from magcli.model.messages import THOUGHTS
 from magcli.model.thoughts import THINK, ThoughtForm
+
+COMPLETIONS = "/chat/completions"
 
 TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 MIN_BACKOFF = 0.25
@@ -61,6 +69,10 @@ KEEP_SPECIAL = "skip_special_tokens"
 """The key of a request to vLLM and SGLang that, if false, keeps special tokens in the text. A server that does not know
 it may reject the request."""
 
+STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+"""What asks for a stream that ends with the number of tokens."""
+NAMES_STREAM = re.compile(r"\bstream(?:ing|_options)?\b", re.IGNORECASE)
+
 FINISHES: dict[str, Finish] = {"stop": "stop", "eos": "stop", "length": "length"}
 
 
@@ -70,6 +82,14 @@ class TransientError(Exception):
     def __init__(self, reason: str, retry_after: float = 0.0) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+
+
+class RejectedRequest(EnvironmentFault):
+    """The server does not accept a request; ``text`` is what it says."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class ServerGenerator:
@@ -101,7 +121,9 @@ class ServerGenerator:
         self.thoughts = thoughts
         self._url = url.rstrip("/")
         self._model = model
-        self._more: dict[str, Any] = {"chat_template_kwargs": dict(template_args)} if template_args else {}
+        self._more: dict[str, Any] = dict(STREAM)
+        if template_args:
+            self._more["chat_template_kwargs"] = dict(template_args)
         if stop:
             self._more["stop"] = list(stop)
         if thoughts.special:
@@ -152,29 +174,35 @@ class ServerGenerator:
         return completion
 
     async def _reply(self, request: dict[str, Any]) -> Any:
-        """The reply to a request, which is sent again without ``KEEP_SPECIAL`` if the server does not know that."""
-        try:
-            return await self._send("POST", "/chat/completions", request, waits_for="a completion")
-        except EnvironmentFault as error:
-            if KEEP_SPECIAL not in request or KEEP_SPECIAL not in str(error):
-                raise
-        self._more.pop(KEEP_SPECIAL, None)
-        others = {name: value for name, value in request.items() if name != KEEP_SPECIAL}
-        return await self._send("POST", "/chat/completions", others, waits_for="a completion")
+        """The reply to a request, which is sent again without those options that the server turns out not to have."""
+        ends = time.monotonic() + self._deadline
+        while True:
+            try:
+                return await self._send("POST", COMPLETIONS, request, waits_for="a completion", ends=ends)
+            except RejectedRequest as error:
+                refused = _options_named(error.text, request)
+                if not refused:
+                    raise
+            except UncountedReply as error:
+                if "stream" not in request:
+                    raise EnvironmentFault(f"{self._url}: streams lack usage.completion_tokens") from error
+                refused = set(STREAM)
+            request = {name: value for name, value in request.items() if name not in refused}
+            self._more = {name: value for name, value in self._more.items() if name not in refused}
 
     async def _model_name(self) -> str:
         async with self._model_lock:
             if not self._model:
-                listed = await self._send("GET", "/models", None, waits_for="its list of models")
+                ends = time.monotonic() + self._deadline
+                listed = await self._send("GET", "/models", None, waits_for="its list of models", ends=ends)
                 try:
                     self._model = _model_listed(listed)
                 except WrongReply as error:
                     raise EnvironmentFault(f"{self._url}: {error}") from error
         return self._model
 
-    async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str) -> Any:
-        """Send a request, with retries; returns the reply's content."""
-        ends = time.monotonic() + self._deadline
+    async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str, ends: float) -> Any:
+        """Send a request, with retries until a time of the monotonic clock; returns the reply's content."""
         identity = uuid.uuid4().hex
         headers = {"X-Request-Id": identity, "Idempotency-Key": identity}
         pause = MIN_BACKOFF
@@ -213,7 +241,7 @@ class ServerGenerator:
     async def _try(self, method: str, path: str, body: dict[str, Any] | None, headers: dict[str, str]) -> Any:
         self._first_sent = self._first_sent or time.monotonic()
         try:
-            # The first bytes may take the whole deadline, as they come at the end if the server does not stream.
+            # The first bytes may take the whole deadline: requests queue, and not every server streams.
             async with (
                 asyncio.timeout(None) as stall,
                 self._client.stream(method, self._url + path, json=body, headers=headers) as reply,
@@ -229,6 +257,8 @@ class ServerGenerator:
         except httpx.TransportError as error:
             self._has_connected = True
             raise TransientError(f"{type(error).__name__}: {error}") from error
+        except ErrorEvent as error:
+            raise self._refusal(error.status, error.text, path) from error
         except WrongReply as error:
             raise EnvironmentFault(f"{self._url}: {error}") from error
 
@@ -254,22 +284,36 @@ class ServerGenerator:
         """The content of a reply with status 200; an error for any other status."""
         chunks = self._chunks(reply, stall)
         if reply.status_code == 200:
-            return await self._content(reply, chunks)
-        text = await read_error(chunks)
-        if reply.status_code in TRANSIENT_STATUS:
-            raise TransientError(f"status {reply.status_code}", _retry_after(reply))
-        if reply.status_code in (400, 413) and TOO_LONG.search(text):
-            raise PromptTooLong(f"{self._url}: {excerpt(text)}")
-        if reply.status_code == 400 and FILTERED in text:
-            raise PromptRefused(f"{self._url}: {excerpt(text)}")
-        hint = f" (did you mean {self._url}/v1 ?)" if reply.status_code == 404 and "/v1" not in self._url else ""
-        raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {excerpt(text)}{hint}")
+            return await _content(reply, chunks, may_stream=path == COMPLETIONS)
+        raise self._refusal(reply.status_code, await read_error(chunks), path, _retry_after(reply))
 
-    async def _content(self, reply: httpx.Response, chunks: AsyncIterator[bytes]) -> Any:
-        encoding = reply.headers.get("Content-Encoding", "identity")
-        if encoding != "identity":
-            raise BrokenReply(f"the reply has the encoding {excerpt(encoding)}, which was not asked for")
-        return await read_json(chunks)
+    def _refusal(self, status: int, text: str, path: str, retry_after: float = 0.0) -> Exception:
+        """The error that a status other than 200 stands for; ``text`` is what the server says."""
+        if status in TRANSIENT_STATUS:
+            return TransientError(f"status {status}", retry_after)
+        if status in (400, 413) and TOO_LONG.search(text):
+            return PromptTooLong(f"{self._url}: {excerpt(text)}")
+        if status == 400 and FILTERED in text:
+            return PromptRefused(f"{self._url}: {excerpt(text)}")
+        hint = f" (did you mean {self._url}/v1 ?)" if status == 404 and "/v1" not in self._url else ""
+        return RejectedRequest(f"{self._url}: status {status} for {path}: {excerpt(text)}{hint}", text)
+
+
+async def _content(reply: httpx.Response, chunks: AsyncIterator[bytes], *, may_stream: bool) -> Any:
+    """The content of a reply with status 200, which is a stream if the server says so."""
+    encoding = reply.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise BrokenReply(f"the reply has the encoding {excerpt(encoding)}, which was not asked for")
+    is_stream = may_stream and reply.headers.get("Content-Type", "").startswith("text/event-stream")
+    return await (read_stream(chunks) if is_stream else read_json(chunks))
+
+
+def _options_named(text: str, request: Mapping[str, Any]) -> set[str]:
+    """The options of a request, which it could do without, that an error message names."""
+    named = set(STREAM) if NAMES_STREAM.search(text) else set()
+    if KEEP_SPECIAL in text:
+        named.add(KEEP_SPECIAL)
+    return named & request.keys()
 
 
 def _model_listed(reply: Any) -> str:

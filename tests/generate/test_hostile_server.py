@@ -1,105 +1,20 @@
 """Servers that send what no server should: each ends in one line with exit code 4, and nothing piles up."""
 
-import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 
 import pytest
+from scripted_server import Handler, ScriptedServer, ask, refusal, scripted_server
 
-from magcli.errors import EnvironmentFault
 from magcli.generate import replies
-from magcli.generate.server import ServerGenerator
-from magcli.generate.types import Completion, Sampling
-
-Answer = Callable[["Handler"], None]
-
-
-class HostileServer(ThreadingHTTPServer):
-    """Answers each request for a completion by calling ``answer`` with its handler."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answer: Answer = lambda handler: handler.send(b"{}")
-        self.num_requests = 0
-        self.bytes_sent = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1#tiny"
-
-    def handle_error(self, request, client_address) -> None:
-        """Ignore clients that disconnect."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: HostileServer
-
-    def log_message(self, *_) -> None:
-        """Log nothing."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.num_requests += 1
-        self.server.answer(self)
-
-    def begin(self, status: int, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-
-    def send(self, body: bytes, status: int = 200, **headers: str) -> None:
-        self.begin(status, Content_Length=str(len(body)), **headers)
-        self.wfile.write(body)
-
-    def send_without_end(self, part: bytes, status: int = 200, **headers: str) -> None:
-        """Send the same part until the client hangs up."""
-        self.begin(status, Connection="close", **headers)
-        self.close_connection = True
-        while True:
-            self.wfile.write(part)
-            self.server.bytes_sent += len(part)
+from magcli.generate.types import Completion
 
 
 @pytest.fixture
-def hostile() -> Iterator[HostileServer]:
-    with HostileServer() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+def hostile() -> Iterator[ScriptedServer]:
+    with scripted_server() as running:
         yield running
-        running.shutdown()
-        thread.join()
-
-
-def ask(hostile: HostileServer, deadline: float = 60.0) -> Completion:
-    url, _, model = hostile.url.partition("#")
-
-    async def scenario() -> Completion:
-        generator = ServerGenerator(url, model=model, deadline=deadline)
-        try:
-            (done,) = await generator.complete([{"role": "user", "content": "1+2?"}], Sampling(30), seeds=[1])
-            return done
-        finally:
-            await generator.close()
-
-    return asyncio.run(scenario())
-
-
-def refusal(hostile: HostileServer, deadline: float = 60.0) -> str:
-    """The message of the error with which a request ends."""
-    with pytest.raises(EnvironmentFault) as refused:
-        ask(hostile, deadline)
-    message = str(refused.value)
-    assert message.startswith(hostile.url.partition("#")[0])
-    assert message.isprintable()  # so it is one line, without control characters of the terminal
-    assert len(message) < 500
-    return message
 
 
 def reply(*, text: str = '"3"', finish: str = '"stop"', tokens: str = "5") -> bytes:
@@ -110,7 +25,7 @@ def reply(*, text: str = '"3"', finish: str = '"stop"', tokens: str = "5") -> by
 
 def test_a_good_reply_is_a_completion(hostile):
     hostile.answer = lambda handler: handler.send(reply())
-    assert ask(hostile) == Completion("3", 5, "stop")
+    assert ask(hostile) == [Completion("3", 5, "stop")]
 
 
 @pytest.mark.parametrize("finish", ['["stop"]', '{"stop": 1}', "7", "true"])
@@ -132,7 +47,7 @@ def test_a_count_that_is_no_number_of_tokens_is_an_error(hostile, tokens):
 @pytest.mark.parametrize("tokens", ["0", "5.0", "2147483647"])
 def test_other_spellings_of_a_count_are_good(hostile, tokens):
     hostile.answer = lambda handler: handler.send(reply(tokens=tokens))
-    assert ask(hostile).num_tokens == float(tokens)
+    assert ask(hostile)[0].num_tokens == float(tokens)
 
 
 @pytest.mark.parametrize("deep", [b"[" * 1_000_000, b'{"a":' * 1_000_000, b"[" * 100_000 + b"]" * 100_000])
@@ -188,7 +103,7 @@ def test_a_time_to_wait_that_is_none_is_ignored(hostile, pause):
             handler.send(reply())
 
     hostile.answer = refuse_once
-    assert ask(hostile).text == "3"
+    assert ask(hostile)[0].text == "3"
     assert hostile.num_requests == 2
 
 
@@ -204,7 +119,7 @@ def test_a_listed_model_must_have_a_name(hostile, monkeypatch, name):
     listed = f'{{"data": [{{"id": {name}}}]}}'.encode()
     monkeypatch.setattr(Handler, "do_GET", lambda handler: handler.send(listed), raising=False)
     monkeypatch.setattr(
-        HostileServer, "url", property(lambda server: f"http://127.0.0.1:{server.server_address[1]}/v1")
+        ScriptedServer, "url", property(lambda server: f"http://127.0.0.1:{server.server_address[1]}/v1")
     )
     refusal(hostile)
     assert hostile.num_requests == 0

@@ -266,6 +266,8 @@ def request(seed: int) -> dict:
         "top_p": 1.0,
         "seed": seed,
         "n": 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
 
 
