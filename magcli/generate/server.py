@@ -104,6 +104,8 @@ class ServerGenerator:
         template_args: variables of the server's chat template (``chat_template_kwargs``).
         stop: texts that end a completion besides the model's own end tokens.
         thoughts: the form in which completions have their thoughts.
+
+    Raises EnvironmentFault for an API key with a line break or with letters outside of ASCII.
     """
 
     def __init__(
@@ -118,6 +120,8 @@ class ServerGenerator:
         stop: Sequence[str] = (),
         thoughts: ThoughtForm = THINK,
     ) -> None:
+        if not (api_key.isascii() and api_key.isprintable()):
+            raise EnvironmentFault("OPENAI_API_KEY has characters that cannot be sent; set it again, or unset it")
         self.thoughts = thoughts
         self._url = url.rstrip("/")
         self._model = model
@@ -251,6 +255,8 @@ class ServerGenerator:
         except TimeoutError as error:
             stalled = self._deadline / STALLS_IN_DEADLINE
             raise TransientError(f"no more of the reply came for {stalled:g} s") from error
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise EnvironmentFault(f"{self._url}: not the URL of a server: {error}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             self._check_connection(error)
             raise TransientError(f"{type(error).__name__}: {error}") from error

@@ -327,6 +327,24 @@ def test_a_server_that_never_was_there_is_not_waited_for(monkeypatch):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc/v1", "http:///v1", "http://[::1/v1"])
+def test_a_url_that_is_none_is_an_error_at_once(url):
+    async def scenario() -> None:
+        generator = ServerGenerator(url, deadline=3600.0)
+        with pytest.raises(EnvironmentFault, match="not the URL of a server"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+        await generator.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", "sk-secr\u00e9t", "sk-\0secret"])
+def test_an_api_key_that_cannot_be_sent_is_an_error_that_does_not_show_it(key):
+    with pytest.raises(EnvironmentFault, match="OPENAI_API_KEY has characters") as refused:
+        ServerGenerator("http://127.0.0.1:9/v1", api_key=key)
+    assert "sec" not in str(refused.value)
+
+
 def test_a_server_that_restarts_is_waited_for(short_pauses, monkeypatch):
     monkeypatch.setattr(server, "START_SECONDS", 0.0)  # so it would not be waited for if it had never been there
 
