@@ -18,6 +18,7 @@ from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
 from magcli.rl.metrics import ClipStats, UpdateMetrics
 from magcli.rl.rollouts import Group
 from magcli.train.logprobs import LogProbs, token_logprobs
+from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
@@ -264,7 +265,7 @@ def _reference_kl(
     """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
-    with torch.no_grad():
+    with torch.no_grad(), adapters_off(reference):
         known = score(reference, batch, bf16=objective.bf16).values
     divergence = algorithm.kl_estimate(new, known)
     metrics.divergences.append(divergence.detach())

@@ -65,7 +65,7 @@ class Trainer:
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
         """The parameters for the engines, each under one name, and their digests as they are sent, in this type."""
         buffers = {name for name, _ in self.controller.state.model.named_buffers()}
-        every = untied(self.controller.weights())
+        every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in buffers}
         return parameters, digests(parameters, dtype)
 

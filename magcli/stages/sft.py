@@ -10,7 +10,6 @@ On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -75,8 +74,6 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
         "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",
         panel=TRAIN,
     )
-    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
-    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     system: Path | None = options.system(TRAIN)
     checkpoint_every: int = opt(
         100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
@@ -95,7 +92,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
 
 
 POSITIVE = (
-    "epochs", "lr", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
+    "epochs", "lr", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm",
 )  # fmt: skip
 
 
@@ -107,20 +104,11 @@ def check(config: Config) -> None:
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lora",))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
-    if config.lora:
-        _check_lora(config)
-
-
-def _check_lora(config: Config) -> None:
-    from magcli.train.lora import require_peft
-
-    usage(not config.from_scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, "sft: --lora trains in one process; start it without torchrun, or leave --lora out")
-    require_peft()
+    options.check_lora("sft", config)
+    scratch = bool(config.lora) and config.from_scratch
+    usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -396,9 +384,7 @@ def _make_trainer(
 
 
 def _open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
-    import torch
-
+    """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
@@ -406,11 +392,11 @@ def _open_state(config: Config, model: Model) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         device, scratch = str(ranks.device), config.from_scratch
-        weights = model.load(dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        dtype = training.weights_dtype(config, bf16=bf16)
+        weights = model.load(dtype=dtype, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(weights)
-        adapters = None
         if config.lora:
-            adapters = lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+            lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
         weights.train()
         optim.seed_all(config.seed)
         return RankState(
@@ -418,7 +404,6 @@ def _open_state(config: Config, model: Model) -> OpenState:
             shard(weights, ranks, bf16=bf16, checkpoint_activations=config.recompute),
             optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
             model.tokenizer,
-            adapters=adapters,
             original=None if ranks.rank else training.original(config, model),
         )
 

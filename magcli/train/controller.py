@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,18 +16,16 @@ from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
+from magcli.train.lora import adapted_layers, frozen_weights, merged_weights
 from magcli.train.shard import ShardedModel, full_weights
-
-if TYPE_CHECKING:
-    from peft import PeftModel
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
     """The training state on one rank: its shards of the model, its optimizer, and the full reference model, if any.
 
-    ``adapters`` is peft's view of the model when only LoRA adapters are trained. ``original`` is the model that
-    training started from, on rank 0; None: the folder that the model was loaded from.
+    With LoRA the reference is the model itself, with its adapters off. ``original`` is the model that training started
+    from, on rank 0; None: the folder that the model was loaded from.
     """
 
     ranks: Ranks
@@ -35,7 +33,6 @@ class RankState:
     optimizer: Optimizer
     tokenizer: PreTrainedTokenizerBase
     reference: PreTrainedModel | None = None
-    adapters: "PeftModel | None" = None
     original: Original | None = None
 
     @property
@@ -69,10 +66,18 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class GatherWeights:
-    """Gather the full weights on rank 0, for the generators."""
+    """Gather the full weights on rank 0, for the generators or to be saved.
+
+    LoRA adapters are merged into them: in ``dtype``, by default float32, and in CPU memory with ``on_cpu``.
+    """
+
+    dtype: torch.dtype | None = None
+    on_cpu: bool = False
 
     def run(self, state: RankState) -> dict[str, Tensor]:
         """The model's full state dict on rank 0."""
+        if adapted_layers(state.model):
+            return merged_weights(state.model, dtype=self.dtype, on_cpu=self.on_cpu)
         return full_weights(state.model, state.ranks)
 
 
@@ -163,9 +168,12 @@ class RankController:
 
         self._on_all_ranks([Open(bf16)] * self.ranks.size, open_rank_0)
 
-    def weights(self) -> Mapping[str, Tensor]:
-        """The full weights by name, for the generators: the trained tensors themselves if unsharded, else a copy."""
-        weights: Mapping[str, Tensor] = self.run([GatherWeights()] * self.ranks.size)
+    def weights(self, dtype: torch.dtype | None = None, *, on_cpu: bool = False) -> Mapping[str, Tensor]:
+        """The full weights by name: the trained tensors themselves if unsharded, else a copy.
+
+        Only weights that LoRA adapters are merged into take ``dtype`` and ``on_cpu``; see ``GatherWeights``.
+        """
+        weights: Mapping[str, Tensor] = self.run([GatherWeights(dtype, on_cpu)] * self.ranks.size)
         return weights
 
     def save(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -191,7 +199,7 @@ class RankController:
     def save_model(self, folder: Path, *, exact: bool = False) -> None:
         """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
         dtype: SaveDtype | None = "fp32" if exact else None
-        save_model(self.state.model, self._original(), folder, weights=self.weights(), dtype=dtype)
+        save_model(self.state.model, self._original(), folder, weights=self.weights(on_cpu=True), dtype=dtype)
 
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model`` and a checkpoint will need, without writing weights.
@@ -201,10 +209,10 @@ class RankController:
                 the files of the original.
         """
         parameters = list(self.state.model.parameters())
-        weights = sum(parameter.numel() for parameter in parameters)
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        checkpoint_bytes = (weights + ADAM_STATES * trained) * torch.float32.itemsize
-        try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+        checkpoint_bytes = (1 + ADAM_STATES) * trained * torch.float32.itemsize
+        weights = frozen_weights(self.state.model)
+        try_saving(self.state.model, self._original(), folder, weights=weights, more_bytes=checkpoint_bytes)
 
     def _original(self) -> Original:
         """What a saved model takes over."""

@@ -7,7 +7,6 @@ divided by the target tokens of all ranks, so the number of ranks changes a grad
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,6 +180,11 @@ class SFTTrainer:
     best_step: int = 0
     bad_steps: int = 0
 
+    @property
+    def has_adapters(self) -> bool:
+        """Whether only LoRA adapters are trained."""
+        return bool(lora.adapted_layers(self.controller.state.model))
+
     def step(self) -> dict[str, Any]:
         """Run the next optimizer step; returns its metrics.
 
@@ -217,17 +221,11 @@ class SFTTrainer:
 
     def save_model(self, folder: Path) -> None:
         """Write the current weights in the model's own layout, with LoRA adapters merged."""
-        state = self.controller.state
-        with lora.merged(state.model) if state.adapters else nullcontext():
-            self.controller.save_model(folder)
+        self.controller.save_model(folder)
 
     def try_saving(self, folder: Path) -> None:
-        """Try what ``save_model``, a checkpoint and the adapters will need, without writing weights."""
-        state = self.controller.state
-        with lora.merged(state.model) if state.adapters else nullcontext():
-            self.controller.try_saving(folder)
-        if state.adapters:
-            lora.try_saving(state.adapters, folder)
+        """Try what ``save_model`` and a checkpoint will need, without writing weights."""
+        self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
         size, hidden = self.controller.ranks.size, hidden_size(self.controller.state.model)
@@ -314,8 +312,8 @@ class SFTRun:
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
-        elif (adapters := trainer.controller.state.adapters) and not best.exists():
-            lora.save_adapter(adapters, adapter)
+        elif trainer.has_adapters and not best.exists():
+            lora.save_adapter(trainer.controller.state.model, adapter)
         if best.exists():
             durable.rename(best, self.folder.model)
         else:
@@ -325,8 +323,8 @@ class SFTRun:
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
         best = self.folder.path / "best"
-        if adapters := trainer.controller.state.adapters:
-            lora.save_adapter(adapters, self.folder.path / "best-adapter")
+        if trainer.has_adapters:
+            lora.save_adapter(trainer.controller.state.model, self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
             durable.rename(candidate, best)

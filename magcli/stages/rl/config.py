@@ -129,6 +129,7 @@ def check(config: Config) -> None:
     options.check_not_negative("rl", config, NOT_NEGATIVE)
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
+    options.check_lora("rl", config)
     options.check_evaluation("rl", config)
     _check_engine(config)
     _check_stages(config)
@@ -202,5 +203,5 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
-    """The trained model."""
-    return (config.run / "model",)
+    """The trained model and its adapters."""
+    return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))

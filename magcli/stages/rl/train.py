@@ -315,27 +315,36 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
 
 
 def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: float32 weights, optimizer, and the reference model of a KL penalty."""
-    import torch
+    """The function that loads a rank's state: its weights, optimizer, and the reference model of a KL penalty.
 
-    from magcli.train import optim
+    With LoRA that is the model itself, with its adapters off.
+    """
+    from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
-    def loaded(ranks: Ranks) -> PreTrainedModel:
-        weights = model.load(dtype=torch.float32, device=str(ranks.device))
+    def loaded(ranks: Ranks, bf16: bool) -> PreTrainedModel:
+        weights = model.load(dtype=training.weights_dtype(config, bf16=bf16), device=str(ranks.device))
         use_packed_attention(weights)
         return weights
 
+    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
+        if not config.kl:
+            return None
+        return policy if config.lora else loaded(ranks, False).eval().requires_grad_(False)
+
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = shard(loaded(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        policy = loaded(ranks, bf16)
+        if config.lora:
+            lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=config.recompute)
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
             model.tokenizer,
-            reference=loaded(ranks).eval().requires_grad_(False) if config.kl else None,
+            reference=reference(ranks, policy),
             original=None if ranks.rank else training.original(config, model),
         )
 

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from magcli.errors import usage
 
 if TYPE_CHECKING:
+    import torch
+
     from magcli.model import compute
     from magcli.model.model import Model
     from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.options import TrainingOptions
     from magcli.train.controller import OpenState
 
 FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
@@ -95,6 +98,13 @@ def original(config: Any, model: Model) -> Original:
         from_scratch=from_scratch,
         text_places={} if from_scratch else model.text_places,
     )
+
+
+def weights_dtype(config: TrainingOptions, *, bf16: bool) -> torch.dtype:
+    """The type of a trainer's weights: float32 master weights; frozen ones of LoRA in the type of its products."""
+    import torch
+
+    return torch.bfloat16 if config.lora and bf16 else torch.float32
 
 
 def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
