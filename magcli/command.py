@@ -96,14 +96,40 @@ class Entry(NamedTuple):
     help: str
 
 
+ENTRY_POINTS = "magcli.stages"
+"""The group of entry points by which other packages add stages."""
+
+
 def stage_of(name: str) -> Stage:
     """The stage that the module ``magcli.stages.NAME`` declares."""
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
+def register_others(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
+    """Add the stages of other packages; one that cannot be loaded, or has the name of another, is left out with a word."""
+    from importlib.metadata import entry_points
+
+    names = list(stages)
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name in names:
+            console.warn(f"the stage {point.name} of {point.value} is left out: magcli has one of that name")
+            continue
+        try:
+            stage = declared(point.name, point.load())
+        except Exception as error:  # whatever importing another package raises
+            console.warn(f"the stage {point.name} of {point.value} cannot be loaded: {first_line(error)}")
+            continue
+        names.append(point.name)
+        summary = " ".join(stage.doc.split("\n\n")[0].split())
+        _add(app, Entry(point.name, "Other packages", summary), stage, names)
+
+
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
-    """Add a stage to the application."""
-    stage = stage_of(entry.name)
+    """Add a stage of magcli to the application; ``stages`` are the names that a recipe may have as tables."""
+    _add(app, entry, stage_of(entry.name), stages)
+
+
+def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
     names = list(stages)
 
     def command(**given: Any) -> None:
