@@ -416,10 +416,11 @@ def test_an_unreadable_ground_truth_never_trains(guesser, tmp_path):
     data = tmp_path / "p.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**SMALL, "updates": 2, "diverse_by": "reward", "schedule": "sync"}
-    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
-    bad = [row for row in rollouts(tmp_path / "run") if row["id"] == "bad"]
-    assert bad
-    assert {(row["dropped"], row["reason"], row["advantage"]) for row in bad} == {("bad-gold", "bad-gold", None)}
+    dropped = tmp_path / "dropped.jsonl"
+    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", dropped=dropped, **options)
+    assert {row["id"] for row in rollouts(tmp_path / "run")} == {"good"}
+    (row,) = map(json.loads, dropped.read_text().splitlines())
+    assert (row["id"], row["drop_reason"]) == ("bad", "bad-gold")
 
 
 def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path):

@@ -180,7 +180,10 @@ def test_invalid_options_are_refused_first(change, message):
             "rl: problem a of .* do not fit the model's context of 512",
         ),
         ([{"id": "a", "prompt": "i?", "answer": "3"}] * 2, "rl: two problems of .* have the id a"),
-        ([{"prompt": "i?", "answer": "\\frac{1}{"}], "rl: the answer of problem 0 of .* cannot be parsed"),
+        (
+            [{"prompt": "i?", "answer": "\\frac{1}{"}],
+            "rl: problem 0 of .* cannot be graded: the answer .* cannot be verified",
+        ),
         ([{"prompt": "i?"}], "lacks column"),
     ],
 )

@@ -240,9 +240,9 @@ def test_problems_that_cannot_be_graded_are_refused_by_name(tiny_model_dir, tmp_
     data, problems = traces(tmp_path / "t.jsonl"), tmp_path / "p.jsonl"
     options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "eval_table": problems}
     for row, message in (
-        ({"prompt": "a", "answer": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be parsed"),
+        ({"prompt": "a", "answer": "\\frac{1}{"}, "problem 0 of .* cannot be graded: the answer .* cannot be verified"),
         ({"prompt": None, "answer": "1"}, "problem 0 of .* has no prompt"),
-        ({"question": "a", "gold": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be parsed"),
+        ({"question": "a", "gold": "\\frac{1}{"}, "problem 0 of .* cannot be graded: the answer .* cannot be verified"),
         ({"riddle": "a"}, "lacks column"),
     ):
         problems.write_text(json.dumps(row) + "\n")
