@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from magcli.config import opt
 from magcli.data.source import Rows
-from magcli.run.each_row import Drop, Keep, each_row
+from magcli.run.each_row import Decision, Drop, each_row
 from magcli.run.job import Job
 
 INPUTS = "Problems: column prompt; - is stdin."
@@ -40,9 +40,10 @@ def learned(config: Config) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Count the words of each statement."""
 
-    async def decide(row: dict[str, Any]) -> Keep | Drop:
+    async def decide(row: dict[str, Any]) -> Decision:
         words = len(row["prompt"].split())
-        return Keep(row) if words <= config.words else Drop("too-long", {"words": words})
+        if words > config.words:
+            return Drop("too-long", words=words)
+        return row
 
-    assert job.schema is not None
-    return each_row(rows, job, decide, schema=job.schema)
+    return each_row(job, rows, decide)

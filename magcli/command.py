@@ -18,7 +18,7 @@ import typer
 
 from magcli import config as configuration
 from magcli.console import Console, put
-from magcli.errors import UsageError
+from magcli.errors import UsageError, first_line
 from magcli.run.shutdown import handle_once
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
@@ -106,7 +106,10 @@ def stage_of(name: str) -> Stage:
 
 
 def register_others(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
-    """Add the stages of other packages; one that cannot be loaded, or has the name of another, is left out with a word."""
+    """Add the stages of other packages.
+
+    One that cannot be loaded, or has the name of another stage, is left out with a warning.
+    """
     from importlib.metadata import entry_points
 
     names = list(stages)

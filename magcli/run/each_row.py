@@ -1,37 +1,40 @@
 """A stage that decides on each row by itself: keep it, changed or not, or drop it with a reason."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from magcli.data.source import Rows
 from magcli.data.values import from_rows, to_rows
 from magcli.run.job import Job
-from magcli.run.journal import Dropped, Result
+from magcli.run.types import Dropped, Result
 from magcli.run.units import resumable
 
-
-class Keep(NamedTuple):
-    """A row of the output. ``retry``: the machine failed it, so a resumed run decides again."""
-
-    row: Mapping[str, Any]
-    retry: bool = False
+Row = Mapping[str, Any]
 
 
-class Drop(NamedTuple):
-    """Why a row is dropped.
+class Drop:
+    """Why a row is dropped, and what else is known about it: JSON values, which become columns of ``--dropped``."""
 
-    ``known`` is what is known of it besides, in JSON types: columns of ``--dropped``. ``retry`` is as in ``Keep``.
-    """
-
-    reason: str
-    known: Mapping[str, Any] = {}
-    retry: bool = False
+    def __init__(self, reason: str, /, **detail: Any) -> None:
+        self.reason = reason
+        self.detail = detail
 
 
-Decide = Callable[[dict[str, Any]], Awaitable[Keep | Drop]]
-"""The decision on a row, which has the columns of the input."""
+@dataclass(frozen=True)
+class Retry:
+    """A decision that the machine forced, as a program that could not be run: a resumed run decides again."""
+
+    decision: Row | Drop
+
+
+Decision = Row | Drop | Retry
+"""A row of the output, or why there is none."""
+Decide = Callable[[dict[str, Any]], Awaitable[Decision]]
+"""The decision on a row of the input."""
 
 
 async def nothing_to_close() -> None:
@@ -39,39 +42,52 @@ async def nothing_to_close() -> None:
 
 
 def each_row(
-    rows: Rows,
     job: Job,
+    rows: Rows,
     decide: Decide,
     *,
-    schema: pa.Schema,
+    schema: pa.Schema | None = None,
     close: Callable[[], Awaitable[None]] = nothing_to_close,
+    size: int = 1,
     window: int = 1,
     unit: str = "rows",
     completions: Callable[[], int] | None = None,
 ) -> Rows:
-    """Decide on rows, ``window`` at a time, except those in the job's journal; the output has their order.
+    """Decide on the rows that are not in the job's journal; the output has the order of the input.
 
     Args:
-        rows: the input.
         job: this run of the stage.
-        decide: the decision; what it raises ends the stage.
-        schema: the columns of the output.
+        rows: the input.
+        decide: the decision on a row; what it raises ends the stage.
+        schema: the columns of the output, by default those of the input.
         close: awaited at the end, also after an error.
-        window: number of rows that are decided concurrently.
+        size: number of rows that are journaled together; more than one where decisions are quick.
+        window: number of units of ``size`` rows that are decided concurrently.
         unit: what progress counts.
         completions: the number of completions sampled so far, for the progress of stages that sample.
     """
+    columns = schema or job.schema
+    assert columns is not None
 
     async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = to_rows(part)
-        return result_of(row, await decide(row), schema)
+        part_rows = to_rows(part)
+        decisions = await asyncio.gather(*map(decide, part_rows))
+        return result_of(part_rows, decisions, columns)
 
-    return resumable(rows, job, compute, close, size=1, window=window, unit=unit, completions=completions)
+    return resumable(rows, job, compute, close, size=size, window=window, unit=unit, completions=completions)
 
 
-def result_of(row: Mapping[str, Any], decision: Keep | Drop, schema: pa.Schema) -> Result:
-    """What a decision on a row adds to the output and to the dropped rows."""
-    if isinstance(decision, Keep):
-        return Result(from_rows([decision.row], schema), retry=decision.retry)
-    dropped = Dropped(row["id"], decision.reason, decision.known, row)
-    return Result(from_rows([], schema), [dropped], retry=decision.retry)
+def result_of(rows: list[dict[str, Any]], decisions: list[Decision], schema: pa.Schema) -> Result:
+    """What decisions on rows add to the output, whose columns are ``schema``, and to the dropped rows."""
+    kept: list[Row] = []
+    dropped: list[Dropped] = []
+    retry = False
+    for row, decision in zip(rows, decisions, strict=True):
+        if isinstance(decision, Retry):
+            retry = True
+            decision = decision.decision
+        if isinstance(decision, Drop):
+            dropped.append(Dropped(row["id"], decision.reason, decision.detail, row))
+        else:
+            kept.append(decision)
+    return Result(from_rows(kept, schema), dropped, retry)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from magcli.curate.code.prepare import Prepared
     from magcli.curate.code.problems import Unusable
     from magcli.data.source import Rows
-    from magcli.run.each_row import Drop, Keep
+    from magcli.run.each_row import Decision
     from magcli.run.job import Job
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
@@ -149,7 +149,8 @@ def _replay(config: Config, rows: Rows, job: Job) -> Rows:
             for row in to_rows(batch):
                 prepared = _prepared(config, row)
                 runs = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
-                result = result_of(row, _decided(config, row, prepared, runs), schema(config, batch.schema))
+                decision = _decided(config, row, prepared, runs)
+                result = result_of([row], [decision], schema(config, batch.schema))
                 for dropped in result.dropped:
                     job.drops.add(dropped)
                 yield result.rows
@@ -180,7 +181,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
                 matrix.put(id, prepared.digest, found)
         return found
 
-    async def decide(row: dict[str, Any]) -> Keep | Drop:
+    async def decide(row: dict[str, Any]) -> Decision:
         prepared = _prepared(config, row)
         runs = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
         return _decided(config, row, prepared, runs)
@@ -200,7 +201,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         source = recorded() if matrix else rows
         assert job.schema is not None
         out = schema(config, job.schema)
-        yield from each_row(source, job, decide, schema=out, close=close, window=config.workers, unit="problems")
+        yield from each_row(job, source, decide, schema=out, close=close, window=config.workers, unit="problems")
         if matrix:
             matrix.finish(problems, job.history)
 
@@ -234,15 +235,15 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     )
 
 
-def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run]) -> Keep | Drop:
+def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run]) -> Decision:
     """The problem after its runs are compared, or why it is dropped."""
     from magcli.curate.code.agreement import Rules
     from magcli.curate.code.prepare import decide_prepared, kept_columns
     from magcli.curate.code.problems import Unusable
-    from magcli.run.each_row import Drop, Keep
+    from magcli.run.each_row import Drop, Retry
 
     if isinstance(prepared, Unusable):
-        return Drop(prepared.reason, {"detail": prepared.detail})
+        return Drop(prepared.reason, detail=prepared.detail)
     rules = Rules(
         config.agreement,
         config.votes,
@@ -253,8 +254,9 @@ def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable,
     )
     agreed = decide_prepared(prepared, runs, rules)
     if isinstance(agreed, Unusable) or agreed.reason:
-        return Drop(agreed.reason, {"detail": agreed.detail}, retry=agreed.reason == "not-run")
-    return Keep({**row, **kept_columns(prepared, agreed)})
+        drop = Drop(agreed.reason, detail=agreed.detail)
+        return Retry(drop) if agreed.reason == "not-run" else drop
+    return {**row, **kept_columns(prepared, agreed)}
 
 
 def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:

@@ -104,7 +104,7 @@ def learned(_config: Config) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
-    from magcli.run.each_row import Drop, Keep, each_row
+    from magcli.run.each_row import Decision, Drop, each_row
     from magcli.verify.reward import RewardRule
 
     generator = engines.open_engine(config, job)
@@ -114,28 +114,28 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
     assert job.schema is not None
 
-    async def decide(row: dict[str, Any]) -> Keep | Drop:
+    async def decide(row: dict[str, Any]) -> Decision:
         grader.check(row)
         judge = DifficultyJudge(config, grader, row)
         try:
             samples, rewards = await sample_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
-            return Drop(error.reason, {"error": str(error)})
+            return Drop(error.reason, error=str(error))
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await judge.judge(rewards)
         difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
-            return Drop(judgement, difficulty)
-        return Keep({**row, **difficulty})
+            return Drop(judgement, **difficulty)
+        return {**row, **difficulty}
 
     async def close() -> None:
         await generator.close()
         await grader.close()
 
     yield from each_row(
-        rows,
         job,
+        rows,
         decide,
         schema=schema(config, job.schema),
         close=close,

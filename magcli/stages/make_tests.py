@@ -122,21 +122,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.problems import Unusable
     from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
     from magcli.data.schema import NEW_TESTS
-    from magcli.run.each_row import Drop, Keep, each_row
+    from magcli.run.each_row import Decision, Drop, Retry, each_row
 
     box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 
-    async def decide(row: dict[str, Any]) -> Keep | Drop:
+    async def decide(row: dict[str, Any]) -> Decision:
         fewest = 0 if generator else 1
         prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
-            return Drop(prepared.reason, {"detail": prepared.detail})
+            return Drop(prepared.reason, detail=prepared.detail)
         written = await _write_generators(config, row, prepared, generator) if generator else None
         work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
         made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)
-        return Keep({**row, **_columns(prepared, made, programs)}, retry=made.reason == "not-run")
+        problem = {**row, **_columns(prepared, made, programs)}
+        return Retry(problem) if made.reason == "not-run" else problem
 
     async def close() -> None:
         stopped.set()
@@ -148,7 +149,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     window = config.workers + (-(-config.slots // config.programs) if config.model else 0)
     assert job.schema is not None
     out = schema(config, job.schema)
-    for batch in each_row(rows, job, decide, schema=out, close=close, window=window, unit="problems"):
+    for batch in each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems"):
         count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist(), config.until)
         yield batch
     if rates := model_counts(counts):
