@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import typer
 
 from magcli import config as configuration
+from magcli import plugins
 from magcli.console import Console, put
-from magcli.errors import UsageError, first_line
+from magcli.errors import UsageError
 from magcli.run.shutdown import handle_once
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
@@ -96,31 +97,25 @@ class Entry(NamedTuple):
     help: str
 
 
-ENTRY_POINTS = "magcli.stages"
-"""The group of entry points by which other packages add stages."""
-
-
 def stage_of(name: str) -> Stage:
     """The stage that the module ``magcli.stages.NAME`` declares."""
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
-def register_others(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
+def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
     """Add the stages of other packages.
 
     One that cannot be loaded, or has the name of another stage, is left out with a warning.
     """
-    from importlib.metadata import entry_points
-
     names = list(stages)
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in plugins.points():
         if point.name in names:
             console.warn(f"the stage {point.name} of {point.value} is left out: magcli has one of that name")
             continue
         try:
-            stage = declared(point.name, point.load())
-        except Exception as error:  # whatever importing another package raises
-            console.warn(f"the stage {point.name} of {point.value} cannot be loaded: {first_line(error)}")
+            stage = plugins.load(point)
+        except UsageError as error:
+            console.warn(str(error))
             continue
         names.append(point.name)
         summary = " ".join(stage.doc.split("\n\n")[0].split())
@@ -299,9 +294,10 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
+    tables = [*stages, *plugins.points().names]
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, stages)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)
+        return configuration.read_recipe(path, stage.name, tables)
+    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
     names = configuration.field_types(stage.Config)
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
