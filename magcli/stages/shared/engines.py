@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
     from magcli.model.model import Model
-    from magcli.run.job import Job, Notes
+    from magcli.run.job import Job
+    from magcli.run.types import Notes
     from magcli.stages.shared.options import (
         DType,
         EngineOptions,
