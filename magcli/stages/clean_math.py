@@ -170,7 +170,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    size, window = (1, 2 * config.slots) if generator else (UNIT, 1)
+    size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
     if generator:
         counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"

@@ -161,7 +161,7 @@ def _wave(config: Config) -> int:
 
 def _window(config: Config) -> int:
     """Concurrent problems: enough to keep every slot busy while others are graded."""
-    return max(2, 2 * config.slots // _wave(config) + 2)
+    return max(2, 2 * config.num_slots // _wave(config) + 2)
 
 
 def _report(spent: SamplingCost, job: Job) -> None:

@@ -91,7 +91,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         compute,
         generator.close,
         size=1,
-        window=2 * config.slots,
+        window=2 * config.num_slots,
         unit="problems",
         completions=lambda: generator.num_finished,
     )

@@ -146,7 +146,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             await generator.close()
 
     counts: Counter[str] = Counter()
-    window = config.workers + (-(-config.slots // config.programs) if config.model else 0)
+    window = config.workers + (-(-config.num_slots // config.programs) if config.model else 0)
     assert job.schema is not None
     out = schema(config, job.schema)
     for batch in each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems"):

@@ -160,7 +160,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         schema=out,
         close=close,
         size=size,
-        window=2 * config.slots,
+        window=2 * config.num_slots,
         unit="problems",
         completions=finished if generator else None,
     ):
