@@ -125,6 +125,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return placement | {
         "skip_tokenizer_init": True,
+        "trust_remote_code": False,
         "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
         "dtype": str(dtype).removeprefix("torch."),
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
