@@ -116,7 +116,7 @@ def test_the_levels_of_the_sandbox_and_what_they_need_are_those_of_the_security_
     from magcli.stages.shared.options import Sandbox
     from magcli.verify.sandbox.levels import REQUIRED
 
-    section = SECURITY.split("## Programs")[1].split("\n## ")[0]
+    section = SECURITY.split("| `--sandbox` |")[1].split("\n\n")[0]
     rows = dict(re.findall(r"^\| `([a-z-]+)`.*\|(.*)\|$", section, re.M))
     assert set(rows) == set(get_args(Sandbox))
     for level, primitives in REQUIRED.items():

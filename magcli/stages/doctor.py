@@ -1,7 +1,8 @@
 """Check what is installed and how fast this machine is.
 
 Prints one line per check to stdout: packages, processor, memory, verifiers, the level of isolation of programs (full,
-restricted or none; see SECURITY.md) and what a higher one needs, and the speed of this processor in float32 and bf16. A check that fails says what to do; the exit code is then 4.
+restricted or none; see SECURITY.md) and what a higher one needs, and the speed of this processor in float32 and bf16. A
+check that fails says what to do; the exit code is then 4.
 """
 
 from __future__ import annotations
