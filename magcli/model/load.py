@@ -23,7 +23,7 @@ from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
-from magcli.model.sums import weight_digests, weight_paths, write_sums
+from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
     """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
 
-    ``sums``: with the digests of the weights; a checkpoint has its own.
+    ``sums``: with the digests of its files; a checkpoint has its own.
     """
     try:
         with atomic_folder(folder) as temp:
@@ -296,11 +296,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
 
     Raises:
         EnvironmentFault: it is not a model folder.
-        DataError: the weights are damaged.
+        DataError: the weights or other files are damaged.
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
+    check_settings(folder)
     digests = {config.name: hash_file(config)}
     if weights:
         digests |= weight_digests(folder)
