@@ -27,7 +27,15 @@ import numpy as np
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, piece_buffer, pieces, read_tensor
+from magcli.landscape.checkpoints import (
+    Checkpoint,
+    check_same,
+    open_checkpoint,
+    piece_buffer,
+    pieces,
+    read_tensor,
+    verify,
+)
 from magcli.landscape.gram import (
     BLOCK,
     Array,
@@ -293,6 +301,7 @@ class Moments:
 
 
 def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
+    verify(checkpoints)
     moments = _read_moments(checkpoints, block)
     whole = total(moments.values())
     _check_distinct(folders, checkpoints, whole.square)
