@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
 from magcli.data.seal import hash_file, hash_text
-from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
@@ -92,6 +92,8 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     import transformers
 
     folder, local = Path(name), _local_only(name)
+    if folder.is_dir():
+        check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
@@ -342,12 +344,15 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn errors of transformers, the hub client and torch into one line that says what to do."""
+    """Turn errors of transformers, tokenizers, the hub client and torch into one line that says what to do.
+
+    On damaged files these libraries raise exceptions of all types.
+    """
     try:
         yield
-    except EnvironmentFault:
+    except MagError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
+    except Exception as error:
         raise EnvironmentFault(_reason(name, error)) from error
 
 
