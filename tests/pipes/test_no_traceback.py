@@ -113,6 +113,34 @@ def test_odd_names_are_names(tmp_path: Path, magcli, name: str) -> None:
     assert done.stdout.decode() == LINE
 
 
+SMALL_DISK = """
+mount -t tmpfs -o size=16m none disk || exit 77
+head -c 9000000 /dev/zero > disk/others
+{program} convert - -o out.arrow < {table}
+"""
+
+
+@pytest.mark.parametrize(("megabytes", "code"), [(3, 0), (20, 4)])
+def test_a_pipe_that_would_fill_the_disk_is_refused_before(tmp_path: Path, megabytes: int, code: int) -> None:
+    """On a disk of 16 MB, of which others have 9, in a namespace of its own."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "a.jsonl").write_text(LINE * (megabytes * 1_000_000 // len(LINE.encode())), encoding="utf-8")
+    script = SMALL_DISK.format(program=" ".join(PROGRAM), table="a.jsonl")
+    own_mounts = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    command, environment = [*own_mounts, "bash", "-c", script], {**os.environ, "TMPDIR": str(tmp_path / "disk")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine has no mount namespaces")
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    if code:
+        assert done.stderr.startswith(
+            f"error: stdin is too large for {tmp_path / 'disk'}: after 6 MB it is almost full; "
+        )
+        assert "set TMPDIR to a folder with room, or name a file instead of a pipe" in done.stderr
+    assert (tmp_path / "out.arrow").exists() == (code == 0)
+
+
 @pytest.mark.parametrize("stage", ["clean-math", "cold-start"])
 def test_a_full_folder_for_temporary_files_is_named(tmp_path: Path, magcli, stage: str) -> None:
     row = {"answer": "1", "completion": "<think>x</think>\\boxed{1}"}
