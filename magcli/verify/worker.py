@@ -67,9 +67,11 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
 
 
 def limit_memory(memory: int) -> None:
-    """Limit the address space (bytes; 0 for no limit) and disable core dumps."""
+    """Limit the address space (bytes; 0 for no limit), at most to this process's own limit, and disable core dumps."""
     if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
