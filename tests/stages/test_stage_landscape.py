@@ -331,6 +331,20 @@ def test_too_few_checkpoints_are_refused(trained, problems, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("every", "advice"),
+    [
+        (1, "at least 3; prolong the run by --updates$"),
+        (4, "at least 3; prolong the run by --updates, or run another one with a --trajectory-every below 4$"),
+        (0, "at least 3; run magcli rl with --trajectory-every$"),
+    ],
+)
+def test_what_a_run_was_given_already_is_not_advised(tmp_path, every, advice):
+    (tmp_path / "run.json").write_text(json.dumps({"command": "rl", "trajectory_every": every}))
+    with pytest.raises(DataError, match=advice):
+        call_stage("landscape", run=tmp_path, plane_only=True)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"points": 3}, "3 points are too few for a surface; give at least 4"),

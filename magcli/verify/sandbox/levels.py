@@ -143,10 +143,7 @@ def _namespaces_fix() -> str:
         setting = Path(path)
         if setting.exists() and setting.read_text().strip() == forbids:
             return f"as root: sysctl {'.'.join(setting.parts[3:])}={allows}"
-    return (
-        "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined), or choose the "
-        "sandbox 'restricted'"
-    )
+    return "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined)"
 
 
 _ATTEMPTS = b"""
@@ -283,7 +280,8 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         if sandbox:
             return sandbox
         faults.append(f"{level}: {_reasons(level) or fault}")
-    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}")
+    advice = "; the sandbox 'restricted' works here" if choice == "full" and _best("restricted", ())[0] else ""
+    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}{advice}")
 
 
 def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]:
