@@ -12,7 +12,7 @@ import torch
 
 from magcli.errors import DataError
 from magcli.model.graft import has_own_head
-from magcli.model.sums import check_weights
+from magcli.model.sums import SUMS, check_weights
 from magcli.model.tensors import (
     INDEX,
     SINGLE,
@@ -72,6 +72,11 @@ def verify(checkpoints: Iterable[Checkpoint]) -> None:
         DataError: a file does not match; the message names it.
     """
     check_weights(map(_folder, checkpoints))
+
+
+def have_sums(checkpoints: Iterable[Checkpoint]) -> bool:
+    """Whether ``verify`` reads the files, as some have checksums beside them."""
+    return any((_folder(checkpoint) / SUMS).is_file() for checkpoint in checkpoints)
 
 
 def identity(checkpoint: Checkpoint) -> str:

@@ -5,8 +5,10 @@ identify the model before it samples or trains, for the landscape's plane, and a
 (configuration, tokenizer, chat template) are checked wherever the model is identified.
 """
 
+import os
 import re
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -55,15 +57,19 @@ def check_settings(folder: Path) -> None:
 
 
 def check_weights(folders: Iterable[Path]) -> None:
-    """Check the weights and settings of several models, each once per process unless its files changed.
+    """Check the weights and settings of several models side by side, each once per process unless its files changed.
 
     Raises:
         DataError: a file does not match its digest in its folder, or is missing.
     """
-    for folder in folders:
-        files = [*weight_paths(folder), *_small_paths(folder), folder / SUMS]
-        states = [path.stat() for path in files if path.exists()]
-        _check_once(folder, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_check, folders))
+
+
+def _check(folder: Path) -> None:
+    files = [*weight_paths(folder), *_small_paths(folder), folder / SUMS]
+    states = [path.stat() for path in files if path.exists()]
+    _check_once(folder, tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states))
 
 
 @lru_cache(maxsize=1024)

@@ -29,7 +29,7 @@ def check_limit() -> None:
         return
     _require(limit, NEEDED, "magcli")
     if limit < NEEDED_FOR_TORCH:
-        sys.meta_path.insert(0, SimpleNamespace(find_spec=_refuse_torch))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, SimpleNamespace(find_spec=_refuse_torch))
 
 
 def _refuse_torch(name: str, *_: object) -> None:
