@@ -192,7 +192,7 @@ def test_the_plane_alone_needs_no_problems(drawn, trained, tmp_path, method, cap
     assert np.array(found_plane["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-5)
     assert {path.name for path in (tmp_path / "out" / "components").glob("c*")} == {"c1.safetensors", "c2.safetensors"}
     said = capsys.readouterr().err
-    assert "2 x 1.31 MB read" in said
+    assert "3 x 1.31 MB read" in said
     assert "(random walk 63.1 / 16.6 / 8.0 %)" in said
     assert "fraction of each checkpoint's displacement outside the plane: step-000000" in said
 
