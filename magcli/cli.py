@@ -11,7 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 from magcli import __version__
-from magcli.command import EndedBySignal, Entry, register
+from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
@@ -134,6 +134,9 @@ def main() -> None:
     guard = ShutdownGuard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
+        own_stages = [entry.name for entry in STAGES]
+        if not set(sys.argv[1:2]) & set(own_stages):  # the search for other packages takes time
+            register_plugins(app, own_stages, console)
         sys.exit(_run(sys.argv[1:] or ["--help"]))
     except TyperException as error:
         console.error(_message(error), code=error.exit_code)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import typer
 
 from magcli import config as configuration
+from magcli import plugins
 from magcli.console import Console, put
 from magcli.errors import UsageError
 from magcli.run.shutdown import handle_once
@@ -101,9 +102,32 @@ def stage_of(name: str) -> Stage:
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
+def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
+    """Add the stages of other packages.
+
+    One that cannot be loaded, or has the name of another stage, is left out with a warning.
+    """
+    names = list(stages)
+    for point in plugins.points():
+        if point.name in names:
+            console.warn(f"the stage {point.name} of {point.value} is left out: magcli has one of that name")
+            continue
+        try:
+            stage = plugins.load(point)
+        except UsageError as error:
+            console.warn(str(error))
+            continue
+        names.append(point.name)
+        summary = " ".join(stage.doc.split("\n\n")[0].split())
+        _add(app, Entry(point.name, "Other packages", summary), stage, names)
+
+
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
-    """Add a stage to the application."""
-    stage = stage_of(entry.name)
+    """Add a stage of magcli to the application; ``stages`` are the names that a recipe may have as tables."""
+    _add(app, entry, stage_of(entry.name), stages)
+
+
+def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
     names = list(stages)
 
     def command(**given: Any) -> None:
@@ -270,9 +294,10 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
+    tables = [*stages, *plugins.points().names]
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, stages)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)
+        return configuration.read_recipe(path, stage.name, tables)
+    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
     names = configuration.field_types(stage.Config)
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 

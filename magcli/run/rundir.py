@@ -32,7 +32,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.stage import CHOSEN, differences
+from magcli.run.settings import CHOSEN, differences
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")

@@ -325,7 +325,16 @@ def _open(
     from magcli.verify.reward import columns
 
     assert config.engine != "server"
-    policy = open_policy(Spec(model, config.engine, dtype, config.slots, config.deterministic, config.device))
+    spec = Spec(
+        model,
+        config.engine,
+        dtype,
+        config.num_slots,
+        config.deterministic,
+        config.device,
+        gpu_memory=config.gpu_memory or engines.ALONE,
+    )
+    policy = open_policy(spec)
     grader, rule, plan = (
         engines.open_grader(config, config.reward),
         engines.reward_rule(config, model.thoughts),

@@ -65,7 +65,12 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
     evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
     epochs: int = opt(4, "Number of epochs.", panel=TRAIN)
     max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN)
-    lr: float = opt(1e-5, "Peak learning rate; cosine schedule.", panel=TRAIN)
+    lr: float = opt(
+        0.0,
+        "Peak learning rate; cosine schedule. 0 chooses one by the number of weights: 1e-5 for 24B, 4e-5 for 1.5B, "
+        "ten times that for LoRA.",
+        panel=TRAIN,
+    )
     warmup: float = opt(0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN)
     floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN)
     step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN)
@@ -95,7 +100,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
 
 
 POSITIVE = (
-    "epochs", "lr", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
+    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
 )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ def check(config: Config) -> None:
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lora",))
+    options.check_not_negative("sft", config, ("lora", "lr"))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
     if config.lora:
@@ -238,6 +243,8 @@ def _train(
             run.save_initial_model(trainer)
         run.resume(trainer)
         total, done = len(trainer.steps), trainer.done
+        if not config.lr:
+            job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
         with job.console.progress(total, "steps", "sft") as bar:
@@ -386,13 +393,21 @@ def _make_trainer(
         examples,
         steps,
         held_out,
-        lr=config.lr,
+        lr=config.lr or _default_lr(config, controller),
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
         micro_tokens=config.micro_tokens,
         max_norm=config.max_norm,
         bf16=config.bf16 == "yes",
     )
+
+
+def _default_lr(config: Config, controller: RankController) -> float:
+    """The learning rate for a model of this size; of sharded weights, all ranks' count."""
+    from magcli.train.optim import default_lr
+
+    weights = sum(parameter.numel() for parameter in controller.state.model.parameters())
+    return default_lr(weights, lora=bool(config.lora))
 
 
 def _open_state(config: Config, model: Model) -> OpenState:

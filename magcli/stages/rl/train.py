@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.sampling_engine import build_engine
+from magcli.stages.rl.sampling_engine import build_engine, engine_name
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
@@ -235,7 +235,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
-            generates_during_updates=config.generators > 0,
+            generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
         )
         measure = build_measure(held_out, model, engine, scheduler)
         return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)

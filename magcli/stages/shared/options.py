@@ -65,6 +65,11 @@ def dtype(panel: str = MODEL) -> Any:
     return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=panel)
 
 
+def gpu_memory(panel: str, default: str) -> Any:
+    """The share of a GPU's memory for vLLM; ``default`` says what 0 stands for."""
+    return opt(0.0, f"Share of the GPU's memory that vLLM may take; {default}.", panel=panel, affects_rows=False)
+
+
 def samples(default: int) -> Any:
     """Samples per problem, with a stage's own default."""
     return opt(default, "Number of samples per problem.", panel=SAMPLING)
@@ -121,13 +126,26 @@ class LocalEngineOptions:
         "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
     )
     dtype: DType = dtype()
-    slots: int = opt(64, "Maximum number of concurrent sequences.", panel=MODEL)
+    slots: int = opt(0, "Maximum number of concurrent sequences; 0: 256 for vLLM on a GPU, else 64.", panel=MODEL)
     deterministic: bool = opt(
         False,
         "Use fp32, and make each row's result bitwise independent of the other sequences in its batch.",
         panel=MODEL,
     )
     device: str = device()
+    gpu_memory: float = gpu_memory(MODEL, "0 is 0.9")
+
+    @property
+    def num_slots(self) -> int:
+        """The maximum number of concurrent sequences."""
+        from magcli.generate.open import policy_engine
+
+        if self.slots:
+            return self.slots
+        if self.engine == "server" or not self.device.startswith("cuda"):
+            return 64
+        uses_vllm = policy_engine(self.engine, self.device, deterministic=self.deterministic) == "vllm"
+        return 256 if uses_vllm else 64
 
 
 @dataclass(frozen=True)
@@ -355,7 +373,8 @@ def _json_or_text(value: str) -> Any:
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     """An engine, its device and its number format."""
     check_device(stage, config.device)
-    check_positive(stage, config, ["slots"])
+    check_not_negative(stage, config, ["slots"])
+    check_gpu_memory(stage, config.gpu_memory)
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
     check_vllm(stage, config.engine, deterministic=config.deterministic)
 
@@ -372,6 +391,11 @@ def _is_address(url: str) -> bool:
 def check_device(stage: str, name: str) -> None:
     """A well-formed name of a device."""
     usage(bool(DEVICE.fullmatch(name)), f"{stage}: --device must be cpu, cuda, cuda:1 or similar, not {name}")
+
+
+def check_gpu_memory(stage: str, share: float) -> None:
+    """A share of a GPU's memory."""
+    usage(0 <= share <= 1, f"{stage}.gpu_memory: {share} is not between 0 and 1")
 
 
 def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:

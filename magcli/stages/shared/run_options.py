@@ -35,7 +35,7 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
 
     ``digests`` are those of the files and functions that the options name, which may have changed since the run.
     """
-    from magcli.run.stage import differences
+    from magcli.run.settings import differences
 
     recorded, options = record(path), options_of_run(path)
     now = {name: config[name] for name in options}

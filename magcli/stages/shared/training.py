@@ -69,7 +69,7 @@ def resolve_formats(
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
     from magcli.data import checksum
-    from magcli.run.stage import CHOSEN
+    from magcli.run.settings import CHOSEN
 
     try:
         chosen = checksum.read_object(run / "run.json").get(CHOSEN)
