@@ -26,6 +26,8 @@ HERE = -100
 """AT_FDCWD of Linux: paths are relative to the working directory."""
 EXCHANGE = 2
 """RENAME_EXCHANGE of Linux: two paths swap what they name, in one step."""
+HIDDEN_BYTES = 32
+"""What the longest hidden name beside an output, such as ``..NAME.manifest.json.PID.tmp``, has besides its own."""
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
 
@@ -197,9 +199,11 @@ def locked(path: Path) -> Iterator[None]:
 
     Raises:
         UsageError: another process has the lock; the message names it.
+        EnvironmentFault: the folder cannot be written, or the name is too long.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_length(path)
         lock = lock_path(path)
         handle = _acquire(lock, path)
     try:
@@ -210,6 +214,15 @@ def locked(path: Path) -> Iterator[None]:
     finally:
         lock.unlink(missing_ok=True)
         os.close(handle)
+
+
+def check_length(path: Path) -> None:
+    """Raise EnvironmentFault if a name in an existing folder leaves no room for those of the hidden files beside it."""
+    if not path.parent.is_dir():
+        return
+    longest = os.pathconf(path.parent, "PC_NAME_MAX") - HIDDEN_BYTES
+    if len(os.fsencode(path.name)) > longest:
+        raise EnvironmentFault(f"cannot write {path}: File name too long; give one of at most {longest} bytes")
 
 
 def _acquire(lock: Path, path: Path) -> int:

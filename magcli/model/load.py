@@ -18,12 +18,12 @@ from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
 from magcli.data.seal import hash_file, hash_text
-from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
-from magcli.model.sums import weight_digests, weight_paths, write_sums
+from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     import transformers
 
     folder, local = Path(name), _local_only(name)
+    if folder.is_dir():
+        check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
@@ -284,7 +286,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
     """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
 
-    ``sums``: with the digests of the weights; a checkpoint has its own.
+    ``sums``: with the digests of its files; a checkpoint has its own.
     """
     try:
         with atomic_folder(folder) as temp:
@@ -302,11 +304,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
 
     Raises:
         EnvironmentFault: it is not a model folder.
-        DataError: the weights are damaged.
+        DataError: the weights or other files are damaged.
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
+    check_settings(folder)
     digests = {config.name: hash_file(config)}
     if weights:
         digests |= weight_digests(folder)
@@ -347,12 +350,15 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn errors of transformers, the hub client and torch into one line that says what to do."""
+    """Turn errors of transformers, tokenizers, the hub client and torch into one line that says what to do.
+
+    On damaged files these libraries raise exceptions of all types.
+    """
     try:
         yield
-    except EnvironmentFault:
+    except MagError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
+    except Exception as error:
         raise EnvironmentFault(_reason(name, error)) from error
 
 

@@ -7,6 +7,7 @@ worker that dies or is stopped from outside is replaced too, and its job retried
 Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.run import orphan
+from magcli.run import family, orphan
 from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
 from magcli.verify.types import AnswerPair, Verdict
 from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
@@ -51,6 +52,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._custom = bool(function)
+        self._mark = family.new_mark() if function else ""
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
@@ -59,6 +61,7 @@ class WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
+                env={**os.environ, family.MARK: self._mark} if function else None,
             )
 
     def ready(self) -> bool:
@@ -140,10 +143,15 @@ class WorkerProcess:
         return used < seconds / 2
 
     def kill(self) -> None:
-        """Kill the process and wait for it."""
+        """Kill the process, with all that a custom reward started in it, and wait for it."""
+        if self._custom and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.sock.close()
+        if self._custom:
+            family.end(self._mark)
 
 
 def _cpu_seconds(pid: int) -> float:
