@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 LOGITS_BYTES = 1 << 30
 """Float32 logits stored for the backward pass: 5,461 rows for a vocabulary of 49,152."""
 
-BLOCK_BYTES = 1 << 27
-"""Float32 logits computed at once, 682 such rows: larger matrix products are no faster."""
+BLOCK_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}
+"""Float32 logits computed at once, 682 such rows on a CPU, where larger matrix products are no faster. On a GPU the
+gradient of the head, which each block reads and writes, would take longer than the products of small blocks."""
 
 CACHE_BYTES = 1 << 21
 """The part of a processor's cache used for rows of logits."""
@@ -89,7 +90,7 @@ def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "Scor
     row, device = 4 * len(head.weight), head.weight.device.type
     most = chunk or max(1, LOGITS_BYTES // row)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    block = min(most, max(1, BLOCK_BYTES // row))
+    block = min(most, max(1, BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"]) // row))
     return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products, head.softcap)
 
 
@@ -132,7 +133,7 @@ class _Score(torch.autograd.Function):
         temperature: Tensor,
         plan: ScorePlan,
     ) -> tuple[Tensor, Tensor]:
-        rows, step = len(hidden), _rows_in_cache(weight)
+        rows, step = len(hidden), _rows_at_once(weight, plan)
         logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
         spare = hidden.new_empty(min(step, rows), len(weight))
         values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
@@ -166,7 +167,8 @@ class _Score(torch.autograd.Function):
         ctx.done = True
         plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
         rows, grad_values, grad_entropies = len(hidden), grad_values / temperature, grad_entropies / temperature
-        step, block = _rows_in_cache(weight), max(1, rows) if stored is not None else min(plan.block, rows)
+        step = _rows_at_once(weight, plan)
+        block = max(1, rows) if stored is not None else min(plan.block, rows)
         logits = hidden.new_empty(block, len(weight)) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), len(weight))
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
@@ -241,9 +243,15 @@ def _parts(start: int, end: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, end)) for first in range(start, end, size))
 
 
-def _rows_in_cache(weight: Tensor) -> int:
-    """Rows of logits that fit a CPU's cache; on a GPU, any number."""
-    return max(1, CACHE_BYTES // (4 * len(weight))) if weight.device.type == "cpu" else 1 << 30
+def _rows_at_once(weight: Tensor, plan: ScorePlan) -> int:
+    """Rows of logits for row-wise work, for which there is a buffer: those that fit a CPU's cache, on a GPU a block."""
+    if _is_cpu(weight):
+        return max(1, min(CACHE_BYTES // (4 * len(weight)), plan.block))
+    return plan.block
+
+
+def _is_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _write_logits(
