@@ -34,7 +34,7 @@ def refuse_low_limits() -> None:
     """End with one line and exit code 4 where a limit on memory is too low to load what every command needs."""
     from magcli.console import Console
     from magcli.errors import EnvironmentFault
-    from magcli.run.memory import check_limit
+    from magcli.run.limits import check_limit
 
     try:
         check_limit()

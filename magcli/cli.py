@@ -15,7 +15,7 @@ from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
-from magcli.run.memory import memory_fault
+from magcli.run.limits import exhausted, memory_fault
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -117,7 +117,7 @@ def _fault_of(error: Exception) -> EnvironmentFault | None:
     """What an exception of Python or a library says about this machine; None for a bug of magcli."""
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
-    fault = memory_fault(error)
+    fault = memory_fault(error) or exhausted(error)
     if fault is not None or not isinstance(error, OSError):
         return fault
     if error.filename is None and error.errno in FULL:

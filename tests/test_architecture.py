@@ -87,6 +87,26 @@ def test_exit_codes_are_defined_in_one_place() -> None:
     assert numbers == [], "an exit code belongs into magcli/errors.py"
 
 
+def test_no_code_of_a_model_folder_is_trusted() -> None:
+    loading = {"from_pretrained", "from_config"}
+    harmless = {"GenerationConfig", "PeftModel"}
+    loads = 0
+    for path, tree in TREES.items():
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call):
+                continue
+            trusted = [keyword for keyword in call.keywords if keyword.arg == "trust_remote_code"]
+            values = [ast.unparse(keyword.value) for keyword in trusted]
+            assert set(values) <= {"False"}, f"{path}:{call.lineno}"
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in loading:
+                continue
+            if ast.unparse(call.func.value) in harmless:
+                continue
+            loads += 1
+            assert values == ["False"], f"{path}:{call.lineno} does not say trust_remote_code=False"
+    assert loads > 5
+
+
 def test_nothing_is_a_stub() -> None:
     nodes = [(name_of(file), node) for file, tree in TREES.items() for node in ast.walk(tree)]
     assert [f"{f}:{n.lineno}" for f, n in nodes if isinstance(n, ast.Name) and n.id == "NotImplementedError"] == []

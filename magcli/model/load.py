@@ -98,7 +98,9 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=local, **options)
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
+        name, local_files_only=local, trust_remote_code=False, **options
+    )
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -141,7 +143,9 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
+            model = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+            )
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
@@ -185,14 +189,16 @@ def load_vision_model(
 
     with quiet_transformers(), _explained(name):
         try:
-            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
+            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
         except ImportError as error:
             reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
         local = _local_only(name)
-        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, local_files_only=local)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, dtype=dtype, local_files_only=local, trust_remote_code=False
+        )
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -205,7 +211,7 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     with quiet_transformers(), _explained(name):
-        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
 
 
 def load_text_config(name: str, config: Any) -> Any:
@@ -270,7 +276,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
@@ -358,6 +364,11 @@ def _explained(name: str) -> Iterator[None]:
 
 def _reason(name: str, error: Exception) -> str:
     folder, reason = Path(name), first_line(error)
+    if "trust_remote_code" in str(error):
+        return (
+            f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "
+            "transformers knows, or serve this one and give the server's URL"
+        )
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):

@@ -1,5 +1,6 @@
-"""A limit on memory (`ulimit -v`) is one line and exit code 4 wherever it is felt, or nobody notices it."""
+"""A limit on memory, open files or processes is one line and exit code 4 wherever it is felt, or nobody notices it."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import EnvironmentFault
-from magcli.run.memory import NEEDED, NEEDED_FOR_TORCH, memory_fault
+from magcli.run.limits import NEEDED, NEEDED_FOR_TORCH, exhausted, memory_fault
 
 MODEL = Path(__file__).parents[2] / "examples" / "model"
 ROW = {"id": "p1", "prompt": "?", "answer": "5", "completion": "<think>a</think>\\boxed{5}"}
@@ -71,7 +72,6 @@ def test_running_out_of_memory_in_the_middle_is_one_line(tmp_path: Path) -> None
         RuntimeError("[enforce fail at alloc_cpu.cpp:128] DefaultCPUAllocator: can't allocate memory: you tried"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
         OSError(12, "Cannot allocate memory"),
-        RuntimeError("can't start new thread"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -80,3 +80,23 @@ def test_errors_that_mean_out_of_memory_say_so(error: Exception) -> None:
     assert isinstance(fault, EnvironmentFault)
     assert str(fault).startswith("out of memory; ")
     assert memory_fault(ValueError("another")) is None
+
+
+@pytest.mark.parametrize("open_files", [6, 10, 12, 14])
+def test_too_few_open_files_end_a_stage_instead_of_leaving_it_waiting(tmp_path: Path, open_files: int) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROW) + "\n")
+    command = f"ulimit -n {open_files}; {sys.executable} -m magcli grade a.jsonl --no-language -o c.arrow"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.splitlines()[-1].endswith(
+        "this process may have no more open files; raise the limit (ulimit -n), or use fewer --workers"
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "c.arrow").exists()
+
+
+def test_a_limit_on_processes_is_named() -> None:
+    for error in (BlockingIOError(errno.EAGAIN, "unavailable"), RuntimeError("can't start new thread")):
+        assert "no more processes or threads can be started; raise the limit (ulimit -u)" in str(exhausted(error))
+    assert exhausted(OSError(errno.ENOSPC, "full")) is None
+    assert exhausted(ValueError("x")) is None

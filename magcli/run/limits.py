@@ -1,9 +1,10 @@
-"""Running out of memory, above all under a limit on the address space (``ulimit -v``), is one line and exit code 4.
+"""Running out of memory, file descriptors or processes is one line and exit code 4.
 
-Below some limit libraries crash while they are loaded, or end the process where no exception can be caught; such a
-limit is refused before.
+Below some limit on the address space (``ulimit -v``) libraries crash while they are loaded, or end the process where no
+exception can be caught; such a limit is refused before.
 """
 
+import errno
 import resource
 import sys
 from types import SimpleNamespace
@@ -14,7 +15,14 @@ NEEDED = 640 << 20
 """Bytes of address space that every command needs: pyarrow and its threads."""
 NEEDED_FOR_TORCH = 1536 << 20
 """Bytes that a command with PyTorch needs, without any weights."""
-MESSAGES = ("failed to map segment", "annot allocate memory", "an't allocate memory", "an't start new thread")
+EXHAUSTED = {
+    errno.EMFILE: ("this process may have no more open files", "ulimit -n"),
+    errno.ENFILE: ("this machine has no more room for open files", "sysctl fs.file-max"),
+    errno.EAGAIN: ("no more processes or threads can be started", "ulimit -u"),
+}
+"""What an error number says about the machine, and what raises the limit."""
+NO_THREAD = "can't start new thread"
+MESSAGES = ("failed to map segment", "annot allocate memory", "an't allocate memory")
 """Parts of the messages of other errors that mean the same as MemoryError."""
 
 
@@ -46,11 +54,24 @@ def _require(limit: int, needed: int, what: str) -> None:
         )
 
 
+def exhausted(error: BaseException) -> EnvironmentFault | None:
+    """The fault to report for an error that means that descriptors or processes ran out; None for any other."""
+    if NO_THREAD in str(error):
+        number: int | None = errno.EAGAIN
+    else:
+        number = error.errno if isinstance(error, OSError) else None
+    if number not in EXHAUSTED:
+        return None
+    reason, limit = EXHAUSTED[number]
+    return EnvironmentFault(f"{reason}; raise the limit ({limit}), or use fewer --workers")
+
+
 def memory_fault(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that memory ran out; None for any other."""
-    if not isinstance(error, MemoryError) and not any(part in str(error) for part in MESSAGES):
-        return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    is_stack = NO_THREAD in str(error) and limit != resource.RLIM_INFINITY  # a thread's stack takes address space
+    if not isinstance(error, MemoryError) and not is_stack and not any(part in str(error) for part in MESSAGES):
+        return None
     if limit == resource.RLIM_INFINITY:
         return EnvironmentFault("out of memory; use smaller sizes, or a machine with more memory")
     limited = f"the limit on this process's memory is {limit >> 20:,} MiB"
