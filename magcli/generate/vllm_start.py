@@ -76,9 +76,10 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
 
             transfer = WeightTransferConfig(backend=backend)
             weights = _weights(spec.model, sockets)
-            llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(weight_transfer_config=transfer, **weights, **_settings(spec))
+            arguments = AsyncEngineArgs(
+                weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec)
             )
+            llm = AsyncLLM.from_engine_args(arguments)
         except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(

@@ -6,6 +6,7 @@ function imports what it needs from transformers: its models take seconds to imp
 """
 
 import ctypes
+import json
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -96,7 +97,9 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=local, **options)
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
+        name, local_files_only=local, trust_remote_code=False, **options
+    )
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -139,7 +142,9 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
+            model = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+            )
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
@@ -183,14 +188,15 @@ def load_vision_model(
 
     with quiet_transformers(), _explained(name):
         try:
-            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
+            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
         except ImportError as error:
             reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
-        local = _local_only(name)
-        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, local_files_only=local)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+        )
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -203,7 +209,7 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     with quiet_transformers(), _explained(name):
-        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
 
 
 def load_text_config(name: str, config: Any) -> Any:
@@ -268,7 +274,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
@@ -352,6 +358,12 @@ def _explained(name: str) -> Iterator[None]:
 
 def _reason(name: str, error: Exception) -> str:
     folder, reason = Path(name), first_line(error)
+    if "trust_remote_code" in str(error):
+        return (
+            f"model {name} needs Python code of its own{_code_files(folder)}, which magcli never runs: use a repository "
+            "of the model that transformers supports without it (often named ...-hf), a newer transformers if it has "
+            "the architecture by now, or a server that runs the model, by its URL"
+        )
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
@@ -363,6 +375,16 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
     return f"model {name} cannot be loaded: {reason}"
+
+
+def _code_files(folder: Path) -> str:
+    """The files of code that a model folder's configurations name, in parentheses; empty for a hub id."""
+    modules: set[str] = set()
+    for file in sorted(folder.glob("*.json")):
+        mapped = (read_json(file) or {}).get("auto_map")
+        named = json.dumps(mapped) if mapped else ""
+        modules |= set(re.findall(r"([\w-]+)\.\w+", named))
+    return f" ({', '.join(f'{module}.py' for module in sorted(modules))})" if modules else ""
 
 
 def keep_freed_memory() -> bool:
