@@ -6,7 +6,6 @@ function imports what it needs from transformers: its models take seconds to imp
 """
 
 import ctypes
-import json
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -19,12 +18,12 @@ from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
 from magcli.data.seal import hash_file, hash_text
-from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
-from magcli.model.sums import weight_digests, weight_paths, write_sums
+from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     import transformers
 
     folder, local = Path(name), _local_only(name)
+    if folder.is_dir():
+        check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
@@ -194,8 +195,9 @@ def load_vision_model(
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
+        local = _local_only(name)
         model = AutoModelForImageTextToText.from_pretrained(
-            name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+            name, dtype=dtype, local_files_only=local, trust_remote_code=False
         )
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
@@ -284,7 +286,7 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
     """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
 
-    ``sums``: with the digests of the weights; a checkpoint has its own.
+    ``sums``: with the digests of its files; a checkpoint has its own.
     """
     try:
         with atomic_folder(folder) as temp:
@@ -302,11 +304,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
 
     Raises:
         EnvironmentFault: it is not a model folder.
-        DataError: the weights are damaged.
+        DataError: the weights or other files are damaged.
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
+    check_settings(folder)
     digests = {config.name: hash_file(config)}
     if weights:
         digests |= weight_digests(folder)
@@ -347,12 +350,15 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn errors of transformers, the hub client and torch into one line that says what to do."""
+    """Turn errors of transformers, tokenizers, the hub client and torch into one line that says what to do.
+
+    On damaged files these libraries raise exceptions of all types.
+    """
     try:
         yield
-    except EnvironmentFault:
+    except MagError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
+    except Exception as error:
         raise EnvironmentFault(_reason(name, error)) from error
 
 
@@ -360,9 +366,8 @@ def _reason(name: str, error: Exception) -> str:
     folder, reason = Path(name), first_line(error)
     if "trust_remote_code" in str(error):
         return (
-            f"model {name} needs Python code of its own{_code_files(folder)}, which magcli never runs: use a repository "
-            "of the model that transformers supports without it (often named ...-hf), a newer transformers if it has "
-            "the architecture by now, or a server that runs the model, by its URL"
+            f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "
+            "transformers knows, or serve this one and give the server's URL"
         )
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
@@ -375,16 +380,6 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
     return f"model {name} cannot be loaded: {reason}"
-
-
-def _code_files(folder: Path) -> str:
-    """The files of code that a model folder's configurations name, in parentheses; empty for a hub id."""
-    modules: set[str] = set()
-    for file in sorted(folder.glob("*.json")):
-        mapped = (read_json(file) or {}).get("auto_map")
-        named = json.dumps(mapped) if mapped else ""
-        modules |= set(re.findall(r"([\w-]+)\.\w+", named))
-    return f" ({', '.join(f'{module}.py' for module in sorted(modules))})" if modules else ""
 
 
 def keep_freed_memory() -> bool:

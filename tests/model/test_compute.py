@@ -40,6 +40,28 @@ def test_auto_is_the_faster_format(monkeypatch):
     compute._measured.cache_clear()
 
 
+def scripted(monkeypatch, comparisons):
+    """Let the comparisons of bf16 and fp32 take these seconds, in turn."""
+    left = iter(comparisons)
+    monkeypatch.setattr(compute, "_shortest", lambda works, budget: next(left))
+    compute._measured.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("usual", "disturbed", "format", "speed"),
+    [(1.0, 30.0, "fp32", "1 times"), (2.0, 0.05, "bf16", "2.0 times"), (0.5, 9.0, "fp32", "0.5 times")],
+)
+def test_a_few_disturbed_comparisons_do_not_decide(monkeypatch, usual, disturbed, format, speed):
+    """Other work on the machine slows down one of the formats in some of the comparisons."""
+    many = compute.REPEATS // 2
+    comparisons = [[1.0, disturbed]] * many + [[1.0, usual]] * (compute.REPEATS - many)
+    scripted(monkeypatch, [[1.0, usual], *comparisons])
+    choice = choose_for(512, 512, "cpu", "sampling")
+    compute._measured.cache_clear()
+    assert choice.format == format
+    assert choice.reason.removeprefix("bf16 is ").startswith(speed)
+
+
 def test_small_models_are_float32_without_a_measurement(monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
     assert choose_for(128, 384, "cpu", "sampling").format == "fp32"

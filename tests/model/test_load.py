@@ -1,9 +1,7 @@
 """Models are loaded, saved and identified; errors are one line that says what to do."""
 
-import io
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from magcli.errors import EnvironmentFault
 from magcli.model.ends import end_tokens
-from magcli.model.load import (
-    fingerprint,
-    load_config,
-    load_model,
-    load_outline,
-    load_tokenizer,
-    load_vision_model,
-)
+from magcli.model.load import fingerprint, load_model, load_tokenizer
 from magcli.model.save import open_original, save_model
 
 
@@ -165,53 +156,3 @@ def test_the_fingerprint_depends_only_on_config_and_weights(copy, tiny_model_dir
     assert len({first, fingerprint(copy)}) == 2
     (copy / "model.safetensors").unlink()
     assert "weights" in fault(lambda: fingerprint(copy))
-
-
-CANARY = "from pathlib import Path\nPath(__file__).with_name('CANARY').touch()\n"
-
-
-def needs_own_code(folder: Path, file: str, module: str, *names: str) -> None:
-    """Have a configuration of a model folder name classes of a module in it, which leaves a file when it runs."""
-    (folder / f"{module}.py").write_text(CANARY)
-    edit(folder / file, auto_map={name: f"{module}.Own" for name in names})
-
-
-def test_code_of_a_model_is_refused_and_nothing_is_asked(copy, monkeypatch, capfd):
-    needs_own_code(copy, "config.json", "modeling_own", "AutoConfig", "AutoModelForCausalLM")
-    edit(copy / "config.json", model_type="own")
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 100))
-    for call in (
-        lambda: load_model(str(copy), dtype=torch.float32),
-        lambda: load_model(str(copy), dtype=torch.float32, from_scratch=True),
-        lambda: load_config(str(copy)),
-        lambda: load_outline(str(copy)),
-        lambda: load_vision_model(str(copy), dtype=torch.float32),
-    ):
-        message = fault(call)
-        assert f"model {copy} needs Python code of its own (modeling_own.py), which magcli never runs" in message
-    assert sys.stdin.read() == "y\n" * 100
-    assert capfd.readouterr() == ("", "")
-    assert not list(copy.rglob("CANARY"))
-
-
-def test_code_of_a_tokenizer_is_refused(copy, monkeypatch):
-    settings = json.loads((copy / "tokenizer_config.json").read_text())
-    settings |= {"tokenizer_class": "OwnTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}}
-    (copy / "tokenizer_config.json").write_text(json.dumps(settings))
-    (copy / "tokenization_own.py").write_text(CANARY)
-    edit(copy / "config.json", model_type="own", architectures=["Own"])
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n" * 100))
-    assert "(tokenization_own.py), which magcli never runs" in fault(lambda: load_tokenizer(str(copy)))
-    assert not list(copy.rglob("CANARY"))
-
-
-def test_a_model_that_transformers_supports_needs_none_of_its_own_code(copy, monkeypatch, capfd):
-    """Many folders of supported architectures still name the code of older versions."""
-    before = load_model(str(copy), dtype=torch.float32)
-    needs_own_code(copy, "config.json", "modeling_own", "AutoConfig", "AutoModelForCausalLM")
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    model = load_model(str(copy), dtype=torch.float32)
-    assert type(model) is type(before)
-    assert all(torch.equal(*pair) for pair in zip(model.parameters(), before.parameters(), strict=True))
-    assert capfd.readouterr() == ("", "")
-    assert not list(copy.rglob("CANARY"))

@@ -1,5 +1,4 @@
 import json
-import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -143,17 +142,3 @@ def test_a_table_without_prompts_is_refused(guesser, tmp_path):
     data = written(tmp_path / "p.jsonl", [{"riddle": "a"}])
     with pytest.raises(DataError, match=r"generate: .*lacks column prompt; it has: riddle"):
         call_stage("generate", data, model=str(guesser), output=tmp_path / "out.arrow")
-
-
-def test_no_answer_on_stdin_makes_a_model_run_its_own_code(guesser, problems, tmp_path, magcli):
-    model = Path(shutil.copytree(guesser, tmp_path / "model"))
-    classes = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}
-    config = json.loads((model / "config.json").read_text()) | {"model_type": "own", "auto_map": classes}
-    (model / "config.json").write_text(json.dumps(config))
-    (model / "modeling_own.py").write_text(f"open({str(tmp_path / 'CANARY')!r}, 'w')\n")
-    done = magcli("generate", problems, "--model", model, "-o", tmp_path / "out.jsonl", input=b"y\n" * 1000)
-    assert done.returncode == 4
-    assert done.stdout == b""
-    assert done.stderr.startswith(f"error: model {model} needs Python code of its own (modeling_own.py)")
-    assert done.stderr.count("\n") == 1
-    assert not (tmp_path / "CANARY").exists()
