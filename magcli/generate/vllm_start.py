@@ -86,9 +86,10 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
 
             transfer = WeightTransferConfig(backend=backend)
             weights = _weights(spec.model, sockets)
-            llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(weight_transfer_config=transfer, **weights, **_settings(spec))
+            arguments = AsyncEngineArgs(
+                weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec)
             )
+            llm = AsyncLLM.from_engine_args(arguments)
         except Exception as error:  # whatever vLLM raises, the engine did not start
             cause = cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
@@ -177,7 +178,6 @@ def _settings(spec: Spec) -> dict[str, Any]:
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return placement | {
         "skip_tokenizer_init": True,
-        "trust_remote_code": False,
         "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
         "dtype": str(dtype).removeprefix("torch."),
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},

@@ -1,12 +1,19 @@
 """Python code in a model folder never runs, whatever stdin says."""
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+
+from magcli.errors import EnvironmentFault
+from magcli.model.load import load_config, load_model, load_outline, load_tokenizer, load_vision_model
 
 CODE = """
 open("CANARY", "a").write("executed")
@@ -36,6 +43,53 @@ def model_with_code(tiny_model_dir: Path, tmp_path: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_odd.py").write_text(CODE)
     return folder
+
+
+def refusal(load: Callable[[str], object], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The message with which a folder is refused, while stdin would say yes to everything."""
+    answers = io.StringIO("y\n" * 100)
+    monkeypatch.setattr("sys.stdin", answers)
+    with pytest.raises(EnvironmentFault) as refused:
+        load(str(folder))
+    assert answers.tell() == 0, "stdin was read"
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        load_config,
+        load_outline,
+        partial(load_model, dtype=torch.float32),
+        partial(load_model, dtype=torch.float32, from_scratch=True),
+        partial(load_vision_model, dtype=torch.float32),
+    ],
+    ids=["config", "outline", "model", "from-scratch", "vision"],
+)
+def test_every_loader_refuses_the_code(
+    load: Callable[[str], object],
+    model_with_code: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(model_with_code)
+    assert "needs Python code of its own" in refusal(load, model_with_code, monkeypatch)
+    assert capfd.readouterr() == ("", "")
+    assert not list(model_with_code.rglob("CANARY"))
+
+
+def test_the_code_of_a_tokenizer_is_refused(model_with_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer names its code in a file of its own."""
+    monkeypatch.chdir(model_with_code)
+    config = json.loads((model_with_code / "config.json").read_text())
+    del config["auto_map"]
+    (model_with_code / "config.json").write_text(json.dumps(config))
+    settings = json.loads((model_with_code / "tokenizer_config.json").read_text())
+    settings["tokenizer_class"] = "OddTokenizer"
+    settings["auto_map"] = {"AutoTokenizer": ["modeling_odd.OddTokenizer", None]}
+    (model_with_code / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert "needs Python code of its own" in refusal(load_tokenizer, model_with_code, monkeypatch)
+    assert not list(model_with_code.rglob("CANARY"))
 
 
 @pytest.mark.parametrize("engine", ["torch", "vllm"])
