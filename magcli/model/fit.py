@@ -10,10 +10,14 @@ from magcli.model.memory import EnginePlan, Line, TrainingPlan
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is on one card: a trainer, and perhaps the embedded ``engine`` or vLLM with a ``share`` in bytes."""
+    """What is on one card: a trainer, and perhaps the embedded ``engine`` or vLLM with a ``share`` in bytes.
+
+    ``engine_stays``: the engine is there during updates too. vLLM gives its share back then if it ``sleeps``.
+    """
 
     training: TrainingPlan
     engine: EnginePlan | None = None
+    engine_stays: bool = True
     share: int = 0
     sleeps: bool = False
 
@@ -22,7 +26,7 @@ class Plan:
         """All parts of the memory."""
         parts = memory.training_lines(self.training)
         if self.engine is not None:
-            parts += memory.engine_lines(self.engine)
+            parts += memory.engine_lines(self.engine, stays=self.engine_stays)
         if self.share:
             parts += memory.share_lines(self.share, sleeps=self.sleeps)
         return parts
@@ -45,6 +49,8 @@ class Change:
 MICRO, ASYNC, RECOMPUTE, OFFLOAD, LORA = 1, 2, 3, 5, 20
 """Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
 in host memory, and of training adapters only."""
+
+MOST_CARDS = 64
 
 FEWEST_TOKENS = 1024
 """The smallest micro-batch that is proposed."""
@@ -79,6 +85,18 @@ def recomputation(plan: Plan) -> list[Change]:
     return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
+def adapters(plan: Plan, *, rank: int) -> list[Change]:
+    """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
+    if plan.training.lora_rank or plan.training.ranks > 1:
+        return []
+    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank))]
+
+
+def offloaded_moments(plan: Plan, flags: str) -> list[Change]:
+    """AdamW's moments in host memory by these options, unless they are there."""
+    return [] if plan.training.offload_moments else [Change(flags, OFFLOAD, _with_training(offload_moments=True))]
+
+
 def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:
     """The cheapest changes, at most one of each kind, after which a plan fits; None if nothing does."""
     options = [[None, *kind] for kind in kinds]
@@ -94,13 +112,17 @@ def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
     return plan
 
 
-def cards_needed(plan: Plan, usable: int, *, most: int = 64) -> int | None:
-    """The number of cards over which the weights must be sharded, a power of 2; None if ``most`` are too few."""
+def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[int, tuple[Change, ...]] | None:
+    """The number of trainer cards over which a plan fits, a power of 2 up to ``MOST_CARDS``, and changes to make then.
+
+    The engine has other cards. None if a plan does not fit on any number.
+    """
     ranks = 2 * plan.training.ranks
-    while ranks <= most:
-        sharded = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)
-        if sharded.peak <= usable:
-            return ranks
+    while ranks <= MOST_CARDS:
+        split = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)
+        changes = smallest(split, kinds, usable)
+        if changes is not None:
+            return ranks, changes
         ranks *= 2
     return None
 

@@ -78,7 +78,7 @@ class TrainingPlan:
 class EnginePlan:
     """The embedded engine: ``slots`` sequences of up to ``longest`` tokens, prompt included.
 
-    ``packed``: linear layers are kept in a CPU's blocked layout.
+    ``packed``: linear layers are kept in a CPU's blocked layout. ``copies`` of the weights divide the slots among them.
     """
 
     shape: ModelShape
@@ -87,6 +87,7 @@ class EnginePlan:
     bf16: bool
     on_gpu: bool
     packed: bool = True
+    copies: int = 1
 
 
 def lora_parameters(shape: ModelShape, rank: int) -> int:
@@ -268,10 +269,11 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
 
 
 def engine_weight_bytes(plan: EnginePlan) -> int:
-    """The weights for sampling, and a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
+    """The weights for sampling; a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
     element = BF16 if plan.bf16 else FP32
     own_head = plan.bf16 or (plan.packed and not plan.on_gpu and plan.shape.tied)
-    return element * plan.shape.parameters + (FP32 * plan.shape.head if own_head else 0)
+    head = FP32 * plan.shape.head if own_head else 0
+    return plan.copies * (element * plan.shape.parameters + head)
 
 
 def token_cache_bytes(shape: ModelShape, *, bf16: bool) -> int:
@@ -306,12 +308,13 @@ def sampling_scratch_bytes(plan: EnginePlan) -> int:
     return logits + tokens * (3 * element * plan.shape.inner + 4 * FP32 * plan.shape.hidden)
 
 
-def engine_lines(plan: EnginePlan) -> list[Line]:
-    """The parts of the embedded engine beside a trainer; weights and cache stay during updates."""
+def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
+    """The parts of the embedded engine beside a trainer; weights and cache are there during updates if it ``stays``."""
     dtype = "bf16" if plan.bf16 else "float32"
+    phases: tuple[Phase, ...] = AFTER_LOADING if stays else ("sampling",)
     lines = [
-        Line(f"engine: weights, {dtype}", engine_weight_bytes(plan)),
-        Line(f"engine: KV cache, {plan.slots} x {plan.longest:,} tokens", cache_bytes(plan)),
+        Line(f"engine: weights, {dtype}", engine_weight_bytes(plan), phases),
+        Line(f"engine: KV cache, {plan.slots} x {plan.longest:,} tokens", cache_bytes(plan), phases),
         Line("engine: growth of the cache", cache_growth_bytes(plan), ("sampling",)),
         Line("engine: scratch", sampling_scratch_bytes(plan), ("sampling",)),
     ]

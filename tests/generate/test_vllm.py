@@ -164,9 +164,7 @@ def test_a_sequence_is_not_cut_because_the_cache_is_small(bench):
     policy = bench.policy()
     policy._context = 210  # as if no more had fitted into the memory of a GPU
     assert bench.runner.run(collect(policy, LONG, Sampling(10), [1]))
-    with pytest.raises(
-        EnvironmentFault, match="a prompt has 200 and may get 11 more"
-    ):
+    with pytest.raises(EnvironmentFault, match="a prompt has 200 and may get 11 more"):
         bench.runner.run(collect(policy, LONG, Sampling(11), [1]))
 
 

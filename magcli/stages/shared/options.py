@@ -276,6 +276,13 @@ class TrainingOptions(TemplateOptions):
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
     )
+    card: str = opt(
+        "",
+        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
+        "that of --device.",
+        panel=TRAIN,
+        affects_rows=False,
+    )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
 
