@@ -14,7 +14,7 @@ from magcli import __version__
 from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
-from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line, is_out_of_memory, missing_package
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -135,6 +135,12 @@ def main() -> None:
             raise
         console.error(str(fault), code=fault.exit_code)
         sys.exit(fault.exit_code)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        text = f"out of memory: lower the sizes of the command's batches; docs/gpu.md lists them ({first_line(error)})"
+        console.error(text, code=EnvironmentFault.exit_code)
+        sys.exit(EnvironmentFault.exit_code)
     except OSError as error:
         is_full = error.filename is None and error.errno in FULL
         if not is_full and (error.errno not in DISK_ERRORS or error.filename is None):

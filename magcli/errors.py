@@ -67,6 +67,16 @@ def missing_package(error: ModuleNotFoundError) -> EnvironmentFault | None:
     return EnvironmentFault(f"this needs the package {package}, which is not installed: pip install 'magcli[train]'")
 
 
+FAILED_ALLOCATIONS = ("can't allocate memory", "not enough memory", "out of memory", "Unable to allocate")
+"""What messages of PyTorch's and NumPy's allocators have in common."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of PyTorch or NumPy is an allocation that failed, on any device."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and any(text in str(error) for text in FAILED_ALLOCATIONS))
+
+
 def usage(condition: bool, message: str) -> None:
     """Raise UsageError with the message unless a condition on the options holds."""
     if not condition:

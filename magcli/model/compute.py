@@ -68,6 +68,16 @@ def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice
     return _measured(device, min(hidden, MAX_WIDTH), min(inner, MAX_WIDTH), purpose)
 
 
+def prepare_device(device: str) -> None:
+    """Settings of PyTorch for models on a device: on a GPU, attention without cuDNN.
+
+    On compute capability 9 and 10 PyTorch prefers cuDNN, which builds a plan of about half a second for each new shape
+    of a batch, and batches of packed sequences nearly always have a new one.
+    """
+    if device.startswith("cuda"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def use_threads(model: Model, rows: int) -> int:
     """Set the number of torch's threads, all or one, for matrix products of ``rows`` rows; returns it.
 

@@ -21,6 +21,7 @@ from magcli.data.seal import hash_file, hash_text
 from magcli.errors import EnvironmentFault, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
+from magcli.model.compute import prepare_device
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
 from magcli.model.sums import weight_digests, weight_paths, write_sums
@@ -127,6 +128,7 @@ def load_model(
     """
     from transformers import AutoModelForCausalLM
 
+    prepare_device(device)
     if device == "cpu":
         keep_freed_memory()
     whole = nested_config(name)
@@ -181,6 +183,7 @@ def load_vision_model(
     """Load a vision-language model in evaluation mode, and its processor."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
+    prepare_device(device)
     with quiet_transformers(), _explained(name):
         try:
             processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))

@@ -79,6 +79,7 @@ class EnginePlan:
     """The embedded engine: ``slots`` sequences of up to ``longest`` tokens, prompt included.
 
     ``packed``: linear layers are kept in a CPU's blocked layout. ``copies`` of the weights divide the slots among them.
+    ``share``: bytes of the card for weights and cache, which bounds the number of sequences; 0 is no bound.
     """
 
     shape: ModelShape
@@ -88,6 +89,7 @@ class EnginePlan:
     on_gpu: bool
     packed: bool = True
     copies: int = 1
+    share: int = 0
 
 
 def lora_parameters(shape: ModelShape, rank: int) -> int:
@@ -291,8 +293,12 @@ def grown_capacity(longest: int) -> int:
 
 def cache_bytes(plan: EnginePlan) -> int:
     """The KV cache: each slot has room for the longest sequence; on a GPU it is allocated once, without spare room."""
-    capacity = -(-plan.longest // 16) * 16 if plan.on_gpu else grown_capacity(plan.longest)
-    return plan.slots * capacity * token_cache_bytes(plan.shape, bf16=plan.bf16)
+    capacity = -(-plan.longest // 256) * 256 if plan.on_gpu else grown_capacity(plan.longest)
+    slot = capacity * token_cache_bytes(plan.shape, bf16=plan.bf16)
+    if not plan.share:
+        return plan.slots * slot
+    left = plan.share - engine_weight_bytes(plan)
+    return min(plan.slots, max(1, left // slot)) * slot
 
 
 def cache_growth_bytes(plan: EnginePlan) -> int:

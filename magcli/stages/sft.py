@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -184,7 +185,8 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        forecasts.announce(lambda: _forecast(config, model, longest), job.console, stage="sft", folder=config.run)
+        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size())
+        forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
             heldout.check_table("sft", config.eval_table, config.system, model, grader)
@@ -194,10 +196,11 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no trace was read."""
     model = templates.open_model(config.model, config)
-    forecasts.announce(lambda: _forecast(config, model), console, stage="sft", folder=config.run)
+    made = partial(_forecast, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="sft", folder=config.run)
 
 
-def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
+def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1) -> Forecast:
     """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
@@ -208,7 +211,7 @@ def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=forecasts.trains_in_bf16(config, model, card),
-        ranks=forecasts.world_size(),
+        ranks=ranks,
         lora_rank=config.lora,
         activation_checkpointing=config.recompute,
     )
@@ -284,7 +287,7 @@ def _train(
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)
-        forecasts.check(_forecast(config, model, longest), folder.path, job.console)
+        forecasts.check(_forecast(config, model, longest, ranks=controller.ranks.size), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:

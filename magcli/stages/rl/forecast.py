@@ -20,8 +20,10 @@ PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
 
 
-def forecast_of(config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT) -> Forecast:
-    """The memory of a run whose longest prompt has this many tokens.
+def forecast_of(
+    config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT, *, ranks: int = 1
+) -> Forecast:
+    """The memory of a run on this many ranks whose longest prompt has this many tokens.
 
     Raises:
         EnvironmentFault: the model's configuration is missing or damaged.
@@ -31,7 +33,7 @@ def forecast_of(config: Config, model: Model, longest_prompt: int = forecast.UNK
 
     card, shape = forecast.card_for(config), shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
-    training = _training(config, model, shape, card, longest_prompt)
+    training = _training(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
     plan = _with_engine(config, model, card, training, longest)
     changes = [
         fit.recomputation(plan),
@@ -49,7 +51,7 @@ def _largest(config: Config, option: str) -> int:
     return max(int(getattr(sizes, option)) for sizes in (config, *in_stages))
 
 
-def _training(config: Config, model: Model, shape: ModelShape, card: Card, prompt: int) -> TrainingPlan:
+def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
@@ -61,7 +63,7 @@ def _training(config: Config, model: Model, shape: ModelShape, card: Card, promp
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
         on_gpu=card.is_gpu,
         bf16=forecast.trains_in_bf16(config, model, card),
-        ranks=forecast.world_size(),
+        ranks=ranks,
         activation_checkpointing=config.recompute,
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
@@ -94,4 +96,6 @@ def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longe
     if config.dtype == "auto" and not exact:
         in_bf16 = card.is_gpu or compute.choose(model, config.device, "sampling").format == "bf16"
     slots, copies = _largest(config, "n_async"), max(config.generators, 1)
-    return EnginePlan(shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies)
+    bounded = card.is_gpu and not exact
+    share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
+    return EnginePlan(shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies, share=share)

@@ -82,14 +82,17 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no problem was read."""
     model = templates.open_model(config.model, config)
-    forecasts.announce(lambda: forecast_of(config, model), console, stage="rl", folder=config.run)
+    made = partial(forecast_of, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
 def _announce(config: Config, model: Model, problems: Sequence[Row], console: Console) -> None:
     """What a run on these problems takes in memory."""
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
-    forecasts.announce(lambda: forecast_of(config, model, longest), console, stage="rl", folder=config.run)
+    ranks = forecasts.world_size()
+    made = partial(forecast_of, config, model, longest, ranks=ranks)
+    forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -182,7 +185,8 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         longest = forecasts.longest_prompt([row for part in rows for row in part], model, system)
-        forecasts.check(forecast_of(config, model, longest), folder.path, job.console)
+        ranks = controller.ranks.size
+        forecasts.check(forecast_of(config, model, longest, ranks=ranks), folder.path, job.console)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)

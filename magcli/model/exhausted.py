@@ -1,0 +1,26 @@
+"""Memory that ran out, on a GPU or a CPU, as one line that says which options to change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from magcli.errors import EnvironmentFault, first_line, is_out_of_memory
+
+TRAINING = "lower --micro-tokens, or use --recompute"
+SAMPLING = "lower --slots (of rl --n-async) or --max-tokens"
+LOADING = "take a smaller model, or free the memory that other processes use"
+
+
+@contextmanager
+def explained(work: str, advice: str) -> Iterator[None]:
+    """Turn an allocation that failed during some ``work`` into a fault with advice; other errors pass.
+
+    Raises:
+        EnvironmentFault: memory ran out.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = first_line(error)
+        raise EnvironmentFault(f"out of memory while {work}: {advice}; the same command resumes ({reason})") from error
