@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from magcli.errors import EnvironmentFault
 from magcli.generate.attention import CacheShape, SlotBatch, slot_attention
 from magcli.model.compute import prepare_device
 from magcli.model.load import keep_freed_memory
@@ -28,7 +29,7 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
     Also None if its weights are missing, damaged or do not match the configuration, or if they do not fit the device:
     loading with transformers then raises the error.
     """
-    config = source.plain if source.is_local else decoder_config(source.folder)
+    config = source.plain if source.is_local else _hub_config(source)
     weights = read_weights(source.folder) if config else None
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
@@ -50,6 +51,14 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
     return model.to(device).eval()
+
+
+def _hub_config(source: Model) -> DecoderConfig | None:
+    """The configuration of a plain model of the hub; None also if it is not available."""
+    try:
+        return decoder_config(source.folder)
+    except EnvironmentFault:
+        return None
 
 
 class Decoder(nn.Module):
