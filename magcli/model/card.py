@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from magcli.errors import UsageError
+from magcli.errors import EnvironmentFault, UsageError
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([GM])(?:i?B)?", re.IGNORECASE)
 UNITS = {"G": 1 << 30, "M": 1 << 20}
@@ -55,9 +55,16 @@ def usable(free: int) -> int:
 
 
 def installed_card(device: str) -> Card:
-    """A card of this machine; memory of other processes is not usable."""
+    """A card of this machine; memory of other processes is not usable.
+
+    Raises:
+        EnvironmentFault: PyTorch finds no such GPU.
+    """
     import torch
 
+    number = torch.device(device).index or 0
+    if number >= torch.cuda.device_count():
+        raise EnvironmentFault(f"--device {device}: PyTorch finds {torch.cuda.device_count()} GPUs; see magcli doctor")
     free, total = torch.cuda.mem_get_info(device)
     return Card(f"{torch.cuda.get_device_name(device)} ({device})", total, usable(free))
 

@@ -58,7 +58,7 @@ def shape_of(model: "Model") -> ModelShape:
     """
     config, outline = model.text_config, model.outline
     hidden = int(config.hidden_size)
-    heads = int(config.num_attention_heads)
+    heads = int(getattr(config, "num_attention_heads", None) or max(1, hidden // 64))
     parameters = {id(parameter): parameter for parameter in outline.parameters()}
     head, embedding = outline.get_output_embeddings(), outline.get_input_embeddings()
     outside = {id(head.weight), id(embedding.weight)}
@@ -72,7 +72,7 @@ def shape_of(model: "Model") -> ModelShape:
         vocabulary=int(config.vocab_size),
         parameters=sum(parameter.numel() for parameter in parameters.values()),
         linear=sum(_matrix_size(parameter) for key, parameter in parameters.items() if key not in outside),
-        tied=bool(config.tie_word_embeddings),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
     )
 
 

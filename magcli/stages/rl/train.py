@@ -186,7 +186,11 @@ def _train(
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         longest = forecasts.longest_prompt([row for part in rows for row in part], model, system)
         ranks = controller.ranks.size
-        forecasts.check(forecast_of(config, model, longest, ranks=ranks), folder.path, job.console)
+        made = forecast_of(config, model, longest, ranks=ranks)
+        forecasts.check(made, folder.path, job.console)
+        if config.generators and config.transfer == "file":
+            weights = 4 * made.plan.training.shape.parameters
+            forecasts.warn_of_small_shared_memory(weights, job.console, stage="rl")
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)

@@ -64,6 +64,22 @@ def card_for(config: TrainingOptions) -> Card:
     return card.installed_card(config.device) if config.device.startswith("cuda") else card.host()
 
 
+def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
+    """Say before the work that shared memory has less space than the float32 weights for the generators take."""
+    from magcli.generate.weights import SHARED_MEMORY
+
+    if not SHARED_MEMORY.is_dir():
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < weights:
+        console.warn(
+            f"{stage}: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
+            "the container with --ipc=host or a larger --shm-size",
+            wanted=weights,
+            free=free,
+        )
+
+
 def trains_in_bf16(config: TrainingOptions, model: Model, card: Card) -> bool:
     """Whether the matrix products of training are in bf16."""
     from magcli.model import compute
