@@ -231,3 +231,10 @@ def test_other_families_still_run(tmp_path, tiny_model_dir):
     assert GenerationConfig.from_pretrained(folder).eos_token_id == 1
     assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
     assert len(sampled(load_model(str(folder), dtype=torch.float32), deterministic=False)) == 10
+
+
+def test_a_hub_id_gets_the_fast_decoder(folders, monkeypatch):
+    monkeypatch.setattr("magcli.model.load.local_folder", lambda name: folders["qwen2"])
+    decoder = open_decoder(Model.open("organisation/name"), dtype=torch.float32, device="cpu")
+    assert isinstance(decoder, Decoder)
+    assert decoder.config.vocab_size == SIZES["vocab_size"]

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tracking import fake_tensors, tracked_peak
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from magcli.errors import UsageError
@@ -12,7 +13,6 @@ from magcli.model.memory import EnginePlan, Line, TrainingPlan
 from magcli.model.shape import ModelShape, shape_of
 from magcli.train import logprobs, packing
 from magcli.train.lora import add_lora
-from tests.model.tracking import fake_tensors, tracked_peak
 
 SMALL = {
     "wide": LlamaConfig(
