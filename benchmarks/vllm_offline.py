@@ -120,6 +120,7 @@ def offline_work(folder: str) -> Callable[[], int]:
     ours = cpu_settings(Spec(Model.open(folder), slots=REQUESTS))
     llm = LLM(
         folder,
+        trust_remote_code=False,
         **{name: ours[name] for name in ("enforce_eager", "enable_chunked_prefill")},
         max_num_batched_tokens=max(CONTEXT, REQUESTS),
         dtype="bfloat16",

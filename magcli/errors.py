@@ -5,7 +5,7 @@
     |- DataError             3  a table, row or column that cannot be used, or no row that was kept
     |  '- PromptRefused         the model refuses a prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
-    |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
+    |- EnvironmentFault      4  a model, device, server, package, disk or memory that is missing or failed
     '- Stopped               5  a rule ended the run, such as divergence; the same command stops there again
 
 A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. If a call into C holds
@@ -44,7 +44,7 @@ class PromptTooLong(PromptRefused):
 
 
 class EnvironmentFault(MagError):
-    """A model, package, server, device or disk is missing or failed."""
+    """A model, package, server, device or disk is missing or failed, or memory ran out."""
 
     exit_code = 4
 
@@ -65,16 +65,6 @@ def missing_package(error: ModuleNotFoundError) -> EnvironmentFault | None:
     if package not in TRAIN_PACKAGES:
         return None
     return EnvironmentFault(f"this needs the package {package}, which is not installed: pip install 'magcli[train]'")
-
-
-FAILED_ALLOCATIONS = ("can't allocate memory", "not enough memory", "out of memory", "Unable to allocate")
-"""What messages of PyTorch's and NumPy's allocators have in common."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of PyTorch or NumPy is an allocation that failed, on any device."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and any(text in str(error) for text in FAILED_ALLOCATIONS))
 
 
 def usage(condition: bool, message: str) -> None:

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from magcli.errors import EnvironmentFault
 from magcli.generate.attention import CacheShape, SlotBatch, slot_attention
-from magcli.model.compute import prepare_device
-from magcli.model.load import keep_freed_memory
+from magcli.model.load import prepare_device
 from magcli.model.model import Model
 from magcli.model.plain import DecoderConfig, decoder_config, read_weights
 
@@ -24,18 +22,16 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder | None":
-    """Load the decoder of a plain model, in a folder or of the hub, in evaluation mode; None for any other model.
+    """Load the decoder of a plain model in evaluation mode; None for any other model.
 
     Also None if its weights are missing, damaged or do not match the configuration, or if they do not fit the device:
     loading with transformers then raises the error.
     """
-    config = source.plain if source.is_local else _hub_config(source)
+    config = source.plain or decoder_config(source.folder)  # of a hub id, whose weights are needed now anyway
     weights = read_weights(source.folder) if config else None
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
     prepare_device(device)
-    if device == "cpu":
-        keep_freed_memory()
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -51,14 +47,6 @@ def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder 
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
     return model.to(device).eval()
-
-
-def _hub_config(source: Model) -> DecoderConfig | None:
-    """The configuration of a plain model of the hub; None also if it is not available."""
-    try:
-        return decoder_config(source.folder)
-    except EnvironmentFault:
-        return None
 
 
 class Decoder(nn.Module):

@@ -34,7 +34,7 @@ from magcli.generate.types import (
     Weights,
     tokens_left,
 )
-from magcli.generate.vllm_start import VllmProcess
+from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec, TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
@@ -149,7 +149,8 @@ class Link:
         self._process.join(WATCH_SECONDS)
         code = self._process.exitcode
         how = "nobody knows how" if code is None else f"exit code {code}" if code >= 0 else Signals(-code).name
-        return self.fault(f"died ({how}); is there memory enough? its last words, if any, stand above")
+        cause = cause_in(log_of(self._sockets)) or "is there memory enough?"
+        return self.fault(f"died ({how}): {cause}")
 
     async def close(self) -> None:
         """End the process, by force when it takes too long."""

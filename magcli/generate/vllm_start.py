@@ -1,7 +1,10 @@
 """Starting vLLM's engine process: its arguments, its environment, and one-line errors."""
 
+import logging
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +24,12 @@ from magcli.model.model import Model
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
+
+EXCEPTION = re.compile(r"(?:^|\] )((?:[A-Za-z_]+\.)*[A-Za-z]*(?:Error|Exception): \S.*)$")
+"""A line of a log that ends a traceback, after vLLM's prefix if any."""
+
+MAX_CAUSE = 300
+"""Characters of such a line that a message has."""
 
 SOCKETS = "magcli-vllm-"
 """Prefix of the folders of engines' sockets; the id of the process that started the engine follows."""
@@ -67,7 +76,8 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
     folder = spec.model.folder
     before, sockets = set(active_children()), socket_folder()
-    with _environment(spec.device, spec.deadline, sockets), catch_warnings():
+    silence_triton()
+    with stderr_into(log_of(sockets)), _environment(spec.device, spec.deadline, sockets), catch_warnings():
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
@@ -76,16 +86,59 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
 
             transfer = WeightTransferConfig(backend=backend)
             weights = _weights(spec.model, sockets)
-            llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(weight_transfer_config=transfer, **weights, **_settings(spec))
+            arguments = AsyncEngineArgs(
+                weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec)
             )
+            llm = AsyncLLM.from_engine_args(arguments)
         except Exception as error:  # whatever vLLM raises, the engine did not start
+            cause = cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {spec.device}: {first_line(error)} (see vLLM's own messages above)"
+                f"vLLM cannot run {folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
             ) from error
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
+
+
+def log_of(sockets: Path) -> Path:
+    """The file into which an engine's processes write what they would print to stderr."""
+    return sockets / "stderr.log"
+
+
+@contextmanager
+def stderr_into(path: Path) -> Iterator[None]:
+    """Let the processes that are started meanwhile write their stderr to a file, for one line about a failure.
+
+    Not if the user asks for vLLM's messages by ``VLLM_LOGGING_LEVEL``.
+    """
+    if "VLLM_LOGGING_LEVEL" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with open(path, "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def cause_in(path: Path) -> str:
+    """The first exception in an engine's log, which is the cause of the others; empty if there is none."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    causes = [match[1] for line in lines if (match := EXCEPTION.search(line))]
+    return causes[0][:MAX_CAUSE] if causes else ""
+
+
+def silence_triton() -> None:
+    """Without Triton torch warns in every process; ``TORCH_LOGS`` is read only when torch is imported."""
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def socket_folder() -> Path:

@@ -1,9 +1,11 @@
 """Memory that ran out, on a GPU or a CPU, as one line that says which options to change."""
 
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from magcli.errors import EnvironmentFault, first_line, is_out_of_memory
+from magcli.errors import EnvironmentFault, first_line
+from magcli.run.limits import memory_fault
 
 TRAINING = "lower --micro-tokens, or use --recompute"
 SAMPLING = "lower --slots (of rl --n-async) or --max-tokens"
@@ -20,7 +22,10 @@ def explained(work: str, advice: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        fault = memory_fault(error)
+        if fault is None:
             raise
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            raise fault from error  # it names the limit, which is the first thing to change
         reason = first_line(error)
         raise EnvironmentFault(f"out of memory while {work}: {advice}; the same command resumes ({reason})") from error

@@ -260,6 +260,7 @@ class AsyncRunner:
         self.interrupted = False
 
     def __enter__(self) -> "AsyncRunner":
+        self.runner.get_loop()  # fails here, before there is a coroutine to run, if no descriptor is left for it
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,8 @@
 """Check what is installed and how fast this machine is.
 
-Prints one line per check to stdout: packages, processor, memory, verifiers, isolation of programs, and the speed of
-this processor in float32 and bf16. A check that fails says what to do; the exit code is then 4.
+Prints one line per check to stdout: packages, processor, memory, verifiers, the level of isolation of programs (full,
+restricted or none; see SECURITY.md) and what a higher one needs, and the speed of this processor in float32 and bf16. A
+check that fails says what to do; the exit code is then 4.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def _attention_kernel(device: str) -> str:
     import torch
     from torch.backends import cuda
 
-    from magcli.model.compute import prepare_device
+    from magcli.model.load import prepare_device
 
     prepare_device(device)
     query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
@@ -202,7 +203,8 @@ def _language() -> str:
 
 
 def _sandbox() -> str:
-    from magcli.verify.sandbox import probe
+    """The strongest level of isolation that holds here, what it means, and what stands in the way of a stronger one."""
+    from magcli.verify.sandbox import MEANING, probe
 
     found = probe()
     missing = "; ".join(str(finding) for finding in found.findings if not finding.works)
@@ -216,7 +218,13 @@ def _sandbox() -> str:
             if program.run(b"").status != "exited":
                 raise EnvironmentFault("a program that does nothing did not exit")
     rate = runs / (time.monotonic() - start)
-    return f"{sandbox.level}, a test program could not escape; {rate:,.0f} trivial runs/s{missing and '; ' + missing}"
+    parts = [
+        f"{sandbox.level}: {MEANING[sandbox.level]}",
+        f"a test program could not escape; {rate:,.0f} trivial runs/s",
+    ]
+    if sandbox.level == "restricted":
+        parts.append("stages that run programs need --sandbox restricted or auto")
+    return "; ".join([*parts, missing] if missing else parts)
 
 
 def _vllm(device: str, start: bool) -> str:

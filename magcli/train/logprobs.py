@@ -25,16 +25,9 @@ from magcli.train.packing import Packed, forward_packed
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-
-class LogitBytes(NamedTuple):
-    """Sizes of buffers of float32 logits: a ``block`` is computed at once, a ``piece`` normalised at once."""
-
-    block: int
-    piece: int
-
-
-CPU_BYTES = LogitBytes(memory.CPU_BLOCK_BYTES, memory.CPU_PIECE_BYTES)
-GPU_BYTES = LogitBytes(memory.GPU_BLOCK_BYTES, memory.GPU_PIECE_BYTES)
+BLOCK_BYTES = {"cpu": memory.CPU_BLOCK_BYTES, "cuda": memory.GPU_BLOCK_BYTES}
+"""Float32 logits computed at once. On a GPU the gradient of the head, which each block reads and writes, would take
+longer than the products of small blocks."""
 
 
 class LogProbs(NamedTuple):
@@ -92,7 +85,7 @@ def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "Scor
     row, device = 4 * len(head.weight), head.weight.device.type
     most = chunk or max(1, memory.LOGITS_BYTES // row)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    block = min(most, max(1, _logit_bytes(device).block // row))
+    block = min(most, max(1, BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"]) // row))
     return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products, head.softcap)
 
 
@@ -135,7 +128,7 @@ class _Score(torch.autograd.Function):
         temperature: Tensor,
         plan: ScorePlan,
     ) -> tuple[Tensor, Tensor]:
-        rows, step = len(hidden), _rows_at_once(weight)
+        rows, step = len(hidden), _rows_at_once(weight, plan)
         logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
         spare = hidden.new_empty(min(step, rows), len(weight))
         values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
@@ -169,7 +162,8 @@ class _Score(torch.autograd.Function):
         ctx.done = True
         plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
         rows, grad_values, grad_entropies = len(hidden), grad_values / temperature, grad_entropies / temperature
-        step, block = _rows_at_once(weight), max(1, rows) if stored is not None else min(plan.block, rows)
+        step = _rows_at_once(weight, plan)
+        block = max(1, rows) if stored is not None else min(plan.block, rows)
         logits = hidden.new_empty(block, len(weight)) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), len(weight))
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
@@ -248,14 +242,14 @@ def _parts(start: int, end: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, end)) for first in range(start, end, size))
 
 
-def _logit_bytes(device_type: str) -> LogitBytes:
-    """The sizes of buffers that suit a device: its cache on a CPU, few large kernels on a GPU."""
-    return CPU_BYTES if device_type == "cpu" else GPU_BYTES
+def _rows_at_once(weight: Tensor, plan: ScorePlan) -> int:
+    """Rows of logits for row-wise work, for which there is a buffer: those that fit a CPU's cache, or fill a GPU."""
+    piece = memory.CPU_PIECE_BYTES if _is_cpu(weight) else memory.GPU_PIECE_BYTES
+    return max(1, min(piece // (4 * len(weight)), plan.block))
 
 
-def _rows_at_once(weight: Tensor) -> int:
-    """Rows of logits that go through row-wise work at once."""
-    return max(1, _logit_bytes(weight.device.type).piece // (4 * len(weight)))
+def _is_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _write_logits(

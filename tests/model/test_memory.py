@@ -67,7 +67,8 @@ def test_the_forecast_is_within_15_percent_of_real_runs(name, bf16, recompute):
 @pytest.mark.parametrize(("tokens", "recompute"), [(1024, False), (8192, False), (8192, True)])
 @pytest.mark.parametrize("name", LARGE)
 def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, name, tokens, recompute):
-    monkeypatch.setattr(logprobs, "_logit_bytes", lambda _: logprobs.GPU_BYTES)
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
+    monkeypatch.setitem(logprobs.BLOCK_BYTES, "cpu", memory.GPU_BLOCK_BYTES)
     monkeypatch.setattr(packing, "_kernel_dtype", lambda values: values.dtype)
     config, lengths = LARGE[name], [tokens // 8] * 8
     with fake_tensors(monkeypatch, lengths):

@@ -180,4 +180,4 @@ def test_memory_that_runs_out_anywhere_is_one_line(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 4
-    assert "error: out of memory: lower the sizes" in capsys.readouterr().err
+    assert "error: out of memory; use smaller sizes" in capsys.readouterr().err

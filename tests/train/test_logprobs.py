@@ -8,8 +8,9 @@ from tracking import LiveTensors
 from transformers import CohereConfig, CohereForCausalLM
 
 from magcli.errors import EnvironmentFault
+from magcli.model import memory
 from magcli.train import logprobs
-from magcli.train.logprobs import LogitBytes, ScorePlan, score_rows, token_logprobs
+from magcli.train.logprobs import ScorePlan, score_rows, token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 
 SEQUENCES = [[(7 * i + 3 * j) % 104 for j in range(n)] for i, n in enumerate((5, 40, 1, 33, 2))]
@@ -119,7 +120,8 @@ def test_a_head_that_changes_its_logits_in_an_unknown_way_is_rejected():
 def test_scratch_of_a_gpu_is_bounded_by_the_block_not_by_the_tokens(monkeypatch, entropy_grad):
     rows, width, vocabulary = 3000, 16, 1000
     row = 4 * vocabulary
-    monkeypatch.setattr(logprobs, "_logit_bytes", lambda _: LogitBytes(block=60 * row, piece=20 * row))
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
+    monkeypatch.setattr(memory, "GPU_PIECE_BYTES", 20 * row)
     hidden = torch.randn(rows, width, requires_grad=True)
     weight = torch.randn(vocabulary, width, requires_grad=True)
     targets = torch.randint(vocabulary, (rows,))

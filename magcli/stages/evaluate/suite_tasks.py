@@ -76,7 +76,8 @@ class SuiteTask(NamedTuple):
 
         from magcli.data.schema import COMPLETION, REWARD, extend_schema
 
-        given = pa.schema([self.problems[0].schema.field(name) for name in self.columns])
+        problems = self.problems[0].schema
+        given = pa.schema([problems.field(name) for name in self.columns], problems.metadata)
         return extend_schema(extend_schema(given, COMPLETION), REWARD)
 
 
