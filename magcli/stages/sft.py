@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,11 +23,14 @@ from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.shared import engines, forms, heldout, options, tables, templates, training
+from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
+from magcli.stages.shared.forecast import Forecast
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.model.model import Model
     from magcli.run.job import Job
@@ -45,6 +49,8 @@ EXAMPLE = (
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
+PROPOSED_RANK = 32
+"""The LoRA rank that is proposed where full training does not fit."""
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
 
 
@@ -161,14 +167,57 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if model is None:
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
+        forecast(config, job.console)
     else:
-        _require_examples(list(_examples(config, model, rows, job.schema, job, where)), job, where)
+        examples = list(_examples(config, model, rows, job.schema, job, where))
+        _require_examples(examples, job, where)
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
+        longest = max((len(example.tokens) for example in examples), default=0)
+        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size())
+        forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
             heldout.check_table("sft", config.eval_table, config.system, model, grader)
     return usable
+
+
+def forecast(config: Config, console: Console) -> None:
+    """What a run takes in memory, where no trace was read."""
+    model = templates.open_model(config.model, config)
+    made = partial(_forecast, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="sft", folder=config.run)
+
+
+def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1) -> Forecast:
+    """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    from magcli.model import fit, memory
+    from magcli.model.shape import shape_of
+
+    card, shape = forecasts.card_for(config), shape_of(model)
+    training = memory.TrainingPlan(
+        shape,
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
+        on_gpu=card.is_gpu,
+        bf16=forecasts.trains_in_bf16(config, model, card),
+        ranks=ranks,
+        lora_rank=config.lora,
+        activation_checkpointing=config.recompute,
+    )
+    engine = None
+    if config.eval_table is not None and config.engine == "torch":
+        tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
+        in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
+        engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
+    plan = fit.Plan(training, engine=engine, engine_stays=False)
+    changes = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=longest),
+        fit.adapters(plan, rank=PROPOSED_RANK),
+    ]
+    return Forecast(
+        "sft", plan, card, changes, memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=0)
+    )
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -226,6 +275,8 @@ def _train(
     with _open_evaluator(config, model) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
+        longest = max(len(example.tokens) for example in examples)
+        forecasts.check(_forecast(config, model, longest, ranks=controller.ranks.size), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:

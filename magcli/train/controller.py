@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint, lora
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
@@ -124,9 +125,11 @@ def follow(ranks: Ranks, open_state: OpenState) -> None:
     while (command := channel.receive()) is not None:
         try:
             if isinstance(command, Open):
-                state = open_state(ranks, command.bf16)
+                with exhausted.explained("loading the model", exhausted.LOADING):
+                    state = open_state(ranks, command.bf16)
             assert state is not None, "a command came before the state was loaded"
-            command.run(state)
+            with exhausted.explained("training", exhausted.TRAINING):
+                command.run(state)
         except Exception as error:
             channel.answer(error)
             if not isinstance(error, RuntimeError):
@@ -166,7 +169,8 @@ class RankController:
         """Load the state of every rank; the other ranks use the function that ``follow`` was given."""
 
         def open_rank_0() -> None:
-            self._state = open_state(self.ranks, bf16)
+            with exhausted.explained("loading the model", exhausted.LOADING):
+                self._state = open_state(self.ranks, bf16)
 
         self._on_all_ranks([Open(bf16)] * self.ranks.size, open_rank_0)
 
@@ -238,7 +242,12 @@ class RankController:
 
     def run(self, commands: Sequence[RankCommand]) -> Any:
         """Run one command on each rank; returns rank 0's result."""
-        return self._on_all_ranks(commands, lambda: commands[0].run(self.state))
+
+        def run_rank_0() -> Any:
+            with exhausted.explained("training", exhausted.TRAINING):
+                return commands[0].run(self.state)
+
+        return self._on_all_ranks(commands, run_rank_0)
 
     def _on_all_ranks(self, commands: Sequence[RankCommand], run_rank_0: Callable[[], Any]) -> Any:
         """Send the other ranks their commands while rank 0 does its own part; returns when all are done."""

@@ -37,7 +37,7 @@ Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 AUTO = "auto"
 """The value of an option that is left to magcli."""
-DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
+DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
 RESERVED_VARIABLES = (
     "messages", "add_generation_prompt", "tokenize", "tools", "documents", "chat_template", "continue_final_message",
@@ -58,7 +58,8 @@ def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
 
 def device(*, affects_rows: bool = True) -> Any:
     """The device of the model."""
-    return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL, affects_rows=affects_rows)
+    text = "Device of the model: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu."
+    return opt(AUTO, text, panel=MODEL, affects_rows=affects_rows)
 
 
 def dtype(panel: str = MODEL) -> Any:
@@ -278,6 +279,13 @@ class TrainingOptions(TemplateOptions):
         False,
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
+    )
+    card: str = opt(
+        "",
+        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
+        "that of --device.",
+        panel=TRAIN,
+        affects_rows=False,
     )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
