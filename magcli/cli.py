@@ -11,10 +11,11 @@ import typer
 from typer.exceptions import TyperException
 
 from magcli import __version__
-from magcli.command import EndedBySignal, Entry, register
+from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
+from magcli.run.limits import exhausted, memory_fault
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -112,6 +113,20 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
+def _fault_of(error: Exception) -> EnvironmentFault | None:
+    """What an exception of Python or a library says about this machine; None for a bug of magcli."""
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    fault = memory_fault(error) or exhausted(error)
+    if fault is not None or not isinstance(error, OSError):
+        return fault
+    if error.filename is None and error.errno in FULL:
+        return EnvironmentFault(f"cannot use stdout: {error.strerror}")
+    if error.filename is not None and error.errno in DISK_ERRORS:
+        return EnvironmentFault(f"cannot use {error.filename}: {error.strerror}")
+    return None
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
     _write_utf8()
@@ -119,6 +134,9 @@ def main() -> None:
     guard = ShutdownGuard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
+        own_stages = [entry.name for entry in STAGES]
+        if not set(sys.argv[1:2]) & set(own_stages):  # the search for other packages takes time
+            register_plugins(app, own_stages, console)
         sys.exit(_run(sys.argv[1:] or ["--help"]))
     except TyperException as error:
         console.error(_message(error), code=error.exit_code)
@@ -126,20 +144,14 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        fault = missing_package(error)
+    except Exception as error:
+        fault = _fault_of(error)
         if fault is None:
             raise
+        if isinstance(error, OSError):
+            discard_stdout()
         console.error(str(fault), code=fault.exit_code)
         sys.exit(fault.exit_code)
-    except OSError as error:
-        is_full = error.filename is None and error.errno in FULL
-        if not is_full and (error.errno not in DISK_ERRORS or error.filename is None):
-            raise
-        discard_stdout()
-        place = "stdout" if is_full else error.filename
-        console.error(f"cannot use {place}: {error.strerror}", code=EnvironmentFault.exit_code)
-        sys.exit(EnvironmentFault.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)

@@ -17,8 +17,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import typer
 
 from magcli import config as configuration
+from magcli import plugins
 from magcli.console import Console, put
 from magcli.errors import UsageError
+from magcli.model.device import AUTO, default_device
 from magcli.run.shutdown import handle_once
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
@@ -101,9 +103,32 @@ def stage_of(name: str) -> Stage:
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
+def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
+    """Add the stages of other packages.
+
+    One that cannot be loaded, or has the name of another stage, is left out with a warning.
+    """
+    names = list(stages)
+    for point in plugins.points():
+        if point.name in names:
+            console.warn(f"the stage {point.name} of {point.value} is left out: magcli has one of that name")
+            continue
+        try:
+            stage = plugins.load(point)
+        except UsageError as error:
+            console.warn(str(error))
+            continue
+        names.append(point.name)
+        summary = " ".join(stage.doc.split("\n\n")[0].split())
+        _add(app, Entry(point.name, "Other packages", summary), stage, names)
+
+
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
-    """Add a stage to the application."""
-    stage = stage_of(entry.name)
+    """Add a stage of magcli to the application; ``stages`` are the names that a recipe may have as tables."""
+    _add(app, entry, stage_of(entry.name), stages)
+
+
+def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
     names = list(stages)
 
     def command(**given: Any) -> None:
@@ -211,7 +236,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     if defaults := stage.defaults(config):
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
-    config = _with_kept_pipes(stage, config)
+    config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
     if (limit := tables.get("limit")) is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
@@ -229,6 +254,14 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)
+
+
+def _with_device(config: Any) -> Any:
+    """The options with a device in place of ``auto``; a model behind a URL needs none."""
+    if getattr(config, "device", None) != AUTO:
+        return config
+    has_url = str(getattr(config, "model", "")).startswith(("http://", "https://"))
+    return dataclasses.replace(config, device="cpu" if has_url else default_device())
 
 
 def _with_kept_pipes(stage: Stage, config: Any) -> Any:
@@ -270,9 +303,10 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
+    tables = [*stages, *plugins.points().names]
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, stages)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)
+        return configuration.read_recipe(path, stage.name, tables)
+    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
     names = configuration.field_types(stage.Config)
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 

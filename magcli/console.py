@@ -64,7 +64,8 @@ def put(text: str, *, styled: bool = False) -> None:
 
 def discard_stdout() -> None:
     """Discard what stdout has not accepted, so that the interpreter does not try again when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _json(event: dict[str, Any]) -> str:

@@ -158,7 +158,7 @@ def open_split(name: str, repository: str, configuration: str | None, split: str
         raise DataError(f"{name} contains several tables; give one of them: {names}")
     chosen = splits[0] if len(splits) == 1 else "train"
     with _hub_errors(name):
-        data = load_dataset(repository, configuration, split=chosen)
+        data = load_dataset(repository, configuration, split=chosen, trust_remote_code=False)
     schema = data.data.table.schema.with_metadata(data.features.arrow_schema.metadata)
     return Source(name, schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
 

@@ -8,7 +8,6 @@ import codecs
 import contextlib
 import io
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +22,11 @@ from magcli.errors import DataError, EnvironmentFault, UsageError
 HEAD = 1 << 12
 """Bytes by which the format is told."""
 DELIMITERS = (",", "\t", ";")
+CHUNK = 1 << 20
+"""Bytes that are copied at a time."""
+ADVICE = "; set TMPDIR to a folder with room, or name a file instead of a pipe"
+RESERVED_SHARE, MAX_RESERVED = 20, 1 << 30
+"""A copy leaves a twentieth of the disk free, at most 1 GiB, so that other programs can go on."""
 
 
 def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
@@ -116,17 +120,28 @@ def _copied(pipe: BinaryIO, name: str) -> tuple[IO[bytes], str]:
     """Copy a pipe to an unnamed temporary file; returns it and its digest.
 
     Raises:
-        EnvironmentFault: the folder for temporary files is full or missing.
+        EnvironmentFault: the folder for temporary files is missing, or the copy would fill its disk.
     """
     try:
         copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed after its last row
         hashing = seal.HashingWriter(cast(BinaryIO, copy))
-        shutil.copyfileobj(pipe, hashing)
+        while chunk := pipe.read(CHUNK):
+            if not _has_room(copy.fileno(), len(chunk)):
+                where, copied = tempfile.gettempdir(), f"{copy.tell() / 1e6:,.0f} MB"
+                copy.close()
+                raise EnvironmentFault(f"{name} is too large for {where}: after {copied} it is almost full{ADVICE}")
+            hashing.write(chunk)
         copy.flush()
     except OSError as error:
-        advice = "set TMPDIR to a folder with room, or name a file instead of a pipe"
-        raise EnvironmentFault(f"cannot copy {name} to a temporary file: {error.strerror or error}; {advice}") from None
+        raise EnvironmentFault(f"cannot copy {name} to a temporary file: {error.strerror or error}{ADVICE}") from None
     return copy, hashing.hash.hexdigest()
+
+
+def _has_room(file: int, size: int) -> bool:
+    """Whether the disk of an open file has space for ``size`` more bytes and the reserve; true if it does not say."""
+    disk = os.fstatvfs(file)
+    reserved = min(disk.f_blocks * disk.f_frsize // RESERVED_SHARE, MAX_RESERVED)
+    return disk.f_blocks == 0 or disk.f_bavail * disk.f_frsize >= size + reserved
 
 
 @contextlib.contextmanager

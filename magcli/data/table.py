@@ -198,11 +198,13 @@ def check_target(name: str, form: str = "") -> None:
 
     Raises:
         UsageError: an unknown suffix, or something else is there.
+        EnvironmentFault: the name is too long.
     """
     if stream.is_stream(name):
         stream.check(name, form)
         return
     path = Path(name)
+    durable.check_length(path)
     kind = suffix(path)
     usage(bool(path.name), f"output '{name}' has no name of its own; name a file or a folder in it")
     usage(not form, f"--format is that of stdout and named pipes; the format of {name} is that of its suffix")

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.generate.digest import WeightsFault, renamed
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import shared
@@ -31,6 +31,7 @@ from magcli.generate.wire import (
     receive,
 )
 from magcli.run import orphan
+from magcli.run.limits import exhausted
 
 if TYPE_CHECKING:
     from magcli.generate.vllm_transfer import Broadcast, RunStep
@@ -85,15 +86,11 @@ class RemoteSampler:
         Raises:
             EnvironmentFault: the engine cannot be opened, or does not come up in time.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                orphan.command("magcli.generate.child", theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=_environment(spec.threads),
-            )
+        try:
+            ours, process = _start_process(spec)
+        except OSError as error:
+            reason = exhausted(error) or first_line(error)
+            raise EnvironmentFault(f"a generator cannot be started: {reason}") from error
         policy = cls(spec, process, *await asyncio.open_connection(sock=ours))
         policy._tell(spec)
         try:
@@ -280,6 +277,20 @@ class RemoteSampler:
     def _dead(self) -> MagError:
         assert self._death is not None
         return self._death
+
+
+def _start_process(spec: Spec) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
+    """A new process, and our end of the socket to it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            orphan.command("magcli.generate.child", theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env=_environment(spec.threads),
+        )
+    return ours, process
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -61,7 +61,7 @@ class Ledger:
         for event in _checked(lines.objects, path):
             self._apply(event)
         with durable.disk_errors(path):
-            self.file = open(path, "ab", buffering=0)  # noqa: SIM115
+            self.file = open(path, "ab", buffering=0, opener=durable.opener)  # noqa: SIM115
             self.file.truncate(lines.size)
 
     @property

@@ -45,7 +45,6 @@ from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
 from magcli.run.units import every
 from magcli.train import checkpoint
-from magcli.train.lora import adapted_layers, save_adapter
 
 Result = TypeVar("Result")
 
@@ -359,9 +358,7 @@ class Checkpointing:
         if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
             self.save(trainer)
         self.ledger.sync()
-        policy = trainer.controller.state.model
-        if adapted_layers(policy):
-            save_adapter(policy, self.folder.path / "adapter")
+        trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)
         keep_last_checkpoint(self.folder)
 

@@ -21,7 +21,7 @@ from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
 from magcli.rl.scheduler import Batch
 from magcli.run.rundir import RunDir
-from magcli.run.stage import CHOSEN
+from magcli.run.settings import CHOSEN
 from magcli.verify.reward import columns as reward_columns
 from magcli.verify.reward import from_row as reward_of
 

@@ -22,8 +22,9 @@ from magcli.errors import DataError, MagError, usage
 from magcli.run import dropped, layout, outcome, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Journal
+from magcli.run.settings import CHOSEN, differences, fingerprint
 from magcli.run.shard import KEY, Shard
-from magcli.run.stage import CHOSEN, ROWS, Stage, differences, fingerprint
+from magcli.run.stage import ROWS, Stage
 
 LIMIT = "limit"
 """The key of a link's configuration for the number of rows that the stage was allowed to read."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,12 +18,10 @@ from magcli.data.source import NOT_UTF8, Rows, Source
 from magcli.data.values import to_rows
 from magcli.errors import usage
 from magcli.run.dropped import DroppedTable
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.journal import Journal
+from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard, bounds, slice_rows
-from magcli.run.stage import CHOSEN
-
-if TYPE_CHECKING:
-    from magcli.run.layout import Named
+from magcli.run.types import Dropped, Named, Notes
 
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
@@ -78,20 +76,6 @@ class Drops:
                 self.counts[reason] += batch.num_rows
         for row in to_rows(batch) if self.keep else ():
             self.row(str(row.get("id") or ""), reason, row)
-
-
-def drop_result(row: Mapping[str, Any], reason: str, schema: pa.Schema, **known: Any) -> Result:
-    """The result of a unit whose one row is dropped; ``known`` is what is known of it besides, in JSON types."""
-    return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, known, row)])
-
-
-class Notes(Protocol):
-    """Unfinished work that records what it was started with: a journal or a run's folder."""
-
-    notes: dict[str, str]
-
-    def note(self, name: str, value: str) -> None:
-        """Record a value."""
 
 
 @dataclass
@@ -197,7 +181,7 @@ class CountedInputs:
         self,
         sources: Sequence[Source],
         given: Sequence[pa.Schema] | None = None,
-        named: Sequence["Named"] = (),
+        named: Sequence[Named] = (),
     ) -> None:
         self.sources, self.count = sources, 0
         self.given = given or [source.schema for source in sources]

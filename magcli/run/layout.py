@@ -14,10 +14,8 @@ from magcli.data.schema import resolve_aliases
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
 from magcli.run.stage import Stage
+from magcli.run.types import Columns, Named
 from magcli.run.validation import TEXT, as_text
-
-Columns = Mapping[str, str]
-"""The columns of a table as a stage reads them: name -> name or path in the table."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,6 @@ class Converted:
     columns: Columns
     layout: str
     changes_number: bool = False
-
-
-@dataclass(frozen=True)
-class Named:
-    """What is read from where: the columns that are under another name or converted, and the layout of these."""
-
-    columns: Columns
-    layout: str = ""
 
 
 def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]:

@@ -32,7 +32,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.stage import CHOSEN, differences
+from magcli.run.settings import CHOSEN, differences
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -109,7 +109,8 @@ class RunDir:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line of metrics; numbers that are not finite become null."""
-        with durable.disk_errors(self.metrics_path), open(self.metrics_path, "ab+") as file:
+        path = self.metrics_path
+        with durable.disk_errors(path), open(path, "ab+", opener=durable.opener) as file:
             line, _ = checksum.encode_line(_finite(metrics), checksum.last_crc(file))
             file.write(line)
             durable.sync(file)

@@ -19,8 +19,8 @@ from magcli.data.source import Rows
 from magcli.data.table import rechunk
 from magcli.data.values import to_rows
 from magcli.run.job import Job
-from magcli.run.journal import Result
 from magcli.run.shutdown import handle_once
+from magcli.run.types import Result
 
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
@@ -260,6 +260,7 @@ class AsyncRunner:
         self.interrupted = False
 
     def __enter__(self) -> "AsyncRunner":
+        self.runner.get_loop()  # fails here, before there is a coroutine to run, if no descriptor is left for it
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
-    from magcli.run.journal import Result
 
 INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
 RESUMES = True
@@ -140,9 +139,8 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that the rules keep, or the model if they are uncertain; reports its answers at the end."""
-    from magcli.curate.math.problems import clean, model_question
-    from magcli.data.values import to_rows
-    from magcli.run.units import resumable
+    from magcli.curate.math.problems import Kept, clean, model_question
+    from magcli.run.each_row import Drop, each_row
     from magcli.verify.math import parsable
 
     assert job.schema is not None
@@ -150,25 +148,30 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     generator = engines.open_engine(config, job) if config.model else None
     answers: Counter[str] = Counter()
 
-    async def decide(row: dict[str, Any]) -> Decision:
+    async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
+        cleaned = await decision_on(row)
+        if isinstance(cleaned, Kept):
+            return {**row, **cleaned._asdict()}
+        return Drop(cleaned.reason, detail=cleaned.detail)
+
+    async def decision_on(row: dict[str, Any]) -> Decision:
         prompt = _statement(row)
         decided = clean(prompt, row["answer"], parsable=parsable)
-        if generator and (asked := model_question(prompt, row["answer"], decided, parsable=parsable)):
-            answer = await _answer(config, generator, row["id"], prompt, asked)
-            answers[f"{asked.question}: {answer}"] += 1
-            return asked.decision(answer)
-        return decided
-
-    async def compute(part: pa.RecordBatch) -> Result:
-        given = to_rows(part)
-        return _result(given, [await decide(row) for row in given], out)
+        if generator is None:
+            return decided
+        asked = model_question(prompt, row["answer"], decided, parsable=parsable)
+        if asked is None:
+            return decided
+        answer = await _answer(config, generator, row["id"], prompt, asked)
+        answers[f"{asked.question}: {answer}"] += 1
+        return asked.decision(answer)
 
     async def close() -> None:
         if generator:
             await generator.close()
 
-    size, window = (1, 2 * config.slots) if generator else (UNIT, 1)
-    yield from resumable(rows, job, compute, close, size=size, window=window, unit="problems")
+    size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
+    yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
     if generator:
         counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
         text = f"clean-math: the model's answers on uncertain rows: {counts}"
@@ -192,21 +195,6 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
     except PromptRefused:
         return "neither"
     return parse_answer(completion.text, generator.thoughts)
-
-
-def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa.Schema) -> Result:
-    """The cleaned rows, and the dropped ones with their reasons."""
-    from magcli.curate.math.problems import Kept
-    from magcli.data.values import from_rows
-    from magcli.run.journal import Dropped, Result
-
-    kept, dropped = [], []
-    for row, found in zip(rows, decided, strict=True):
-        if isinstance(found, Kept):
-            kept.append({**row, **found._asdict()})
-        else:
-            dropped.append(Dropped(row["id"], found.reason, {"detail": found.detail}, row))
-    return Result(from_rows(kept, out), dropped)
 
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:

@@ -120,12 +120,12 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
 
 
 def _digest(model: Path, weights: bool) -> str:
-    """The digest of a model folder; empty if it no longer holds a model."""
+    """The digest of a model folder; empty if it no longer holds the model, or a damaged one."""
     from magcli.model.load import fingerprint
 
     try:
         return fingerprint(model, weights=weights)
-    except EnvironmentFault:
+    except (DataError, EnvironmentFault):
         return ""
 
 

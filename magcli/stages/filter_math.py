@@ -104,10 +104,7 @@ def learned(_config: Config) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
-    from magcli.data.values import from_rows, to_rows
-    from magcli.run.job import drop_result
-    from magcli.run.journal import Result
-    from magcli.run.units import resumable
+    from magcli.run.each_row import Decision, Drop, each_row
     from magcli.verify.reward import RewardRule
 
     generator = engines.open_engine(config, job)
@@ -116,34 +113,32 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     grader = engines.open_grader(config)
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
     assert job.schema is not None
-    columns = schema(config, job.schema)
 
-    async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = to_rows(part)
+    async def decide(row: dict[str, Any]) -> Decision:
         grader.check(row)
         judge = DifficultyJudge(config, grader, row)
         try:
             samples, rewards = await sample_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
-            return drop_result(row, error.reason, columns, error=str(error))
+            return Drop(error.reason, error=str(error))
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await judge.judge(rewards)
         difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
-            return drop_result(row, judgement, columns, **difficulty)
-        return Result(from_rows([{**row, **difficulty}], schema(config, part.schema)))
+            return Drop(judgement, **difficulty)
+        return {**row, **difficulty}
 
     async def close() -> None:
         await generator.close()
         await grader.close()
 
-    yield from resumable(
-        rows,
+    yield from each_row(
         job,
-        compute,
-        close,
-        size=1,
+        rows,
+        decide,
+        schema=schema(config, job.schema),
+        close=close,
         window=_window(config),
         unit="problems",
         completions=lambda: generator.num_finished,
@@ -166,7 +161,7 @@ def _wave(config: Config) -> int:
 
 def _window(config: Config) -> int:
     """Concurrent problems: enough to keep every slot busy while others are graded."""
-    return max(2, 2 * config.slots // _wave(config) + 2)
+    return max(2, 2 * config.num_slots // _wave(config) + 2)
 
 
 def _report(spent: SamplingCost, job: Job) -> None:

@@ -83,7 +83,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data.schema import with_columns
     from magcli.data.values import to_rows
-    from magcli.run.journal import Result
+    from magcli.run.types import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 

@@ -224,9 +224,18 @@ def _checkpoints(config: Config) -> list[Path]:
     if len(stored) < 3:
         raise DataError(
             f"landscape: {folder.trajectory} holds {len(stored)} checkpoints, but a plane needs at least 3; "
-            "run magcli rl with --trajectory-every"
+            f"{_advice_for_more(config.run)}"
         )
     return stored
+
+
+def _advice_for_more(run: Path) -> str:
+    """How a run stores more weights: by the option for that, or if it has that already, by more updates."""
+    every = run_options.record(run).get("trajectory_every")
+    if not every:
+        return "run magcli rl with --trajectory-every"
+    more = "prolong the run by --updates"
+    return more if every == 1 else f"{more}, or run another one with a --trajectory-every below {every}"
 
 
 def _cost(checkpoints: Sequence[Path]) -> str:
@@ -316,7 +325,16 @@ def _open(
     from magcli.verify.reward import columns
 
     assert config.engine != "server"
-    policy = open_policy(Spec(model, config.engine, dtype, config.slots, config.deterministic, config.device))
+    spec = Spec(
+        model,
+        config.engine,
+        dtype,
+        config.num_slots,
+        config.deterministic,
+        config.device,
+        gpu_memory=config.gpu_memory or engines.ALONE,
+    )
+    policy = open_policy(spec)
     grader, rule, plan = (
         engines.open_grader(config, config.reward),
         engines.reward_rule(config, model.thoughts),

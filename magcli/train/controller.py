@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
-from magcli.train.lora import adapted_layers, frozen_weights, merged_weights
+from magcli.train.lora import adapted_layers, frozen_weights, merged_weights, save_adapter
 from magcli.train.shard import ShardedModel, full_weights
 
 
@@ -122,9 +123,11 @@ def follow(ranks: Ranks, open_state: OpenState) -> None:
     while (command := channel.receive()) is not None:
         try:
             if isinstance(command, Open):
-                state = open_state(ranks, command.bf16)
+                with exhausted.explained("loading the model", exhausted.LOADING):
+                    state = open_state(ranks, command.bf16)
             assert state is not None, "a command came before the state was loaded"
-            command.run(state)
+            with exhausted.explained("training", exhausted.TRAINING):
+                command.run(state)
         except Exception as error:
             channel.answer(error)
             if not isinstance(error, RuntimeError):
@@ -164,7 +167,8 @@ class RankController:
         """Load the state of every rank; the other ranks use the function that ``follow`` was given."""
 
         def open_rank_0() -> None:
-            self._state = open_state(self.ranks, bf16)
+            with exhausted.explained("loading the model", exhausted.LOADING):
+                self._state = open_state(self.ranks, bf16)
 
         self._on_all_ranks([Open(bf16)] * self.ranks.size, open_rank_0)
 
@@ -201,6 +205,11 @@ class RankController:
         dtype: SaveDtype | None = "fp32" if exact else None
         save_model(self.state.model, self._original(), folder, weights=self.weights(on_cpu=True), dtype=dtype)
 
+    def save_adapter(self, folder: Path) -> None:
+        """Write the LoRA adapters, if there are any, for ``PeftModel.from_pretrained``."""
+        if adapted_layers(self.state.model):
+            save_adapter(self.state.model, folder)
+
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model`` and a checkpoint will need, without writing weights.
 
@@ -230,7 +239,12 @@ class RankController:
 
     def run(self, commands: Sequence[RankCommand]) -> Any:
         """Run one command on each rank; returns rank 0's result."""
-        return self._on_all_ranks(commands, lambda: commands[0].run(self.state))
+
+        def run_rank_0() -> Any:
+            with exhausted.explained("training", exhausted.TRAINING):
+                return commands[0].run(self.state)
+
+        return self._on_all_ranks(commands, run_rank_0)
 
     def _on_all_ranks(self, commands: Sequence[RankCommand], run_rank_0: Callable[[], Any]) -> Any:
         """Send the other ranks their commands while rank 0 does its own part; returns when all are done."""

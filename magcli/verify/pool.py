@@ -7,6 +7,7 @@ worker that dies or is stopped from outside is replaced too, and its job retried
 Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -21,8 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from magcli.errors import EnvironmentFault, MagError
-from magcli.run import orphan
+from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.run import family, orphan
+from magcli.run.limits import exhausted
 from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
 from magcli.verify.types import AnswerPair, Verdict
 from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
@@ -51,6 +53,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._custom = bool(function)
+        self._mark = family.new_mark() if function else ""
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
@@ -59,6 +62,7 @@ class WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
+                env={**os.environ, family.MARK: self._mark} if function else None,
             )
 
     def ready(self) -> bool:
@@ -140,10 +144,15 @@ class WorkerProcess:
         return used < seconds / 2
 
     def kill(self) -> None:
-        """Kill the process and wait for it."""
+        """Kill the process, with all that a custom reward started in it, and wait for it."""
+        if self._custom and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.sock.close()
+        if self._custom:
+            family.end(self._mark)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -336,19 +345,27 @@ class Pool:
             self._retire(self._spare)
 
     def _start(self, *, warm: bool = False) -> WorkerProcess:
-        """A worker that is ready; raises EnvironmentFault if several fail to start, or none does in time."""
+        """A worker that is ready; raises EnvironmentFault if none can be started, several fail, or none is in time."""
         failed, begun = 0, time.monotonic()
         while failed < MAX_STARTS and time.monotonic() - begun < START_TIMEOUT:
             with self._changed:
                 if self._closed:
                     raise _closed()
-                worker = WorkerProcess(self._memory, self._function, warm=warm)
+                worker = self._start_process(warm=warm)
                 self._live.add(worker)
             if worker.ready():
                 return worker
             failed += worker.exited()
             self._retire(worker)
         raise EnvironmentFault("verify: grading workers do not start; their own error is above")
+
+    def _start_process(self, *, warm: bool) -> WorkerProcess:
+        """A new worker, not yet ready; raises EnvironmentFault if this machine has no room for a process."""
+        try:
+            return WorkerProcess(self._memory, self._function, warm=warm)
+        except OSError as error:
+            reason = exhausted(error) or first_line(error)
+            raise EnvironmentFault(f"verify: a grading worker cannot be started: {reason}") from error
 
     def _retire(self, worker: WorkerProcess) -> None:
         worker.kill()

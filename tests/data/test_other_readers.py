@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -106,16 +108,24 @@ def text_of(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "mixed": json.dumps(row["mixed"])}
 
 
+def by_duckdb(source: str) -> list[dict[str, Any]]:
+    return duckdb.sql(f"from {source}").to_arrow_table().to_pylist()
+
+
+def by_duckdb_through_pyarrow(arrow_table: pa.Table) -> list[dict[str, Any]]:
+    return duckdb.from_arrow(arrow_table).to_arrow_table().to_pylist()
+
+
 READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "pyarrow, parquet": lambda folder: pq.read_table(folder / "rows.parquet").to_pylist(),
     "pyarrow, arrow": lambda folder: pa.ipc.open_stream(folder / "rows.arrow").read_all().to_pylist(),
     "pyarrow, feather": lambda folder: feather.read_table(folder / "rows.feather").to_pylist(),
-    "polars, feather": lambda folder: pytest.importorskip("polars").read_ipc(folder / "rows.feather").to_dicts(),
-    "polars, parquet": lambda folder: pytest.importorskip("polars").read_parquet(folder / "rows.parquet").to_dicts(),
-    "polars, arrow": lambda folder: pytest.importorskip("polars").read_ipc_stream(folder / "rows.arrow").to_dicts(),
-    "duckdb, parquet": lambda folder: (
-        pytest.importorskip("duckdb").sql(f"from '{folder}/rows.parquet'").to_arrow_table().to_pylist()
-    ),
+    "polars, feather": lambda folder: polars.read_ipc(folder / "rows.feather").to_dicts(),
+    "polars, parquet": lambda folder: polars.read_parquet(folder / "rows.parquet").to_dicts(),
+    "polars, arrow": lambda folder: polars.read_ipc_stream(folder / "rows.arrow").to_dicts(),
+    "duckdb, parquet": lambda folder: by_duckdb(f"'{folder}/rows.parquet'"),
+    "duckdb, arrow": lambda folder: by_duckdb_through_pyarrow(pa.ipc.open_stream(folder / "rows.arrow").read_all()),
+    "duckdb, feather": lambda folder: by_duckdb_through_pyarrow(feather.read_table(folder / "rows.feather")),
 }
 
 
@@ -139,6 +149,32 @@ def test_pandas_reads_the_same_values(converted: Path, name: str) -> None:
     assert frame["rate"].tolist() == [0.5, 1.0, 2.0]
     assert frame["topic"].tolist()[0] == "web"
     assert frame["topic"].isna().tolist() == [False, True, True]
+
+
+TEXT_READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "polars, jsonl": lambda folder: polars.read_ndjson(folder / "rows.jsonl").to_dicts(),
+    "polars, jsonl.gz": lambda folder: polars.read_ndjson(folder / "rows.jsonl.gz").to_dicts(),
+    "polars, csv": lambda folder: polars.read_csv(folder / "rows.csv").to_dicts(),
+    "duckdb, jsonl": lambda folder: by_duckdb(f"'{folder}/rows.jsonl'"),
+    "duckdb, jsonl.gz": lambda folder: by_duckdb(f"'{folder}/rows.jsonl.gz'"),
+    "duckdb, json": lambda folder: by_duckdb(f"'{folder}/rows.json'"),
+    "duckdb, csv": lambda folder: by_duckdb(f"'{folder}/rows.csv'"),
+}
+
+
+@pytest.mark.parametrize("reader", TEXT_READERS)
+def test_polars_and_duckdb_read_the_same_values_of_text_formats(converted: Path, reader: str) -> None:
+    rows = TEXT_READERS[reader](converted)
+    assert [row["rate"] for row in rows] == [0.5, 1.0, 2.0]
+    assert [row["topic"] for row in rows] == ["web", None, None]
+
+
+def test_polars_reads_a_json_array_whose_columns_have_one_type(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "mixed"} for row in GIVEN]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("convert", tmp_path / "in.jsonl", output=tmp_path / "out.json")
+    found = polars.read_json(tmp_path / "out.json").to_dicts()
+    assert [(row["rate"], row["topic"]) for row in found] == [(0.5, "web"), (1.0, None), (2.0, None)]
 
 
 def test_a_csv_of_values_of_several_types_has_texts_as_they_are(converted: Path) -> None:

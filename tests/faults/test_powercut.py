@@ -19,8 +19,9 @@ from magcli.console import Console
 from magcli.data import durable, seal, table
 from magcli.errors import DataError
 from magcli.run import harness, job, journal
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.journal import Journal
 from magcli.run.stage import Stage
+from magcli.run.types import Dropped, Result
 from magcli.run.units import resumable
 
 ROWS = 6

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from magcli.data.durable import HIDDEN_BYTES
+
 LINE = json.dumps({"prompt": "größer ∑?", "answer": "é"}, ensure_ascii=False) + "\n"
 PROGRAM = [sys.executable, "-m", "magcli"]
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
@@ -96,11 +98,76 @@ NO_OUTPUTS = {
 def test_a_path_that_cannot_be_written_is_one_line(tmp_path: Path, magcli, name: str) -> None:
     (tmp_path / "a.jsonl").write_text(LINE, encoding="utf-8")
     code, message = NO_OUTPUTS[name]
-    done = magcli("convert", "a.jsonl", "-o", name, cwd=tmp_path)
+    done = magcli("convert", "a.jsonl", "-o", name, "--quiet", cwd=tmp_path)
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".jsonl", ""], ids=["arrow", "jsonl", "folder"])
+@pytest.mark.parametrize("more", [0, 1, 20, 32])
+def test_a_name_is_too_long_before_any_work_or_not_at_all(tmp_path: Path, magcli, suffix: str, more: int) -> None:
+    """Hidden files beside an output have longer names than the output itself."""
+    (tmp_path / "a.jsonl").write_text('{"prompt": "What is 12+7?", "answer": "19"}\n')
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX") - HIDDEN_BYTES
+    name = "x" * (longest + more - len(suffix)) + suffix
+    done = magcli("clean-math", "a.jsonl", "-o", name, "--quiet", cwd=tmp_path)
+    assert done.returncode == (4 if more else 0), done.stderr
+    assert len(done.stderr.splitlines()) == bool(more)
+    assert ("File name too long; give one of at most" in done.stderr) == bool(more)
+    assert (tmp_path / name).exists() == (not more)
+
+
+REDIRECTIONS = ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"]
+
+
+@pytest.mark.parametrize("closed", REDIRECTIONS)
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        ("convert a.jsonl -o b.jsonl", ""),
+        ("grade b.jsonl -o c.jsonl --no-language", ""),
+        ("show a.jsonl", ">"),
+        ("convert a.jsonl", ">"),
+        ("convert - -o b.jsonl", "<"),
+        ("--version", ">"),
+        ("nonsense", "always"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_closed_stream_is_an_error_only_where_it_is_needed(
+    tmp_path: Path, arguments: str, needs: str, closed: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(LINE, encoding="utf-8")
+    row = {"prompt": "?", "answer": "5", "completion": "<think>a</think>\\boxed{5}"}
+    (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n")
+    overwrite = "--overwrite" if "-o b.jsonl" in arguments else ""
+    command = f"{' '.join(PROGRAM)} {arguments} {overwrite} {closed}"
+    streams = [part[0] for part in closed.split()]
+    given = LINE.encode() if "<" not in streams else None
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, input=given, capture_output=True)
+    fails = needs == "always" or (needs != "" and needs in streams)
+    assert done.returncode == (2 if fails else 0), done.stderr
+    errors = done.stderr.decode().splitlines()
+    assert len(errors) <= (1 if fails else 3)
+    if fails and "2" not in streams:
+        assert errors[0].startswith("error: ")
+    if arguments.startswith("grade"):
+        assert json.loads((tmp_path / "c.jsonl").read_text())["reason"] == "correct"
+
+
+@pytest.mark.parametrize("closed", REDIRECTIONS)
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path, closed: str) -> None:
+    """What a library writes to stderr must not land in a table."""
+    program = (
+        "import os; from magcli.__main__ import occupy_closed_streams; occupy_closed_streams();"
+        "table = open('table', 'w'); os.write(1, b'noise'); os.write(2, b'noise');"
+        "table.write('rows') if table.fileno() > 2 else None"
+    )
+    command = f'{sys.executable} -c "{program}" {closed}'
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "table").read_text() == "rows"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +178,34 @@ def test_odd_names_are_names(tmp_path: Path, magcli, name: str) -> None:
     assert done.returncode == 0, done.stderr
     done = magcli("convert", "--format", "jsonl", "--", name, cwd=tmp_path)
     assert done.stdout.decode() == LINE
+
+
+SMALL_DISK = """
+mount -t tmpfs -o size=16m none disk || exit 77
+head -c 9000000 /dev/zero > disk/others
+{program} convert - -o out.arrow < {table}
+"""
+
+
+@pytest.mark.parametrize(("megabytes", "code"), [(3, 0), (20, 4)])
+def test_a_pipe_that_would_fill_the_disk_is_refused_before(tmp_path: Path, megabytes: int, code: int) -> None:
+    """On a disk of 16 MB, of which others have 9, in a namespace of its own."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "a.jsonl").write_text(LINE * (megabytes * 1_000_000 // len(LINE.encode())), encoding="utf-8")
+    script = SMALL_DISK.format(program=" ".join(PROGRAM), table="a.jsonl")
+    own_mounts = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    command, environment = [*own_mounts, "bash", "-c", script], {**os.environ, "TMPDIR": str(tmp_path / "disk")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine has no mount namespaces")
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    if code:
+        assert done.stderr.startswith(
+            f"error: stdin is too large for {tmp_path / 'disk'}: after 6 MB it is almost full; "
+        )
+        assert "set TMPDIR to a folder with room, or name a file instead of a pipe" in done.stderr
+    assert (tmp_path / "out.arrow").exists() == (code == 0)
 
 
 @pytest.mark.parametrize("stage", ["clean-math", "cold-start"])

@@ -16,7 +16,8 @@ from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.run import outcome
 from magcli.run.dropped import DroppedTable, schema_of
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.journal import Journal
+from magcli.run.types import Dropped, Result
 from magcli.run.units import with_rows
 
 HARD = [{"id": f"p{i}", "prompt": f"Compute {i}+1.", "answer": str(i + 1), "tags": [{"k": i}]} for i in range(3)]

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from magcli.console import Console
 from magcli.errors import UsageError
 from magcli.run.job import Drops, Job
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.journal import Journal
+from magcli.run.types import Dropped, Result
 from magcli.run.units import AsyncRunner, drain, in_order, keyed, resumable
 
 SCHEMA = pa.schema([("n", pa.int64())])

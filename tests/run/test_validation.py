@@ -18,8 +18,9 @@ from magcli.data.source import LOST
 from magcli.errors import DataError, UsageError
 from magcli.run import harness, validation
 from magcli.run.job import Drops, Job
-from magcli.run.journal import Journal, Result
+from magcli.run.journal import Journal
 from magcli.run.stage import Stage
+from magcli.run.types import Result
 
 
 @dataclass(frozen=True)

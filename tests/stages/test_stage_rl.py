@@ -516,7 +516,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
         ({"generators": -1}, "rl.generators: -1 is negative"),
-        ({"engine": "vllm"}, "rl: --engine vllm needs --generators 1 or more"),
+        ({"gpu_memory": 1.5}, "rl.gpu_memory: 1.5 is not between 0 and 1"),
         ({"generator_devices": ("cuda:1",)}, "rl: 1 --generator-devices need at least as many --generators, not 0"),
         (
             {"generators": 1, "generator_devices": ("gpu:1",)},

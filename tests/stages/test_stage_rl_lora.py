@@ -1,6 +1,7 @@
 """`magcli rl --lora`: runs in both placements, survives kills, and leaves a merged model and its adapters."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -74,15 +75,23 @@ def test_a_killed_run_resumes_to_the_same_weights(kills, guesser, letters, tmp_p
 
 @pytest.mark.parametrize("generators", [0, 1])
 def test_merged_weights_in_bf16_reach_the_engine_in_either_placement(generators, guesser, letters, tmp_path):
-    run = tmp_path / "run"
+    run, stored = tmp_path / "run", in_bf16(guesser, tmp_path / "stored")
     options = ASYNC | {"generators": generators, "bf16": "yes", "dtype": "bf16", "updates": 3, "kl": 0.05}
-    call_stage("rl", letters, model=str(guesser), run=run, **options)
+    call_stage("rl", letters, model=str(stored), run=run, **options)
+    assert {tensor.dtype for tensor in weights(run / "model").values()} == {torch.bfloat16}
     lines = RunDir(run).metrics()
     assert [line["weights_version"] for line in lines] == [1, 2, 3]
     assert all(line["mismatch_tokens"] for line in lines)
     assert max(line["mismatch_p50"] for line in lines) < 0.05
     state = json.loads(next((run / "checkpoints").glob("*/state.json")).read_text())
     assert state["step"] == 3
+
+
+def in_bf16(source, folder):
+    """A copy of a model that is stored in bf16, so that LoRA keeps it in bf16."""
+    shutil.copytree(source, folder)
+    AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).save_pretrained(folder)
+    return folder
 
 
 def test_lora_runs_in_one_process(guesser, letters, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from magcli.data import table
 from magcli.data.checksum import encode_object, read_object
 from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
 from magcli.run.rundir import RunDir
+from magcli.train.optim import default_lr
 
 SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
 
@@ -286,11 +287,18 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
     assert not (tmp_path / "run" / "model").exists()
 
 
+def test_without_lr_the_number_of_weights_decides(tiny_model_dir, tmp_path):
+    options = {**SHORT, "lr": 0.0, "warmup": 0.0, "max_steps": 1}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
+    assert [line["lr"] for line in lines(tmp_path / "run")] == [default_lr(weights, lora=False)]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("max_norm", -1.0, "sft.max_norm: -1.0 is not positive"),
-        ("lr", 0.0, "sft.lr: 0.0 is not positive"),
+        ("lr", -1.0, "sft.lr: -1.0 is negative"),
         ("warmup", 1.0, r"sft.warmup: 1.0 is not in \[0, 1\)"),
         ("lora", -1, "sft.lora: -1 is negative"),
         ("eval_samples", 0, "sft.eval_samples: 0 is not positive"),

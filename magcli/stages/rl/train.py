@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.sampling_engine import build_engine
+from magcli.stages.rl.forecast import forecast_of
+from magcli.stages.rl.sampling_engine import build_engine, engine_name
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
+from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
@@ -70,7 +72,27 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     stage_curriculum(config, usable)
+    if model is None:
+        forecast(config, job.console)
+    else:
+        _announce(config, model, [row for pool in usable for row in pool], job.console)
     return len(usable[0])
+
+
+def forecast(config: Config, console: Console) -> None:
+    """What a run takes in memory, where no problem was read."""
+    model = templates.open_model(config.model, config)
+    made = partial(forecast_of, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="rl", folder=config.run)
+
+
+def _announce(config: Config, model: Model, problems: Sequence[Row], console: Console) -> None:
+    """What a run on these problems takes in memory."""
+    system = engines.system_text(config.system, model.thoughts)
+    longest = forecasts.longest_prompt(problems, model, system)
+    ranks = forecasts.world_size()
+    made = partial(forecast_of, config, model, longest, ranks=ranks)
+    forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -162,6 +184,13 @@ def _train(
         held_out = None
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+        longest = forecasts.longest_prompt([row for part in rows for row in part], model, system)
+        ranks = controller.ranks.size
+        made = forecast_of(config, model, longest, ranks=ranks)
+        forecasts.check(made, folder.path, job.console)
+        if config.generators and config.transfer == "file":
+            weights = 4 * made.plan.training.shape.parameters
+            forecasts.warn_of_small_shared_memory(weights, job.console, stage="rl")
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -235,7 +264,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
-            generates_during_updates=config.generators > 0,
+            generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
         )
         measure = build_measure(held_out, model, engine, scheduler)
         return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
@@ -325,7 +354,8 @@ def open_state(config: Config, model: Model) -> OpenState:
     from magcli.train.shard import shard
 
     def loaded(ranks: Ranks, bf16: bool) -> PreTrainedModel:
-        weights = model.load(dtype=training.weights_dtype(config, bf16=bf16), device=str(ranks.device))
+        dtype = training.base_dtype(config, model, bf16=bf16)
+        weights = model.load(dtype=dtype, device=str(ranks.device))
         use_packed_attention(weights)
         return weights
 

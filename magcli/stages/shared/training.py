@@ -72,13 +72,26 @@ def resolve_formats(
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
     from magcli.data import checksum
-    from magcli.run.stage import CHOSEN
+    from magcli.run.settings import CHOSEN
 
     try:
         chosen = checksum.read_object(run / "run.json").get(CHOSEN)
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
+
+
+def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dtype:
+    """The dtype of the model's weights in memory.
+
+    Trained weights are float32. With LoRA they are frozen: in bf16 if they are stored and multiplied so, which is a
+    third of the memory of float32 weights and their copies in bf16.
+    """
+    import torch
+
+    is_frozen = config.lora > 0
+    stored = model.config.dtype
+    return torch.bfloat16 if is_frozen and bf16 and stored == torch.bfloat16 else torch.float32
 
 
 def original(config: Any, model: Model) -> Original:
@@ -98,13 +111,6 @@ def original(config: Any, model: Model) -> Original:
         from_scratch=from_scratch,
         text_places={} if from_scratch else model.text_places,
     )
-
-
-def weights_dtype(config: TrainingOptions, *, bf16: bool) -> torch.dtype:
-    """The type of a trainer's weights: float32 master weights; frozen ones of LoRA in the type of its products."""
-    import torch
-
-    return torch.bfloat16 if config.lora and bf16 else torch.float32
 
 
 def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:

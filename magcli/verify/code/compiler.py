@@ -30,6 +30,8 @@ plus the time that they waited for a CPU.
 HEADER = "bits/stdc++.h"
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
 _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
+_TEMPORARY = re.compile(rb"(?:/[^\s:]*/)?\bcc[A-Za-z0-9]{6}(?=\.(?:s|o|ii|res|ltrans))")
+"""The names of the compiler's temporary files, which differ in every run."""
 _lock = threading.Lock()
 
 
@@ -61,8 +63,9 @@ def _fault(outcome: Outcome, limits: Limits) -> Fault | None:
 
 
 def _first_error(stderr: bytes) -> str:
-    found = _ERROR.search(stderr)
-    return printable(found[0] if found else stderr.strip().partition(b"\n")[0])
+    error = _ERROR.search(stderr)
+    line = error[0] if error else stderr.strip().partition(b"\n")[0]
+    return printable(_TEMPORARY.sub(b"temporary", line))
 
 
 def compiler() -> str:

