@@ -203,6 +203,10 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             rich_help_panel=field.metadata["panel"],
         )
         parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
+    for name in configuration.former_names(config_class):
+        flag = configuration.flag_name(name)
+        hidden = typer.Option(f"{flag}/--no-{flag[2:]}", hidden=True)
+        parameters.append(_parameter(name, Annotated[bool | None, hidden], None))
     return parameters
 
 
@@ -307,7 +311,7 @@ def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any
     if not stage.RECIPE_TABLE:
         return configuration.read_recipe(path, stage.name, tables)
     table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
-    names = configuration.field_types(stage.Config)
+    names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
 

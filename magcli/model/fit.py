@@ -82,7 +82,7 @@ def recomputation(plan: Plan) -> list[Change]:
     """Activation checkpointing, unless it is on."""
     if plan.training.activation_checkpointing:
         return []
-    return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
+    return [Change("--activation-checkpointing yes", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
 def adapters(plan: Plan, *, rank: int) -> list[Change]:

@@ -120,7 +120,7 @@ def check(config: Config) -> None:
     options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    options.check_lora("sft", config)
+    training.check_lora("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -195,28 +195,28 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     from magcli.model.shape import shape_of
 
     card, shape = forecasts.card_for(config), shape_of(model)
-    training = memory.TrainingPlan(
+    planned = memory.TrainingPlan(
         shape,
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=forecasts.trains_in_bf16(config, model, card),
         ranks=ranks,
         lora_rank=config.lora,
-        activation_checkpointing=config.recompute,
+        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
         tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
         in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
         engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
-    plan = fit.Plan(training, engine=engine, engine_stays=False)
+    plan = fit.Plan(planned, engine=engine, engine_stays=False)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.adapters(plan, rank=PROPOSED_RANK),
     ]
     return Forecast(
-        "sft", plan, card, changes, memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=0)
+        "sft", plan, card, changes, memory.disk_lines(planned, checkpoints=config.keep_checkpoints, trajectory=0)
     )
 
 
@@ -464,11 +464,12 @@ def _open_state(config: Config, model: Model) -> OpenState:
         use_packed_attention(weights)
         if config.lora:
             lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
         weights.train()
         optim.seed_all(config.seed)
         return RankState(
             ranks,
-            shard(weights, ranks, bf16=bf16, checkpoint_activations=config.recompute),
+            shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed),
             optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
             model.tokenizer,
             original=None if ranks.rank else training.original(config, model),

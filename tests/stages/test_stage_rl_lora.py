@@ -89,7 +89,7 @@ def test_merged_weights_in_bf16_reach_the_engine_in_either_placement(generators,
 
 def in_bf16(source, folder):
     """A copy of a model that is stored in bf16, so that LoRA keeps it in bf16."""
-    shutil.copytree(source, folder)
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("SHA256SUMS"))
     AutoModelForCausalLM.from_pretrained(source, dtype=torch.bfloat16).save_pretrained(folder)
     return folder
 

@@ -8,6 +8,7 @@ from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines, forecast
 from magcli.stages.shared.forecast import Forecast
 from magcli.stages.shared.run_sizes import options_in
+from magcli.stages.shared.training import checkpoints_activations
 
 if TYPE_CHECKING:
     from magcli.model.card import Card
@@ -64,7 +65,7 @@ def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, pr
         on_gpu=card.is_gpu,
         bf16=forecast.trains_in_bf16(config, model, card),
         ranks=ranks,
-        activation_checkpointing=config.recompute,
+        activation_checkpointing=checkpoints_activations(config, on_gpu=card.is_gpu),
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,

@@ -368,7 +368,8 @@ def open_state(config: Config, model: Model) -> OpenState:
         policy = loaded(ranks, bf16)
         if config.lora:
             lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
+        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=recomputed)
         return RankState(
             ranks,
             sharded,

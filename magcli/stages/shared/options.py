@@ -5,7 +5,6 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -275,10 +274,12 @@ class TrainingOptions(TemplateOptions):
     )
     lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
     lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
-    recompute: bool = opt(
-        False,
-        "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
+    activation_checkpointing: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU.",
         panel=TRAIN,
+        affects_rows=False,
+        former="recompute",
     )
     card: str = opt(
         "",
@@ -427,14 +428,6 @@ def check_training(stage: str, model: str, device: str, *, needed: bool = True) 
     check_device(stage, device)
     usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
     usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
-
-
-def check_lora(stage: str, config: TrainingOptions) -> None:
-    """A rank of 0 or more, a scale above 0, and a single process."""
-    check_not_negative(stage, config, ["lora"])
-    check_positive(stage, config, ["lora_alpha"])
-    alone = config.lora == 0 or os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
 
 
 def check_generator_devices(stage: str, devices: Sequence[str], generators: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
+from magcli.stages.shared import options
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ def resolve_formats(
     model: Model,
     folder: RunDir,
     job: Job,
-    options: Sequence[str] = tuple(FORMATS),
+    names: Sequence[str] = tuple(FORMATS),
     *,
     exact: bool = False,
 ) -> RunConfig:
@@ -50,7 +51,7 @@ def resolve_formats(
     """
     from magcli.model import compute
 
-    asked = {option: getattr(config, option) for option in options}
+    asked = {option: getattr(config, option) for option in names}
     if folder.finished:
         found = {option: folder.notes.get(option, value) for option, value in asked.items()}
         for option, value in asked.items():
@@ -79,6 +80,21 @@ def recorded(run: Path, name: str) -> str:
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
+
+
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """A rank of 0 or more, a scale above 0, and a single process."""
+    options.check_not_negative(stage, config, ["lora"])
+    options.check_positive(stage, config, ["lora_alpha"])
+    alone = config.lora == 0 or os.environ.get("WORLD_SIZE", "1") == "1"
+    usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+
+
+def checkpoints_activations(config: TrainingOptions, *, on_gpu: bool) -> bool:
+    """Whether layer activations are recomputed in the backward pass instead of kept."""
+    if config.activation_checkpointing == "auto":
+        return on_gpu
+    return config.activation_checkpointing == "yes"
 
 
 def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dtype:
