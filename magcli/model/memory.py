@@ -344,9 +344,8 @@ def peak_bytes(lines: Iterable[Line]) -> int:
 
 
 def checkpoint_bytes(plan: TrainingPlan) -> int:
-    """One checkpoint: all weights and the moments of the trained ones, in float32."""
-    adapters = lora_parameters(plan.shape, plan.lora_rank)
-    return FP32 * (plan.shape.parameters + adapters + ADAM_STATES * trained_parameters(plan))
+    """One checkpoint: the trained weights, with LoRA the adapters, and their moments, in float32."""
+    return FP32 * (1 + ADAM_STATES) * trained_parameters(plan)
 
 
 def disk_lines(plan: TrainingPlan, *, checkpoints: int, trajectory: int) -> Sequence[Line]:

@@ -49,8 +49,6 @@ EXAMPLE = (
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
-PROPOSED_RANK = 32
-"""The LoRA rank that is proposed where full training does not fit."""
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
 
 
@@ -195,13 +193,15 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     from magcli.model.shape import shape_of
 
     card, shape = forecasts.card_for(config), shape_of(model)
-    planned = memory.TrainingPlan(
+    bf16 = forecasts.trains_in_bf16(config, model, card)
+    trainer = memory.TrainingPlan(
         shape,
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
-        bf16=forecasts.trains_in_bf16(config, model, card),
+        bf16=bf16,
         ranks=ranks,
         lora_rank=config.lora,
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
     )
     engine = None
@@ -209,14 +209,14 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
         in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
         engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
-    plan = fit.Plan(planned, engine=engine, engine_stays=False)
+    plan = fit.Plan(trainer, engine=engine, engine_stays=False)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
-        fit.adapters(plan, rank=PROPOSED_RANK),
+        fit.adapters(plan),
     ]
     return Forecast(
-        "sft", plan, card, changes, memory.disk_lines(planned, checkpoints=config.keep_checkpoints, trajectory=0)
+        "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import engines, forecast
+from magcli.stages.shared import engines, forecast, training
 from magcli.stages.shared.forecast import Forecast
 from magcli.stages.shared.run_sizes import options_in
-from magcli.stages.shared.training import checkpoints_activations
 
 if TYPE_CHECKING:
     from magcli.model.card import Card
@@ -34,15 +33,16 @@ def forecast_of(
 
     card, shape = forecast.card_for(config), shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
-    training = _training(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
-    plan = _with_engine(config, model, card, training, longest)
+    trainer = _trainer(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
+    plan = _with_engine(config, model, card, trainer, longest)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
+        fit.adapters(plan),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
-    disk = memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=stored)
+    disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
     return Forecast("rl", plan, card, changes, disk)
 
 
@@ -52,20 +52,23 @@ def _largest(config: Config, option: str) -> int:
     return max(int(getattr(sizes, option)) for sizes in (config, *in_stages))
 
 
-def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
+def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
     completion = _largest(config, "max_tokens")
     sample = completion + prompt / config.group
     all_tokens = round(_largest(config, "n_mini") * sample)
+    bf16 = forecast.trains_in_bf16(config, model, card)
     return TrainingPlan(
         shape,
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
         on_gpu=card.is_gpu,
-        bf16=forecast.trains_in_bf16(config, model, card),
+        bf16=bf16,
         ranks=ranks,
-        activation_checkpointing=checkpoints_activations(config, on_gpu=card.is_gpu),
+        lora_rank=config.lora,
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,
