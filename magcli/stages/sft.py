@@ -119,6 +119,7 @@ def check(config: Config) -> None:
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
+    training.check_offload("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -202,6 +203,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         ranks=ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
     )
     engine = None
@@ -213,6 +215,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
+        fit.offloaded_moments(plan),
         fit.adapters(plan),
     ]
     return Forecast(
@@ -470,7 +473,7 @@ def _open_state(config: Config, model: Model) -> OpenState:
         return RankState(
             ranks,
             shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed),
-            optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
+            training.optimizer(config, weights),
             model.tokenizer,
             original=None if ranks.rank else training.original(config, model),
         )

@@ -207,3 +207,9 @@ def test_activations_are_kept_on_a_cpu_and_the_former_name_is_not_listed(magcli,
     recomputed = magcli("sft", "--model", config_alone, "--device", "cpu", "--recompute", "--dry-run", cwd=tmp_path)
     assert "one recomputed layer" in recomputed.stderr
     assert b"--recompute" not in magcli("sft", "--help", cwd=tmp_path).stdout
+
+
+def test_offloaded_moments_are_not_on_the_card(magcli, config_alone, tmp_path):
+    command = ["rl", "--model", config_alone, "--card", "320G", "--dry-run"]
+    assert "Adam moments" in magcli(*command, cwd=tmp_path).stderr
+    assert "Adam moments" not in magcli(*command, "--offload", "moments", cwd=tmp_path).stderr

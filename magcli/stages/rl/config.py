@@ -132,6 +132,7 @@ def check(config: Config) -> None:
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
+    training.check_offload("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)

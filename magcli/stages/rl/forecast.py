@@ -39,6 +39,7 @@ def forecast_of(
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
+        fit.offloaded_moments(plan),
         fit.adapters(plan),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
@@ -68,6 +69,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         ranks=ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,

@@ -348,7 +348,7 @@ def open_state(config: Config, model: Model) -> OpenState:
 
     With LoRA that is the model itself, with its adapters off.
     """
-    from magcli.train import lora, optim
+    from magcli.train import lora
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
@@ -373,7 +373,7 @@ def open_state(config: Config, model: Model) -> OpenState:
         return RankState(
             ranks,
             sharded,
-            optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
+            training.optimizer(config, policy),
             model.tokenizer,
             reference=reference(ranks, policy),
             original=None if ranks.rank else training.original(config, model),

@@ -281,6 +281,9 @@ class TrainingOptions(TemplateOptions):
         affects_rows=False,
         former="recompute",
     )
+    offload: Literal["none", "moments"] = opt(
+        "none", "Keep AdamW's moments in host memory; not with torchrun.", panel=TRAIN, affects_rows=False
+    )
     card: str = opt(
         "",
         "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "

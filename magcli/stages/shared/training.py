@@ -14,6 +14,8 @@ from magcli.stages.shared import options
 
 if TYPE_CHECKING:
     import torch
+    from torch.optim import AdamW
+    from transformers import PreTrainedModel
 
     from magcli.model import compute
     from magcli.model.model import Model
@@ -90,6 +92,12 @@ def check_lora(stage: str, config: TrainingOptions) -> None:
     usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
 
 
+def check_offload(stage: str, config: TrainingOptions) -> None:
+    """Moments in host memory only in a single process."""
+    alone = config.offload == "none" or os.environ.get("WORLD_SIZE", "1") == "1"
+    usage(alone, f"{stage}: --offload needs a single process; with torchrun, more ranks divide the moments instead")
+
+
 def checkpoints_activations(config: TrainingOptions, *, on_gpu: bool) -> bool:
     """Whether layer activations are recomputed in the backward pass instead of kept."""
     if config.activation_checkpointing == "auto":
@@ -113,6 +121,14 @@ def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
     import torch
 
     return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
+
+
+def optimizer(config: Any, model: PreTrainedModel) -> AdamW:
+    """AdamW over the trained parameters, with its moments in host memory if the options ask for it."""
+    from magcli.train.optim import adamw
+
+    offloads = config.offload == "moments"
+    return adamw(model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=offloads)
 
 
 def original(config: Any, model: Model) -> Original:
