@@ -203,9 +203,10 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             rich_help_panel=field.metadata["panel"],
         )
         parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
-    for name in configuration.former_names(config_class):
+    for name, present in configuration.former_names(config_class).items():
         flag = configuration.flag_name(name)
-        hidden = typer.Option(f"{flag}/--no-{flag[2:]}", hidden=True)
+        text = f"The former name of {configuration.flag_name(present)}."
+        hidden = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, hidden=True)
         parameters.append(_parameter(name, Annotated[bool | None, hidden], None))
     return parameters
 
