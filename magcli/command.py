@@ -20,6 +20,7 @@ from magcli import config as configuration
 from magcli import plugins
 from magcli.console import Console, put
 from magcli.errors import UsageError
+from magcli.model.device import AUTO, default_device
 from magcli.run.shutdown import handle_once
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
@@ -235,7 +236,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     if defaults := stage.defaults(config):
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
-    config = _with_kept_pipes(stage, config)
+    config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
     if (limit := tables.get("limit")) is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
@@ -253,6 +254,14 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)
+
+
+def _with_device(config: Any) -> Any:
+    """The options with a device in place of ``auto``; a model behind a URL needs none."""
+    if getattr(config, "device", None) != AUTO:
+        return config
+    has_url = str(getattr(config, "model", "")).startswith(("http://", "https://"))
+    return dataclasses.replace(config, device="cpu" if has_url else default_device())
 
 
 def _with_kept_pipes(stage: Stage, config: Any) -> Any:

@@ -38,7 +38,8 @@ class Spec:
         threads: torch's threads in a generator process; 0 is torch's choice.
         transfer: with broadcast, vLLM gets new weights only through ``VllmPolicy.transfer``.
         source: the device from which a broadcast of weights comes.
-        gpu_memory: the share of a GPU's memory that vLLM takes for its weights, its cache and its scratch space.
+        gpu_memory: the share of a GPU's memory that an engine takes for its weights and its cache; vLLM's scratch space
+            is in it too.
     """
 
     model: Model

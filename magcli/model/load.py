@@ -131,8 +131,7 @@ def load_model(
     """
     from transformers import AutoModelForCausalLM
 
-    if device == "cpu":
-        keep_freed_memory()
+    prepare_device(device)
     whole = nested_config(name)
     _check_supported(name, whole)
     if whole is not None and from_scratch:
@@ -380,6 +379,18 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
     return f"model {name} cannot be loaded: {reason}"
+
+
+def prepare_device(device: str) -> None:
+    """Settings of this process for models on a device.
+
+    On a GPU attention does without cuDNN, which on recent GPUs is PyTorch's first choice and builds an execution plan
+    of almost half a second for every new shape: nearly every micro-batch has a new one.
+    """
+    if device.startswith("cuda"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    else:
+        keep_freed_memory()
 
 
 def keep_freed_memory() -> bool:

@@ -15,14 +15,17 @@ from magcli.run.stage import Stage
 def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     """Open a command's tables and preview the stage; a stage without a preview tries only the user's functions.
 
-    Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read.
+    Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read; without
+    tables only the stage's forecast is made.
 
     Raises:
         MagError: what the command itself would end with before its first result.
     """
+    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
+    if (absent or not inputs) and stage.forecast is not None:
+        stage.forecast(config, console)
     if not inputs:
         return
-    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
     if stage.preview is None:
         if not absent:
             _try_functions(stage, config, inputs)

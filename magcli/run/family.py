@@ -26,11 +26,19 @@ def new_mark() -> str:
 
 
 def guard() -> None:
-    """Fork the guard of this process, if it has a mark. Call it before any thread starts."""
-    mark, worker = os.environ.get(MARK), os.getpid()
+    """Fork the guard of this process, if it has a mark. Call it before any thread starts.
+
+    Where no process can be started, there is none, and only the pool that started the worker ends the family.
+    """
+    mark = os.environ.get(MARK)
+    worker = os.getpid()
     if not _LINUX or not mark:
         return
-    if os.fork() == 0:
+    try:
+        is_guard = os.fork() == 0
+    except OSError:
+        return
+    if is_guard:
         try:
             _guard(worker, mark)
         finally:

@@ -25,7 +25,9 @@ EXHAUSTED = {
 NO_THREAD = "can't start new thread"
 SAYS = {os.strerror(number): number for number in EXHAUSTED} | {NO_THREAD: errno.EAGAIN}
 """The words with which another program reports these errors."""
-MESSAGES = ("failed to map segment", "annot allocate memory", "an't allocate memory")
+MESSAGES = (
+    "failed to map segment", "annot allocate memory", "an't allocate memory", "not enough memory", "CUDA out of memory",
+)  # fmt: skip
 """Parts of the messages of other errors that mean the same as MemoryError."""
 
 
@@ -79,7 +81,8 @@ def memory_fault(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that memory ran out; None for any other."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     is_stack = NO_THREAD in str(error) and limit != resource.RLIM_INFINITY  # a thread's stack takes address space
-    if not isinstance(error, MemoryError) and not is_stack and not any(part in str(error) for part in MESSAGES):
+    is_memory = isinstance(error, MemoryError) or any(part in str(error) for part in MESSAGES)
+    if not is_memory and not is_stack:
         return None
     if limit == resource.RLIM_INFINITY:
         return EnvironmentFault("out of memory; use smaller sizes, or a machine with more memory")

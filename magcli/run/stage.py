@@ -17,6 +17,7 @@ from magcli import config as configuration
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -55,6 +56,7 @@ class Stage:
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
     learned: Callable[[Any], pa.Schema] = _nothing_learned
     preview: Callable[[Any, Rows, Job], int] | None = None
+    forecast: Callable[[Any, Console], None] | None = None
     serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
     OUTPUT: str = ROWS

@@ -10,6 +10,7 @@ import torch
 
 from magcli.model import compute
 from magcli.model.compute import Choice, choose_for, dtype_of
+from magcli.model.device import default_device
 from magcli.model.model import Model
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
@@ -100,3 +101,15 @@ def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
     assert dtype_of("fp32", Model.open(tiny_model_dir), "cpu") == torch.float32
     assert dtype_of("bf16", Model.open(tiny_model_dir), "cpu") == torch.bfloat16
+
+
+def test_without_a_driver_the_device_is_the_cpu(tmp_path):
+    assert default_device(drivers=(tmp_path / "none",)) == "cpu"
+
+
+def test_a_driver_without_a_usable_gpu_is_no_gpu(tmp_path, monkeypatch):
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert default_device(drivers=(tmp_path / "version",)) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert default_device(drivers=(tmp_path / "version",)) == "cuda"

@@ -5,6 +5,7 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 AUTO = "auto"
 """The value of an option that is left to magcli."""
-DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
+DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
 RESERVED_VARIABLES = (
     "messages", "add_generation_prompt", "tokenize", "tools", "documents", "chat_template", "continue_final_message",
@@ -57,7 +58,8 @@ def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
 
 def device(*, affects_rows: bool = True) -> Any:
     """The device of the model."""
-    return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL, affects_rows=affects_rows)
+    text = "Device of the model: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu."
+    return opt(AUTO, text, panel=MODEL, affects_rows=affects_rows)
 
 
 def dtype(panel: str = MODEL) -> Any:
@@ -271,13 +273,34 @@ class TrainingOptions(TemplateOptions):
         "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     recompute: bool = opt(
         False,
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
     )
+    card: str = opt(
+        "",
+        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
+        "that of --device.",
+        panel=TRAIN,
+        affects_rows=False,
+    )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
+
+
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """LoRA in one process, with peft installed."""
+    from magcli.train.lora import require_peft
+
+    check_not_negative(stage, config, ("lora",))
+    check_positive(stage, config, ("lora_alpha",))
+    if config.lora:
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+        require_peft()
 
 
 def check_positive(stage: str, config: object, names: Iterable[str]) -> None:
