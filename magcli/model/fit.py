@@ -50,6 +50,9 @@ MICRO, ASYNC, RECOMPUTE, OFFLOAD, LORA = 1, 2, 3, 5, 20
 """Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
 in host memory, and of training adapters only."""
 
+SHARES = (30, 25, 20, 15)
+"""Shares of a GPU in percent that are proposed for vLLM."""
+
 MOST_CARDS = 64
 
 FEWEST_TOKENS = 1024
@@ -75,6 +78,20 @@ def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
     while slots >= group:
         changes.append(Change(f"--n-async {slots}", ASYNC * halvings, _with_slots(slots)))
         slots, halvings = slots // 2 // group * group, halvings + 1
+    return changes
+
+
+def smaller_share(plan: Plan, *, total: int, longest: int) -> list[Change]:
+    """A smaller share of a GPU of ``total`` bytes for vLLM, in which its weights and a sequence still fit."""
+    if not plan.share:
+        return []
+    shape = plan.training.shape
+    least = memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+    changes = []
+    for number, percent in enumerate(SHARES, 1):
+        share = total * percent // 100
+        if least < share < plan.share:
+            changes.append(Change(f"--gpu-memory {percent / 100}", ASYNC * number, _with_share(share)))
     return changes
 
 
@@ -134,6 +151,10 @@ def _half(tokens: int) -> int:
 
 def _with_training(**options: object) -> Callable[[Plan], Plan]:
     return lambda plan: replace(plan, training=replace(plan.training, **options))  # type: ignore[arg-type]
+
+
+def _with_share(share: int) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, share=share)
 
 
 def _with_slots(slots: int) -> Callable[[Plan], Plan]:

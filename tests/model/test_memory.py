@@ -143,6 +143,15 @@ def test_the_smallest_change_is_the_cheapest_that_fits():
     assert fit.smallest(plan, kinds, 1 << 30) is None
 
 
+def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
+    total = 24 << 30
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=total * 35 // 100)
+    changes = fit.smaller_share(plan, total=total, longest=1300)
+    assert [change.flags for change in changes] == [f"--gpu-memory {share}" for share in (0.3, 0.25, 0.2, 0.15)]
+    assert fit.changed(plan, changes[-1:]).share == total * 15 // 100
+    assert fit.smaller_share(plan, total=8 << 30, longest=1300) == []
+
+
 def test_micro_batches_are_not_smaller_than_the_longest_sequence():
     plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True))
     assert [change.flags for change in fit.smaller_micro_batches(plan, longest=3000)] == [

@@ -39,6 +39,7 @@ def forecast_of(
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
+        fit.smaller_share(plan, total=card.total, longest=longest),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
     disk = memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=stored)
