@@ -20,7 +20,7 @@ PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
 
 
-def forecast_of(
+def plan_memory(
     config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT, *, ranks: int = 1
 ) -> Forecast:
     """The memory of a run on this many ranks whose longest prompt has this many tokens.
