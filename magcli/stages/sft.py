@@ -10,7 +10,6 @@ On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -86,8 +85,6 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
         "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",
         panel=TRAIN,
     )
-    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
-    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     system: Path | None = options.system(TRAIN)
     checkpoint_every: int = opt(
         100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
@@ -121,17 +118,9 @@ def check(config: Config) -> None:
     options.check_not_negative("sft", config, ("lora", "lr"))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
-    if config.lora:
-        _check_lora(config)
-
-
-def _check_lora(config: Config) -> None:
-    from magcli.train.lora import require_peft
-
-    usage(not config.from_scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, "sft: --lora trains in one process; start it without torchrun, or leave --lora out")
-    require_peft()
+    scratch = config.lora and config.from_scratch
+    usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
+    options.check_lora("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -463,7 +452,6 @@ def _default_lr(config: Config, controller: RankController) -> float:
 
 def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
-    import torch
 
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
@@ -472,7 +460,8 @@ def _open_state(config: Config, model: Model) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         device, scratch = str(ranks.device), config.from_scratch
-        weights = model.load(dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        dtype = training.base_dtype(config, model, bf16=bf16)
+        weights = model.load(dtype=dtype, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(weights)
         adapters = None
         if config.lora:

@@ -164,8 +164,11 @@ def _step(folder: Path) -> int:
 
 
 def _write_model(temp: Path, model: "PreTrainedModel") -> None:
-    """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain."""
-    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain.
+
+    If only adapters are trained, they alone are written: the frozen weights are those of the model at the start.
+    """
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())} - _frozen(model)
     weights = {name: tensor for name, tensor in model.state_dict().items() if name in first_names}
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
@@ -175,9 +178,19 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
         (temp / "generation_config.json").write_text(settings, encoding="utf-8")
 
 
+def _frozen(model: "PreTrainedModel") -> set[str]:
+    """The names of the parameters that are not trained, and of all buffers if there are any."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return frozen | {name for name, _ in model.named_buffers()} if frozen else set()
+
+
+def _trained(model: "PreTrainedModel") -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def _require_float32(model: "PreTrainedModel") -> None:
     for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
+        if parameter.requires_grad and parameter.dtype != torch.float32:
             raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints need float32 master weights")
 
 
@@ -226,10 +239,13 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
 def _load_weights(file: Path, model: "PreTrainedModel") -> None:
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return _load_into_shards(file, model)
+    frozen = _frozen(model)
     try:
-        load_model(model, file)
+        missing, unexpected = load_model(model, file, strict=not frozen)
     except (RuntimeError, SafetensorError) as error:
         raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
+    if frozen and (unexpected or missing & _trained(model)):
+        raise DataError(f"{file} does not fit {type(model).__name__}: it has other adapters")
 
 
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:

@@ -1,8 +1,8 @@
 """Training on one or many ranks: rank 0 runs the training loop and sends commands, the other ranks execute them."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
-from magcli.train import checkpoint
+from magcli.train import checkpoint, lora
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
 from magcli.train.shard import ShardedModel, full_weights
 
@@ -43,6 +43,12 @@ class RankState:
     def model(self) -> PreTrainedModel:
         """The model, whose full weights are available only inside ``sharded``."""
         return self.sharded.model
+
+    @contextmanager
+    def plain(self) -> Iterator[None]:
+        """Inside the block the model has the layout of the original, with adapters merged."""
+        with lora.merged(self.model) if self.adapters else nullcontext():
+            yield
 
 
 ADAM_STATES = 2
@@ -73,8 +79,9 @@ class GatherWeights:
     """Gather the full weights on rank 0, for the generators."""
 
     def run(self, state: RankState) -> dict[str, Tensor]:
-        """The model's full state dict on rank 0."""
-        return full_weights(state.model, state.ranks)
+        """The model's full state dict on rank 0, with adapters merged."""
+        with state.plain():
+            return full_weights(state.model, state.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +202,14 @@ class RankController:
     def save_model(self, folder: Path, *, exact: bool = False) -> None:
         """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
         dtype: SaveDtype | None = "fp32" if exact else None
-        save_model(self.state.model, self._original(), folder, weights=self.weights(), dtype=dtype)
+        weights = self.weights()
+        with self.state.plain():
+            save_model(self.state.model, self._original(), folder, weights=weights, dtype=dtype)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the LoRA adapters, if there are any, for ``PeftModel.from_pretrained``."""
+        if self.state.adapters:
+            lora.save_adapter(self.state.adapters, folder)
 
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model`` and a checkpoint will need, without writing weights.
@@ -205,10 +219,12 @@ class RankController:
                 the files of the original.
         """
         parameters = list(self.state.model.parameters())
-        weights = sum(parameter.numel() for parameter in parameters)
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        checkpoint_bytes = (weights + ADAM_STATES * trained) * torch.float32.itemsize
-        try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+        checkpoint_bytes = (1 + ADAM_STATES) * trained * torch.float32.itemsize
+        with self.state.plain():
+            try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+        if self.state.adapters:
+            lora.try_saving(self.state.adapters, folder)
 
     def _original(self) -> Original:
         """What a saved model takes over."""

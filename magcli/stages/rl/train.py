@@ -356,27 +356,37 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
 
 
 def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: float32 weights, optimizer, and the reference model of a KL penalty."""
+    """The function that loads a rank's state: weights, optimizer, and the reference model of a KL penalty.
+
+    With --lora the weights are frozen, their adapters are trained, and the model without these is the reference.
+    """
     import torch
 
-    from magcli.train import optim
+    from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
-    def loaded(ranks: Ranks) -> PreTrainedModel:
-        weights = model.load(dtype=torch.float32, device=str(ranks.device))
+    def loaded(ranks: Ranks, dtype: torch.dtype) -> PreTrainedModel:
+        weights = model.load(dtype=dtype, device=str(ranks.device))
         use_packed_attention(weights)
         return weights
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = shard(loaded(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        policy = loaded(ranks, training.base_dtype(config, model, bf16=bf16))
+        adapters = reference = None
+        if config.lora:
+            adapters = lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        elif config.kl:
+            reference = loaded(ranks, torch.float32).eval().requires_grad_(False)
+        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=config.recompute)
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
             model.tokenizer,
-            reference=loaded(ranks).eval().requires_grad_(False) if config.kl else None,
+            reference=reference,
+            adapters=adapters,
             original=None if ranks.rank else training.original(config, model),
         )
 

@@ -5,6 +5,7 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -272,6 +273,8 @@ class TrainingOptions(TemplateOptions):
         "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     recompute: bool = opt(
         False,
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
@@ -286,6 +289,18 @@ class TrainingOptions(TemplateOptions):
     )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
+
+
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """LoRA in one process, with peft installed."""
+    from magcli.train.lora import require_peft
+
+    check_not_negative(stage, config, ("lora",))
+    check_positive(stage, config, ("lora_alpha",))
+    if config.lora:
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+        require_peft()
 
 
 def check_positive(stage: str, config: object, names: Iterable[str]) -> None:

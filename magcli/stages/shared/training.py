@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from magcli.errors import usage
 
 if TYPE_CHECKING:
+    import torch
+
     from magcli.model import compute
     from magcli.model.model import Model
     from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.options import TrainingOptions
     from magcli.train.controller import OpenState
 
 FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
@@ -76,6 +79,19 @@ def recorded(run: Path, name: str) -> str:
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
+
+
+def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dtype:
+    """The dtype of the model's weights in memory.
+
+    Trained weights are float32. With LoRA they are frozen: in bf16 if they are stored and multiplied so, which is a
+    third of the memory of float32 weights and their copies in bf16.
+    """
+    import torch
+
+    is_frozen = config.lora > 0
+    stored = model.config.dtype
+    return torch.bfloat16 if is_frozen and bf16 and stored == torch.bfloat16 else torch.float32
 
 
 def original(config: Any, model: Model) -> Original:
