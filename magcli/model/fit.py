@@ -102,11 +102,11 @@ def recomputation(plan: Plan) -> list[Change]:
     return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
-def adapters(plan: Plan, *, rank: int) -> list[Change]:
+def adapters(plan: Plan, *, rank: int, bf16_base: bool) -> list[Change]:
     """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
         return []
-    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank))]
+    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
 
 
 def offloaded_moments(plan: Plan, flags: str) -> list[Change]:

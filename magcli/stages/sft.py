@@ -49,8 +49,6 @@ EXAMPLE = (
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
-PROPOSED_RANK = 32
-"""The LoRA rank that is proposed where full training does not fit."""
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
 
 
@@ -195,13 +193,15 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     from magcli.model.shape import shape_of
 
     card, shape = forecasts.card_for(config), shape_of(model)
+    bf16 = forecasts.trains_in_bf16(config, model, card)
     training = memory.TrainingPlan(
         shape,
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
-        bf16=forecasts.trains_in_bf16(config, model, card),
+        bf16=bf16,
         ranks=ranks,
         lora_rank=config.lora,
+        bf16_base=forecasts.has_bf16_base(config, model, bf16=bf16),
         activation_checkpointing=config.recompute,
     )
     engine = None
@@ -213,7 +213,11 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
-        fit.adapters(plan, rank=PROPOSED_RANK),
+        fit.adapters(
+            plan,
+            rank=forecasts.PROPOSED_RANK,
+            bf16_base=forecasts.would_have_bf16_base(config, model, card),
+        ),
     ]
     return Forecast(
         "sft", plan, card, changes, memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=0)

@@ -39,6 +39,7 @@ def plan_memory(
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
+        fit.adapters(plan, rank=forecast.PROPOSED_RANK, bf16_base=forecast.would_have_bf16_base(config, model, card)),
         fit.smaller_share(plan, total=card.total, longest=longest),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
@@ -56,6 +57,7 @@ def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, pr
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
+    bf16 = forecast.trains_in_bf16(config, model, card)
     completion = _largest(config, "max_tokens")
     sample = completion + prompt / config.group
     all_tokens = round(_largest(config, "n_mini") * sample)
@@ -63,8 +65,10 @@ def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, pr
         shape,
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
         on_gpu=card.is_gpu,
-        bf16=forecast.trains_in_bf16(config, model, card),
+        bf16=bf16,
         ranks=ranks,
+        lora_rank=config.lora,
+        bf16_base=forecast.has_bf16_base(config, model, bf16=bf16),
         activation_checkpointing=config.recompute,
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, training
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +27,9 @@ GIB, MIB = 1 << 30, 1 << 20
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
+
+PROPOSED_RANK = 32
+"""The LoRA rank that is proposed where full training does not fit."""
 
 CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
@@ -93,6 +96,19 @@ def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str 
     """Tokens of the longest prompt, looked for among those with most characters."""
     candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
+
+
+def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
+    """Whether the frozen weights under LoRA adapters are in bf16."""
+    import torch
+
+    return training.base_dtype(config, model, bf16=bf16) == torch.bfloat16
+
+
+def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> bool:
+    """The same if the run had LoRA adapters."""
+    with_adapters = replace(config, lora=PROPOSED_RANK)
+    return has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
 
 
 def world_size() -> int:
