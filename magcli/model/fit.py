@@ -7,6 +7,9 @@ from itertools import product
 from magcli.model import memory
 from magcli.model.memory import EnginePlan, Line, TrainingPlan
 
+PROPOSED_RANK = 32
+"""The LoRA rank that is proposed where training all weights does not fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -102,7 +105,7 @@ def recomputation(plan: Plan) -> list[Change]:
     return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
-def adapters(plan: Plan, *, rank: int, bf16_base: bool) -> list[Change]:
+def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
     """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
         return []

@@ -194,14 +194,14 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
 
     card, shape = forecasts.card_for(config), shape_of(model)
     bf16 = forecasts.trains_in_bf16(config, model, card)
-    training = memory.TrainingPlan(
+    trainer = memory.TrainingPlan(
         shape,
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
         ranks=ranks,
         lora_rank=config.lora,
-        bf16_base=forecasts.has_bf16_base(config, model, bf16=bf16),
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         activation_checkpointing=config.recompute,
     )
     engine = None
@@ -209,18 +209,14 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
         in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
         engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
-    plan = fit.Plan(training, engine=engine, engine_stays=False)
+    plan = fit.Plan(trainer, engine=engine, engine_stays=False)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
-        fit.adapters(
-            plan,
-            rank=forecasts.PROPOSED_RANK,
-            bf16_base=forecasts.would_have_bf16_base(config, model, card),
-        ),
+        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
     ]
     return Forecast(
-        "sft", plan, card, changes, memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=0)
+        "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)
     )
 
 

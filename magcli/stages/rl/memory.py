@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import engines, forecast
+from magcli.stages.shared import engines, forecast, training
 from magcli.stages.shared.forecast import Forecast
 from magcli.stages.shared.run_sizes import options_in
 
@@ -33,17 +33,17 @@ def plan_memory(
 
     card, shape = forecast.card_for(config), shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
-    training = _training(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
-    plan = _with_engine(config, model, card, training, longest)
+    trainer = _trainer(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
+    plan = _with_engine(config, model, card, trainer, longest)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
-        fit.adapters(plan, rank=forecast.PROPOSED_RANK, bf16_base=forecast.would_have_bf16_base(config, model, card)),
+        fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
         fit.smaller_share(plan, total=card.total, longest=longest),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
-    disk = memory.disk_lines(training, checkpoints=config.keep_checkpoints, trajectory=stored)
+    disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
     return Forecast("rl", plan, card, changes, disk)
 
 
@@ -53,7 +53,7 @@ def _largest(config: Config, option: str) -> int:
     return max(int(getattr(sizes, option)) for sizes in (config, *in_stages))
 
 
-def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
+def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
@@ -68,7 +68,7 @@ def _training(config: Config, model: Model, shape: ModelShape, card: Card, *, pr
         bf16=bf16,
         ranks=ranks,
         lora_rank=config.lora,
-        bf16_base=forecast.has_bf16_base(config, model, bf16=bf16),
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         activation_checkpointing=config.recompute,
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,

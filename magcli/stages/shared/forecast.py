@@ -28,9 +28,6 @@ GIB, MIB = 1 << 30, 1 << 20
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
 
-PROPOSED_RANK = 32
-"""The LoRA rank that is proposed where full training does not fit."""
-
 CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
 
@@ -98,17 +95,10 @@ def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str 
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
 
-def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
-    """Whether the frozen weights under LoRA adapters are in bf16."""
-    import torch
-
-    return training.base_dtype(config, model, bf16=bf16) == torch.bfloat16
-
-
 def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> bool:
-    """The same if the run had LoRA adapters."""
-    with_adapters = replace(config, lora=PROPOSED_RANK)
-    return has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
+    """Whether the frozen weights would be in bf16 if the run had LoRA adapters."""
+    with_adapters = replace(config, lora=1)
+    return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
 
 
 def world_size() -> int:

@@ -89,9 +89,14 @@ def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dt
     """
     import torch
 
-    is_frozen = config.lora > 0
-    stored = model.config.dtype
-    return torch.bfloat16 if is_frozen and bf16 and stored == torch.bfloat16 else torch.float32
+    return torch.bfloat16 if has_bf16_base(config, model, bf16=bf16) else torch.float32
+
+
+def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
+    """Whether the frozen weights under LoRA adapters are in bf16."""
+    import torch
+
+    return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
 
 
 def original(config: Any, model: Model) -> Original:
