@@ -135,8 +135,11 @@ def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
 def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[int, tuple[Change, ...]] | None:
     """The number of trainer cards over which a plan fits, a power of 2 up to ``MOST_CARDS``, and changes to make then.
 
-    The engine has other cards. None if a plan does not fit on any number.
+    The engine has other cards. None if a plan does not fit on any number, or trains adapters, which is done on one.
     """
+    if plan.training.lora_rank:
+        return None
+    kinds = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
     ranks = 2 * plan.training.ranks
     while ranks <= MOST_CARDS:
         split = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)

@@ -70,9 +70,11 @@ def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_al
 
 
 def test_a_model_that_no_option_makes_fit_needs_more_cards(magcli, config_alone, tmp_path):
-    done = magcli("rl", "--model", config_alone, "--card", "24G", "--engine", "torch", "--dry-run", cwd=tmp_path)
+    done = magcli("rl", "--model", config_alone, "--card", "16G", "--engine", "torch", "--dry-run", cwd=tmp_path)
     assert done.returncode == 4
-    assert "or 2 such cards (torchrun --nproc-per-node 2) and --recompute" in done.stderr
+    assert "take a smaller model, or " in done.stderr
+    assert " such cards (torchrun --nproc-per-node " in done.stderr
+    assert "--lora" not in done.stderr, "adapters are trained in one process"
 
 
 def test_an_unknown_card_is_refused(magcli, config_alone, tmp_path):
