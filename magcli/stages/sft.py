@@ -118,7 +118,7 @@ def check(config: Config) -> None:
     options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    options.check_lora("sft", config)
+    training.check_lora("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
