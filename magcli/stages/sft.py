@@ -118,7 +118,7 @@ def check(config: Config) -> None:
     options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    options.check_lora("sft", config)
+    training.check_lora("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
-        fit.adapters(plan),
+        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
     ]
     return Forecast(
         "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)

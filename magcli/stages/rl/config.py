@@ -11,7 +11,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
-from magcli.stages.shared import engines, options, run_sizes, tables, templates
+from magcli.stages.shared import engines, options, run_sizes, tables, templates, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -131,7 +131,7 @@ def check(config: Config) -> None:
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
-    options.check_lora("rl", config)
+    training.check_lora("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)

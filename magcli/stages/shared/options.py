@@ -5,7 +5,6 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -289,18 +288,6 @@ class TrainingOptions(TemplateOptions):
     )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
-
-
-def check_lora(stage: str, config: TrainingOptions) -> None:
-    """LoRA in one process, with peft installed."""
-    from magcli.train.lora import require_peft
-
-    check_not_negative(stage, config, ("lora",))
-    check_positive(stage, config, ("lora_alpha",))
-    if config.lora:
-        alone = os.environ.get("WORLD_SIZE", "1") == "1"
-        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
-        require_peft()
 
 
 def check_positive(stage: str, config: object, names: Iterable[str]) -> None:

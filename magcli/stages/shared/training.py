@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
+from magcli.stages.shared import options
 
 if TYPE_CHECKING:
     import torch
@@ -97,6 +98,18 @@ def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
     import torch
 
     return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
+
+
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """LoRA in one process, with peft installed."""
+    from magcli.train.lora import require_peft
+
+    options.check_not_negative(stage, config, ("lora",))
+    options.check_positive(stage, config, ("lora_alpha",))
+    if config.lora:
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+        require_peft()
 
 
 def original(config: Any, model: Model) -> Original:
