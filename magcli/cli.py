@@ -127,11 +127,23 @@ def _fault_of(error: Exception) -> EnvironmentFault | None:
     return None
 
 
+def _started_guard(console: Console) -> ShutdownGuard:
+    """The guard of this process; ends it with one line where not even that can be started."""
+    try:
+        return ShutdownGuard(console)
+    except (OSError, RuntimeError) as error:
+        fault = exhausted(error)
+        if fault is None:
+            raise
+        console.error(str(fault), code=fault.exit_code)
+        sys.exit(fault.exit_code)
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
     _write_utf8()
     console = Console(as_json="--json" in sys.argv)
-    guard = ShutdownGuard(console)
+    guard = _started_guard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
         own_stages = [entry.name for entry in STAGES]

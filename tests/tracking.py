@@ -12,6 +12,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 
 from magcli.train import logprobs, optim, packing
 from magcli.train.distributed import Ranks
+from magcli.train.lora import add_lora
 from magcli.train.shard import shard
 
 
@@ -45,17 +46,19 @@ class LiveTensors(TorchDispatchMode):
         self.live -= size
 
 
-def tracked_peak(config, lengths, *, bf16=False, recompute=False, steps=2, micro_batches=2):
+def tracked_peak(config, lengths, *, bf16=False, recompute=False, lora=0, base=torch.float32):
     """The peak in bytes of some optimizer steps on sequences of these lengths."""
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(config, dtype=base)
     AttentionInterface.register(packing.NAME, packing._attend)
     model.set_attn_implementation(packing.NAME)
+    if lora:
+        add_lora(model, rank=lora, alpha=16.0, seed=0)
     packed = packing.pack([list(range(length)) for length in lengths])
     sharded = shard(model, Ranks(), checkpoint_activations=recompute)
     optimizer = optim.adamw(model, lr=1e-5, weight_decay=0.0)
     with LiveTensors([*model.parameters(), *model.buffers()]) as live:
-        for _ in range(steps):
-            for _ in range(micro_batches):
+        for _ in range(2):
+            for _ in range(2):
                 with optim.autocast(torch.device("cpu"), bf16):
                     loss = -sharded(lambda trained: logprobs.token_logprobs(trained, packed)).values.mean()
                 loss.backward()

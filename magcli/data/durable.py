@@ -169,12 +169,18 @@ def _concerns(place: Path, path: Path) -> bool:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process."""
+    """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process.
+
+    A folder that a process had set aside, and was killed before the new one had the name, gets its name back.
+    """
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         found = pattern.fullmatch(stale.name)
         if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
             is_folder = stale.is_dir() and not stale.is_symlink()
+            if is_folder and found[2] and not path.exists():
+                rename(stale, path)
+                continue
             shutil.rmtree(stale, ignore_errors=True) if is_folder else stale.unlink(missing_ok=True)
 
 

@@ -345,6 +345,8 @@ class Fleet:
             EnvironmentFault: generators die faster than they finish anything.
         """
         self._deaths += 1
+        if death.is_reported and not self._has_worked:
+            raise EnvironmentFault(f"{death}; it has not finished any sequence, so it is not started again")
         limit = MAX_DEATHS if self._has_worked else min(MAX_DEATHS, MAX_FIRST_DEATHS)
         if self._deaths > limit:
             raise EnvironmentFault(f"{death}; {limit} before it too, and nothing was finished in between")

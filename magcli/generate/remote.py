@@ -47,7 +47,12 @@ SECOND_LOOK = 1.0
 
 
 class GeneratorDied(EnvironmentFault):
-    """A generator process is gone; whatever it worked on has to be asked for again."""
+    """A generator process is gone; whatever it worked on has to be asked for again.
+
+    ``is_reported``: its engine said why before it ended, instead of being killed.
+    """
+
+    is_reported = False
 
 
 class RemoteSampler:
@@ -263,6 +268,8 @@ class RemoteSampler:
         # An engine that cannot start, or that weights do not fit, would fail again in a replacement.
         is_final = error is not None and (not self._ready.done() or isinstance(error, WeightsFault))
         self._death = error if is_final else GeneratorDied(f"generator process {self.process.pid} died: {how}")
+        if isinstance(self._death, GeneratorDied):
+            self._death.is_reported = error is not None
         self._writer.close()
         if self._broadcast is not None:
             self._broadcast.abort()

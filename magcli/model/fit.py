@@ -53,6 +53,9 @@ MICRO, ASYNC, RECOMPUTE, OFFLOAD, LORA = 1, 2, 3, 5, 20
 """Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
 in host memory, and of training adapters only."""
 
+SHARES = (30, 25, 20, 15)
+"""Shares of a GPU in percent that are proposed for vLLM."""
+
 MOST_CARDS = 64
 
 FEWEST_TOKENS = 1024
@@ -81,6 +84,20 @@ def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
     return changes
 
 
+def smaller_share(plan: Plan, *, total: int, longest: int) -> list[Change]:
+    """A smaller share of a GPU of ``total`` bytes for vLLM, in which its weights and a sequence still fit."""
+    if not plan.share:
+        return []
+    shape = plan.training.shape
+    least = memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+    changes = []
+    for number, percent in enumerate(SHARES, 1):
+        share = total * percent // 100
+        if least < share < plan.share:
+            changes.append(Change(f"--gpu-memory {percent / 100}", ASYNC * number, _with_share(share)))
+    return changes
+
+
 def recomputation(plan: Plan) -> list[Change]:
     """Activation checkpointing, unless it is on."""
     if plan.training.activation_checkpointing:
@@ -88,11 +105,11 @@ def recomputation(plan: Plan) -> list[Change]:
     return [Change("--activation-checkpointing yes", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
-def adapters(plan: Plan, *, rank: int = PROPOSED_RANK) -> list[Change]:
+def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
     """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
         return []
-    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank))]
+    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
 
 
 def offloaded_moments(plan: Plan) -> list[Change]:
@@ -121,8 +138,11 @@ def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
 def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[int, tuple[Change, ...]] | None:
     """The number of trainer cards over which a plan fits, a power of 2 up to ``MOST_CARDS``, and changes to make then.
 
-    The engine has other cards. None if a plan does not fit on any number.
+    The engine has other cards. None if a plan does not fit on any number, or trains adapters, which is done on one.
     """
+    if plan.training.lora_rank:
+        return None
+    kinds = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
     ranks = 2 * plan.training.ranks
     while ranks <= MOST_CARDS:
         split = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)
@@ -140,6 +160,10 @@ def _half(tokens: int) -> int:
 
 def _with_training(**options: object) -> Callable[[Plan], Plan]:
     return lambda plan: replace(plan, training=replace(plan.training, **options))  # type: ignore[arg-type]
+
+
+def _with_share(share: int) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, share=share)
 
 
 def _with_slots(slots: int) -> Callable[[Plan], Plan]:

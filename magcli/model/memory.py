@@ -180,7 +180,7 @@ def adapter_activation_bytes(plan: TrainingPlan) -> int:
 def activation_bytes(plan: TrainingPlan) -> int:
     """What all layers keep of a micro-batch; with checkpointing only the residual stream that enters each layer."""
     shape = plan.shape
-    stream = FP32 * shape.hidden
+    stream = (BF16 if plan.lora_rank and plan.bf16_base else FP32) * shape.hidden
     layer = stream if plan.activation_checkpointing else layer_activation_bytes(plan) + adapter_activation_bytes(plan)
     last_norm = 4 * stream
     return plan.micro_tokens * (shape.layers * layer + last_norm)
@@ -212,6 +212,11 @@ def layer_gradient_bytes(plan: TrainingPlan) -> int:
 def head_gradient_bytes(plan: TrainingPlan) -> int:
     """The gradient of a tied head, which waits for that of the embedding until the end of the backward pass."""
     return FP32 * plan.shape.head if plan.shape.tied and not plan.lora_rank else 0
+
+
+def head_copy_bytes(plan: TrainingPlan) -> int:
+    """The float32 copy of a head in bf16, which is always computed in float32."""
+    return FP32 * plan.shape.head if plan.lora_rank and plan.bf16_base else 0
 
 
 def stores_logits(plan: TrainingPlan) -> bool:
@@ -261,6 +266,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("gathered embedding and layers", gathered_bytes(plan), UPDATE),
         Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
         Line("activations", activation_bytes(plan), UPDATE),
+        Line("float32 copy of the head", head_copy_bytes(plan), ("forward", "scoring")),
         Line("logits", logit_bytes(plan), ("forward", "scoring")),
         Line("gradient of the head", head_backward_bytes(plan), ("scoring",)),
         Line("gradient of the tied head", head_gradient_bytes(plan), ("backward",)),
@@ -344,7 +350,7 @@ def peak_bytes(lines: Iterable[Line]) -> int:
 
 
 def checkpoint_bytes(plan: TrainingPlan) -> int:
-    """One checkpoint: the trained weights, with LoRA the adapters, and their moments, in float32."""
+    """One checkpoint: the trained weights and their moments, in float32."""
     return FP32 * (1 + ADAM_STATES) * trained_parameters(plan)
 
 

@@ -5,6 +5,7 @@ exception can be caught; such a limit is refused before.
 """
 
 import errno
+import os
 import resource
 import sys
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ EXHAUSTED = {
 }
 """What an error number says about the machine, and what raises the limit."""
 NO_THREAD = "can't start new thread"
+SAYS = {os.strerror(number): number for number in EXHAUSTED} | {NO_THREAD: errno.EAGAIN}
+"""The words with which another program reports these errors."""
 MESSAGES = (
     "failed to map segment", "annot allocate memory", "an't allocate memory", "not enough memory", "CUDA out of memory",
 )  # fmt: skip
@@ -66,6 +69,12 @@ def exhausted(error: BaseException) -> EnvironmentFault | None:
         return None
     reason, limit = EXHAUSTED[number]
     return EnvironmentFault(f"{reason}; raise the limit ({limit}), or use fewer --workers")
+
+
+def exhausted_by(words: bytes) -> EnvironmentFault | None:
+    """``exhausted`` for what a program that could not start has written to its stderr."""
+    text = words.decode(errors="replace")
+    return next((exhausted(OSError(number, reason)) for reason, number in SAYS.items() if reason in text), None)
 
 
 def memory_fault(error: BaseException) -> EnvironmentFault | None:

@@ -5,7 +5,9 @@ Stages are synchronous; ``AsyncRunner`` runs their coroutines, with an orderly s
 
 import asyncio
 import hashlib
+import selectors
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
@@ -247,6 +249,13 @@ def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) 
             loop.run(end())
 
 
+def _check_descriptors() -> None:
+    """Raise OSError if an event loop cannot have its descriptors: half a loop prints a traceback when it is deleted."""
+    with selectors.DefaultSelector():
+        for end in socket.socketpair():
+            end.close()
+
+
 class AsyncRunner:
     """Runs one coroutine after the other in one event loop, as ``asyncio.Runner`` does.
 
@@ -260,6 +269,7 @@ class AsyncRunner:
         self.interrupted = False
 
     def __enter__(self) -> "AsyncRunner":
+        _check_descriptors()
         self.runner.get_loop()  # fails here, before there is a coroutine to run, if no descriptor is left for it
         return self
 

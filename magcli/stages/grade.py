@@ -117,7 +117,7 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
         MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
     """
     from magcli.errors import MagError
-    from magcli.verify.reward import describe_error, ungraded
+    from magcli.verify.reward import failed
 
     try:
         text = _with_thoughts(row, rule.thoughts)
@@ -125,7 +125,7 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
     except MagError:
         raise
     except Exception as error:
-        return ungraded("infra-error", describe_error(error))
+        return failed(error)
 
 
 def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:

@@ -216,7 +216,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.offloaded_moments(plan),
-        fit.adapters(plan),
+        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
     ]
     return Forecast(
         "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)

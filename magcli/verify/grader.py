@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
+from magcli.verify.reward import Reward, RewardRule, failed, gold_answer, problem_kind, reward
 from magcli.verify.types import AnswerPair, Verdict
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Grader:
         except MagError:
             raise
         except Exception as error:
-            return ungraded("infra-error", describe_error(error))
+            return failed(error)
 
     def _code_programs(self) -> "Programs":
         """Created for the first code problem, as grading answers needs no sandbox."""
@@ -207,13 +207,14 @@ class _DaemonThreads:
     def _serve(self) -> None:
         while task := self._tasks.get():
             work, arguments, future = task
-            if self._closed:
-                future.set_exception(_closed())
-            elif future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work(*arguments))
-                except BaseException as error:
-                    future.set_exception(error)
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if self._closed:
+                    raise _closed()
+                future.set_result(work(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
 
 
 def _closed() -> EnvironmentFault:

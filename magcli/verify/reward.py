@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
 from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.run.limits import exhausted
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate
 from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
@@ -82,6 +83,16 @@ class Reward:
 def ungraded(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 for a failure of the grading."""
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", printable(detail))
+
+
+def failed(error: Exception) -> Reward:
+    """The reward after an unexpected exception of a verifier: an ``infra-error`` with its location.
+
+    Raises EnvironmentFault if descriptors or processes ran out, since that would end the next verdicts too.
+    """
+    if fault := exhausted(error):
+        raise fault from error
+    return ungraded("infra-error", describe_error(error))
 
 
 def describe_error(error: Exception) -> str:

@@ -101,3 +101,29 @@ def test_two_names_are_exchanged(tmp_path: Path) -> None:
     assert durable.exchange(tmp_path / "a", tmp_path / "b")
     assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("second", "first")
     assert not durable.exchange(tmp_path / "a", tmp_path / "missing")
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing runs after it but what the next process does."""
+
+
+def test_a_folder_that_was_set_aside_by_a_killed_process_gets_its_name_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    write_folder(output, "old")
+    monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+
+    def killed(*names: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(durable, "rename", killed)
+    monkeypatch.setattr(durable.shutil, "rmtree", lambda *folder, **options: None)
+    with pytest.raises(Killed):
+        write_folder(output, "new")
+    assert not output.exists()
+
+    monkeypatch.undo()
+    durable.remove_stale(output)
+    assert (output / "rows").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

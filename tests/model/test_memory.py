@@ -80,6 +80,20 @@ def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, na
     assert 0.95 * measured < forecast < 1.15 * measured
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("base", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_forecast_of_adapters_is_within_15_percent_of_real_runs(name, base, recompute):
+    config, tokens, in_bf16 = SMALL[name], 1024, base == torch.bfloat16
+    measured = tracked_peak(config, [tokens // 4] * 4, bf16=in_bf16, recompute=recompute, lora=8, base=base)
+    plan = TrainingPlan(
+        shape_of_config(config), tokens, on_gpu=False, bf16=in_bf16, lora_rank=8, bf16_base=in_bf16,
+        activation_checkpointing=recompute, padding=1.0,
+    )  # fmt: skip
+    forecast = memory.peak_bytes(memory.training_lines(plan))
+    assert 0.85 * measured < forecast < 1.15 * measured
+
+
 def test_the_size_of_a_model_is_that_of_its_weights():
     shape = shape_of_config(LARGE["1.5B"])
     layer = 2 * 1536 * 1536 + 2 * 1536 * 256 + 3 * 1536 * 8960
@@ -131,7 +145,11 @@ def test_a_bounded_cache_holds_fewer_sequences_instead_of_more_memory():
 
 def test_the_smallest_change_is_the_cheapest_that_fits():
     plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True))
-    kinds = [fit.recomputation(plan), fit.smaller_micro_batches(plan, longest=1300), fit.adapters(plan, rank=32)]
+    kinds = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=1300),
+        fit.adapters(plan, rank=32, bf16_base=True),
+    ]
     for usable in range(12, 100, 4):
         changes = fit.smallest(plan, kinds, usable << 30)
         if changes is None:
@@ -142,6 +160,15 @@ def test_the_smallest_change_is_the_cheapest_that_fits():
             assert fit.changed(plan, fewer).peak > usable << 30
     assert fit.smallest(plan, kinds, 100 << 30) == ()
     assert fit.smallest(plan, kinds, 1 << 30) is None
+
+
+def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
+    total = 24 << 30
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=total * 35 // 100)
+    changes = fit.smaller_share(plan, total=total, longest=1300)
+    assert [change.flags for change in changes] == [f"--gpu-memory {share}" for share in (0.3, 0.25, 0.2, 0.15)]
+    assert fit.changed(plan, changes[-1:]).share == total * 15 // 100
+    assert fit.smaller_share(plan, total=8 << 30, longest=1300) == []
 
 
 def test_micro_batches_are_not_smaller_than_the_longest_sequence():

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import EnvironmentFault
-from magcli.run.limits import NEEDED, NEEDED_FOR_TORCH, exhausted, memory_fault
+from magcli.run.limits import NEEDED, NEEDED_FOR_TORCH, exhausted, exhausted_by, memory_fault
 
 MODEL = Path(__file__).parents[2] / "examples" / "model"
 ROW = {"id": "p1", "prompt": "?", "answer": "5", "completion": "<think>a</think>\\boxed{5}"}
@@ -95,8 +96,94 @@ def test_too_few_open_files_end_a_stage_instead_of_leaving_it_waiting(tmp_path: 
     assert not (tmp_path / "c.arrow").exists()
 
 
+PYTHON = "<think>a</think>\n```python\nprint(int(input()) * 2)\n```\n"
+CPP = "<think>a</think>\n```cpp\n#include <iostream>\nint main() { int a; std::cin >> a; std::cout << a * 2; }\n```\n"
+UNUSED_ID = 54321
+"""The id of a user that has no processes; the kernel counts those of root, but does not limit them."""
+
+
+def grade(folder: Path, limit: str, completion: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Grade one program under a limit, which is a command that runs another."""
+    row = {"id": "p", "kind": "code", "prompt": "?", "tests": [{"input": "1\n", "output": "2\n"}]}
+    (folder / "a.jsonl").write_text(json.dumps(row | {"completion": completion}) + "\n")
+    words = [*limit.split(), sys.executable, "-m", "magcli", "grade", "a.jsonl", "--no-language", "-q", *options]
+    environment = os.environ | {"HOME": str(folder), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*words, "-o", "c.jsonl"], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def ends_well(done: subprocess.CompletedProcess[str], folder: Path, what: str) -> bool:
+    """Whether a program was accepted; if not, the stage has ended with one line that names what is exhausted."""
+    output = folder / "c.jsonl"
+    if done.returncode == 0:
+        assert json.loads(output.read_text())["reason"] == "accepted", output.read_text()
+        return True
+    lines = [line for line in done.stderr.splitlines() if "jemalloc" not in line]  # pyarrow's allocator
+    assert (done.returncode, len(lines)) == (4, 1), done.stderr
+    assert what in lines[0]
+    assert not output.exists()
+    return False
+
+
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_too_few_open_files_end_a_stage_that_judges_programs(tmp_path: Path, language: str) -> None:
+    completion = {"python": PYTHON, "cpp": CPP}[language]
+    files = "this process may have no more open files; raise the limit (ulimit -n)"
+    assert not ends_well(grade(tmp_path, "prlimit --nofile=10", completion), tmp_path, files)
+    assert not ends_well(grade(tmp_path, "prlimit --nofile=17", completion), tmp_path, files)
+    assert ends_well(grade(tmp_path, "prlimit --nofile=64", completion), tmp_path, files)
+
+
+def limit_processes(number: int) -> str:
+    """A command that lets a command have so many processes and threads; root's are those of an unused user."""
+    limit = f"prlimit --nproc={number}"
+    if os.getuid():
+        return limit
+    rights = "+dac_read_search,+dac_override"  # to reach an interpreter under /root
+    user = f"setpriv --reuid={UNUSED_ID} --regid={UNUSED_ID} --clear-groups"
+    return f"{user} --inh-caps={rights} --ambient-caps={rights} {limit}"
+
+
+def can_limit_processes() -> bool:
+    try:
+        return subprocess.run([*limit_processes(1).split(), "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+PROCESSES = "no more processes or threads can be started; raise the limit (ulimit -u)"
+needs_limit = pytest.mark.skipif(not can_limit_processes(), reason="processes cannot be limited here")
+
+
+@needs_limit
+def test_not_even_one_process_is_one_line(tmp_path: Path) -> None:
+    assert not ends_well(grade(tmp_path, limit_processes(1), PYTHON), tmp_path, PROCESSES)
+
+
+@needs_limit
+@pytest.mark.skipif(os.getuid() != 0, reason="the processes of this user count too")
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_too_few_processes_never_change_a_verdict(tmp_path: Path, language: str) -> None:
+    """A compiler whose processes cannot be started is not an error of the program."""
+    completion = {"python": PYTHON, "cpp": CPP}[language]
+    ends = [
+        ends_well(
+            grade(tmp_path, limit_processes(number), completion, "--sandbox", "restricted", "--restart"),
+            tmp_path,
+            PROCESSES,
+        )
+        for number in (2, 6, 9, 10, 11, 60)
+    ]
+    assert not ends[0]
+    assert ends[-1]
+
+
 def test_a_limit_on_processes_is_named() -> None:
     for error in (BlockingIOError(errno.EAGAIN, "unavailable"), RuntimeError("can't start new thread")):
         assert "no more processes or threads can be started; raise the limit (ulimit -u)" in str(exhausted(error))
     assert exhausted(OSError(errno.ENOSPC, "full")) is None
     assert exhausted(ValueError("x")) is None
+    for words in (b"bwrap: Creating new namespace failed: Resource temporarily unavailable", b"x: Too many open files"):
+        assert "raise the limit" in str(exhausted_by(words))
+    assert exhausted_by(b"bwrap: No such file or directory") is None

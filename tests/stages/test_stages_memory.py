@@ -16,7 +16,7 @@ from magcli.model.model import Model
 from magcli.rl.trainer import Learn
 from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.forecast import forecast_of
+from magcli.stages.rl.memory import plan_memory
 from magcli.stages.shared import forecast
 from magcli.train.sft import TrainStep
 
@@ -73,7 +73,9 @@ def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_al
 def test_a_model_that_no_option_makes_fit_needs_more_cards(magcli, config_alone, tmp_path):
     done = magcli("rl", "--model", config_alone, "--card", "8G", "--engine", "torch", "--dry-run", cwd=tmp_path)
     assert done.returncode == 4
-    assert "such cards (torchrun --nproc-per-node " in done.stderr
+    assert "take a smaller model, or " in done.stderr
+    assert " such cards (torchrun --nproc-per-node " in done.stderr
+    assert "--lora" not in done.stderr, "adapters are trained in one process"
 
 
 def test_an_unknown_card_is_refused(magcli, config_alone, tmp_path):
@@ -103,14 +105,14 @@ def test_on_a_cpu_only_a_clear_lack_of_memory_is_a_warning(letters, guesser, tmp
 
 def test_generators_have_cards_of_their_own(config_alone, monkeypatch):
     config = Config(model=str(config_alone), run=Path("run"), card="80G", engine="torch")
-    alone = forecast_of(replace(config, generators=2), Model.open(config_alone))
-    beside = forecast_of(config, Model.open(config_alone))
+    alone = plan_memory(replace(config, generators=2), Model.open(config_alone))
+    beside = plan_memory(config, Model.open(config_alone))
     assert alone.plan.engine is None
     engine = beside.plan.engine
     assert engine is not None
     resident = memory.engine_weight_bytes(engine) + memory.cache_bytes(engine)
     assert resident <= 0.35 * beside.card.total
-    with_vllm = forecast_of(replace(config, engine="vllm"), Model.open(config_alone))
+    with_vllm = plan_memory(replace(config, engine="vllm"), Model.open(config_alone))
     assert with_vllm.plan.share == round(0.35 * with_vllm.card.total)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.forecast import forecast_of
+from magcli.stages.rl.memory import plan_memory
 from magcli.stages.rl.sampling_engine import build_engine, engine_name
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import forecast as forecasts
@@ -82,7 +82,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no problem was read."""
     model = templates.open_model(config.model, config)
-    made = partial(forecast_of, config, model, ranks=forecasts.world_size())
+    made = partial(plan_memory, config, model, ranks=forecasts.world_size())
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -91,7 +91,7 @@ def _announce(config: Config, model: Model, problems: Sequence[Row], console: Co
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
     ranks = forecasts.world_size()
-    made = partial(forecast_of, config, model, longest, ranks=ranks)
+    made = partial(plan_memory, config, model, longest, ranks=ranks)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -184,13 +184,8 @@ def _train(
         held_out = None
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
-        longest = forecasts.longest_prompt([row for part in rows for row in part], model, system)
-        ranks = controller.ranks.size
-        made = forecast_of(config, model, longest, ranks=ranks)
-        forecasts.check(made, folder.path, job.console)
-        if config.generators and config.transfer == "file":
-            weights = 4 * made.plan.training.shape.parameters
-            forecasts.warn_of_small_shared_memory(weights, job.console, stage="rl")
+        usable = [row for part in rows for row in part]
+        _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -218,6 +213,23 @@ def _train(
         checkpointing.finish(trainer)
     job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _check_memory(
+    config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
+) -> None:
+    """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+
+    Raises:
+        EnvironmentFault: it does not fit its GPU.
+    """
+    system = engines.system_text(config.system, model.thoughts)
+    longest = forecasts.longest_prompt(problems, model, system)
+    forecast = plan_memory(config, model, longest, ranks=ranks)
+    forecasts.check(forecast, folder.path, console)
+    if config.generators and config.transfer == "file":
+        weights = 4 * forecast.plan.training.shape.parameters
+        forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
 
 
 def _open_checkpointing(

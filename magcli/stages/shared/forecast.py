@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, training
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +93,12 @@ def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str 
     """Tokens of the longest prompt, looked for among those with most characters."""
     candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
+
+
+def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> bool:
+    """Whether the frozen weights would be in bf16 if the run had LoRA adapters."""
+    with_adapters = replace(config, lora=1)
+    return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
 
 
 def world_size() -> int:

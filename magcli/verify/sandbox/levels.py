@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
+from magcli.run.limits import exhausted_by
 from magcli.verify.sandbox.launch import Isolation, Level, MountUser, ProgramSpec, unused_uid
-from magcli.verify.sandbox.program import Limits, Outcome, Program
+from magcli.verify.sandbox.program import CannotStart, Limits, Outcome, Program
 
 _PROBE = """
 import ctypes, struct, sys
@@ -195,13 +196,18 @@ def check_isolation(isolation: Isolation) -> str:
 
 
 def run_escape_test(isolation: Isolation) -> tuple[str, str]:
-    """Why the test program did not run, and what it could do; both empty if the sandbox holds."""
+    """Why the test program did not run, and what it could do; both empty if the sandbox holds.
+
+    Raises EnvironmentFault if this machine has no descriptor or process left for it.
+    """
     argv = (isolation.python, "-I", "-S", "-E", "canary.py")
     with Program(isolation, ProgramSpec(argv, {"canary.py": _ATTEMPTS})) as program:
         outcome = program.run(b"21\n", LIMITS)
     answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
     if answer == "42":
         return "", leaks
+    if fault := exhausted_by(outcome.stderr):
+        raise CannotStart(f"a program's sandbox cannot be started: {fault}")
     said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
     return f"a test program did not run: {said[-1]}", leaks
 

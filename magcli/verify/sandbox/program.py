@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import socket
 import stat
 import tempfile
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from magcli.errors import EnvironmentFault
+from magcli.run.limits import exhausted, exhausted_by
 from magcli.verify.sandbox.launch import Isolation, ProgramSpec, Runner, memory_file, start, write_all
 from magcli.verify.sandbox.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 
@@ -27,6 +31,14 @@ RUNNER_GRACE = 20.0
 """Seconds that the runner's reply may be late on a busy machine."""
 MAX_WALL_FACTOR = 20
 """Maximum wall time of a run that waits for a CPU, as a multiple of its CPU limit."""
+
+
+START_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between attempts to start a sandbox while descriptors or processes are exhausted."""
+
+
+class CannotStart(EnvironmentFault):
+    """This machine has no descriptor or process left for a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,10 @@ class Program:
         self._stop()
 
     def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
-        """Run the program once, in a new process that shares nothing with previous runs."""
+        """Run the program once, in a new process that shares nothing with previous runs.
+
+        Raises EnvironmentFault if this machine has no descriptor or process left for it.
+        """
         return self._run(stdin, limits, None)
 
     def make(self, limits: Limits, into: Path) -> Outcome:
@@ -117,13 +132,24 @@ class Program:
         return self._run(b"", limits, into)
 
     def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
+        """One run; if descriptors or processes ran out, another attempt, since others may end meanwhile."""
+        for pause in START_PAUSES:
+            with suppress(CannotStart):
+                return self._run_once(stdin, limits, into)
+            time.sleep(pause)
+        return self._run_once(stdin, limits, into)
+
+    def _run_once(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
         with ExitStack() as stack:
             try:
                 files = self._files(stdin, stack)
                 written = files[1:]
                 reply, made = self._ask(files, limits)
             except (OSError, EOFError) as error:
-                return Outcome("lost", stderr=self._lost(error))
+                said = self._lost(error)
+                if fault := exhausted(error) or exhausted_by(said):
+                    raise CannotStart(f"a program's sandbox cannot be started: {fault}") from error
+                return Outcome("lost", stderr=said)
             for file in made:
                 _closing(file, stack)
             outcome = _outcome(reply, written, limits)
@@ -159,7 +185,7 @@ class Program:
         request = REQUEST.pack(*times, limits.memory + ADDRESS_SPACE_MARGIN, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
         while True:
-            reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
+            reply, made = _receive(control, 1)
             if not reply:
                 raise EOFError("the runner ended")
             if reply != LATE:
@@ -179,6 +205,16 @@ class Program:
             self._runner, self._streams = None, []
 
 
+def _receive(control: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """A message and its open files; raises OSError if this process may not open as many."""
+    message, files, flags, _ = socket.recv_fds(control, 1 << 12, most)
+    if flags & socket.MSG_CTRUNC:
+        for file in files:
+            os.close(file)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return message, files
+
+
 def _closing(file: int, stack: ExitStack) -> int:
     """An open file that is closed with ``stack``."""
     stack.callback(os.close, file)
@@ -188,7 +224,7 @@ def _closing(file: int, stack: ExitStack) -> int:
 def _stream_files(runner: Runner) -> list[int]:
     """The named stdin, stdout and stderr that the runner sends when it is ready."""
     runner.control.settimeout(RUNNER_GRACE)
-    message, files, _, _ = socket.recv_fds(runner.control, 1 << 12, len(STREAMS))
+    message, files = _receive(runner.control, len(STREAMS))
     for file in files:
         runner.cleanup.callback(os.close, file)
     if not message:

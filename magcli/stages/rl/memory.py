@@ -20,7 +20,7 @@ PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
 
 
-def forecast_of(
+def plan_memory(
     config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT, *, ranks: int = 1
 ) -> Forecast:
     """The memory of a run on this many ranks whose longest prompt has this many tokens.
@@ -40,7 +40,8 @@ def forecast_of(
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
         fit.offloaded_moments(plan),
-        fit.adapters(plan),
+        fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
+        fit.smaller_share(plan, total=card.total, longest=longest),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
     disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
@@ -57,10 +58,10 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
+    bf16 = forecast.trains_in_bf16(config, model, card)
     completion = _largest(config, "max_tokens")
     sample = completion + prompt / config.group
     all_tokens = round(_largest(config, "n_mini") * sample)
-    bf16 = forecast.trains_in_bf16(config, model, card)
     return TrainingPlan(
         shape,
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
