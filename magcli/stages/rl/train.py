@@ -415,7 +415,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         max_norm=config.max_norm,
         micro_tokens=config.micro_tokens,
         bf16=config.bf16 == "yes",
-        is_cap=config.is_cap,
+        tis_cap=config.tis_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
         advantage=config.advantage,
@@ -423,9 +423,9 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     )
     return StageSettings(
         objective,
-        groups_per_step=config.n_mini // config.group,
-        batch_groups=config.n_batch // config.group,
-        async_groups=config.n_async // config.group,
+        groups_per_step=config.n_mini // config.group_size,
+        batch_groups=config.n_batch // config.group_size,
+        async_groups=config.n_async // config.group_size,
         sampling=Sampling(config.max_tokens, config.temperature),
         rule=engines.reward_rule(config, thoughts),
     )
@@ -485,7 +485,7 @@ def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: G
         model.ends,
         engines.system_text(config.system, model.thoughts),
         model.thoughts,
-        config.group,
+        config.group_size,
         config.diverse_by,
         config.seed,
     )
