@@ -75,6 +75,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,
+        loads_whole=training.loads_whole(model, ranks),
     )
 
 

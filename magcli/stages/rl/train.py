@@ -360,34 +360,28 @@ def open_state(config: Config, model: Model) -> OpenState:
 
     With LoRA that is the model itself, with its adapters off.
     """
-    from magcli.train import lora
+    import torch
+
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
-    from magcli.train.shard import shard
-
-    def loaded(ranks: Ranks, bf16: bool) -> PreTrainedModel:
-        dtype = training.base_dtype(config, model, bf16=bf16)
-        weights = model.load(dtype=dtype, device=str(ranks.device))
-        use_packed_attention(weights)
-        return weights
 
     def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
         if not config.kl:
             return None
-        return policy if config.lora else loaded(ranks, False).eval().requires_grad_(False)
+        if config.lora:
+            return policy
+        copy = model.load(dtype=torch.float32, device=str(ranks.device))
+        use_packed_attention(copy)
+        return copy.requires_grad_(False)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        policy = loaded(ranks, bf16)
-        if config.lora:
-            lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
-        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=recomputed)
+        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(config, policy),
+            training.optimizer(config, sharded.model),
             model.tokenizer,
-            reference=reference(ranks, policy),
+            reference=reference(ranks, sharded.model),
             original=None if ranks.rank else training.original(config, model),
         )
 
