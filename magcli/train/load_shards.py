@@ -33,12 +33,14 @@ def load_shards(
 ) -> ShardedModel | None:
     """This rank's float32 shards of a model in evaluation mode, with packed attention; options are those of ``shard``.
 
+    For several ranks, which all call it: in one process tied weights would come apart on leaving the meta device.
     Returns None, without having loaded anything, if ``magcli.model.slices`` cannot read slices of this model.
 
     Raises:
         EnvironmentFault: packed attention would not compute what the model computes, or it has no list of layers.
         DataError: a file of weights is damaged.
     """
+    assert ranks.mesh is not None, "a single process loads the whole model"
     stored = sliced_tensors(model)
     if not stored:
         return None
