@@ -35,7 +35,7 @@ WORKERS = 2
 SEEDS = range(3)
 COMMON = {
     "updates": 20,
-    "group": 8,
+    "group_size": 8,
     "max_tokens": 256,
     "penalty_end": 256,
     "lr": 1e-9,
@@ -119,7 +119,9 @@ def _predict(
     groups = [group for run in untruncated for group in run.groups.values()]
     simulated = []
     for seed in SEEDS:
-        source = resampled_source(groups, group=real.settings.group, max_tokens=real.settings.max_tokens, seed=seed)
+        source = resampled_source(
+            groups, group=real.settings.group_size, max_tokens=real.settings.max_tokens, seed=seed
+        )
         simulated.append(_of_updates(Simulation(real.settings, machine, source).run().updates, machine))
     predicted, measured = _mean(simulated), _of_run(real, run_folder)
     ratio = predicted.tokens_per_s / measured.tokens_per_s

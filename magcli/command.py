@@ -193,10 +193,8 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
     for field in filter(lambda field: configuration.has_flag(kinds[field.name]), in_panels(config_class)):
-        flag = configuration.flag_name(field.name)
-        flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(
-            *flags,
+            _flags(field.name, kinds[field.name]),
             *filter(None, [field.metadata["short"]]),
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
@@ -204,11 +202,17 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
         )
         parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
     for name, present in configuration.former_names(config_class).items():
-        flag = configuration.flag_name(name)
+        kind = configuration.former_type(kinds[present])
         text = f"The former name of {configuration.flag_name(present)}."
-        hidden = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, hidden=True)
-        parameters.append(_parameter(name, Annotated[bool | None, hidden], None))
+        hidden = typer.Option(_flags(name, kind), help=text, hidden=True)
+        parameters.append(_parameter(name, Annotated[_flag_type(kind), hidden], None))
     return parameters
+
+
+def _flags(name: str, kind: Any) -> str:
+    """The flag of an option, of a switch also the one that turns it off."""
+    flag = configuration.flag_name(name)
+    return f"{flag}/--no-{flag[2:]}" if kind is bool else flag
 
 
 def _default_text(default: Any) -> str:
@@ -235,7 +239,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
         given[stage.positional] = tuple(value) if isinstance(value, list) else value
-    recipe = _recipe(stage, recipe_path, stages) if recipe_path else {}
+    recipe = configuration.renamed(_recipe(stage, recipe_path, stages), stage.Config) if recipe_path else {}
     present = {key: value for key, value in given.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)

@@ -49,7 +49,7 @@ def opt(
             deletes it.
         always_run: if set, an existing output is never up to date.
         output_table: it is another table that the stage writes, with the same checks as the output.
-        former: its former name, of a switch that is now a choice of yes and no; ``--help`` does not list it.
+        former: its former name, which still works but is not listed by ``--help``. A choice of yes and no was a switch.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
     roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table}
@@ -86,14 +86,25 @@ def former_names(config_class: Any) -> dict[str, str]:
     return {field.metadata["former"]: field.name for field in fields if field.metadata.get("former")}
 
 
-def _renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
-    """Options with their present names, and yes or no in place of a switch that is now a choice."""
-    former, renamed = former_names(config_class), dict(options)
-    for name in former.keys() & options.keys():
-        value = renamed.pop(name)
-        choice = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
-        renamed.setdefault(former[name], choice)
-    return renamed
+def former_type(kind: Any) -> Any:
+    """The type that an option had under its former name: a choice of yes and no was a switch, others are unchanged."""
+    return bool if {"yes", "no"} <= set(get_args(kind)) else kind
+
+
+def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
+    """Options by their present names; of one that is given under both names, the present one counts.
+
+    A switch that is now a choice becomes yes or no.
+    """
+    former, kinds = former_names(config_class), field_types(config_class)
+    present = {key: value for key, value in options.items() if _field_name(key) not in former}
+    names = {_field_name(key) for key in present}
+    for key, value in options.items():
+        name = former.get(_field_name(key))
+        if name is not None and name not in names:
+            was_switch = former_type(kinds[name]) is bool and isinstance(value, bool)
+            present[name] = ("yes" if value else "no") if was_switch else value
+    return present
 
 
 def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> T:
@@ -103,7 +114,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
         UsageError: an unknown key (with a suggestion) or a value of the wrong type.
     """
     kinds = field_types(config_class)
-    recipe, flags = _renamed(recipe, config_class), _renamed(flags, config_class)
+    recipe, flags = renamed(recipe, config_class), renamed(flags, config_class)
     given = _known(recipe, kinds, f"recipe table [{stage}]") | flags
     return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
 

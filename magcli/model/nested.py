@@ -108,13 +108,14 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
     return loaded
 
 
-def outline(text: Any) -> "PreTrainedModel":
-    """The causal model of a text configuration on the meta device."""
+def outline(text: Any, dtype: Any = None) -> "PreTrainedModel":
+    """The causal model of a text configuration on the meta device; ``dtype`` None: that of the configuration."""
     import torch
     from transformers import AutoModelForCausalLM
 
+    options = {} if dtype is None else {"dtype": dtype}
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(text, trust_remote_code=False, **options)
     return model
 
 

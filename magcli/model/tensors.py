@@ -184,6 +184,17 @@ def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> Non
         buffer, position = buffer[got:], position + got
 
 
+def read_values(stored: Stored, target: torch.Tensor, first: int) -> None:
+    """Fill a contiguous tensor, of any type and device, with the values of a float tensor from number ``first`` on."""
+    check_floats([stored])
+    size = stored.dtype.itemsize
+    with opened([stored]) as (descriptor,):
+        for number, part in enumerate(torch.split(target.view(-1), BLOCK) if target.numel() else ()):
+            buffer = bytearray(part.numel() * size)
+            fill(descriptor, stored, (first + number * BLOCK) * size, memoryview(buffer))
+            part.copy_(torch.frombuffer(buffer, dtype=stored.dtype))
+
+
 def blocks(stored: Stored) -> Iterator[torch.Tensor]:
     """The values of a float tensor in order, flat, at most ``BLOCK`` at a time."""
     check_floats([stored])

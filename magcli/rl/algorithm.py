@@ -51,7 +51,7 @@ class Tokens(NamedTuple):
     Attributes:
         new: log-probabilities under the policy; the only field with a gradient.
         old: log-probabilities in the denominator of the importance ratio: the sampler's, under the weights that
-            generated each token, or with ``--is-cap`` those of the proximal policy.
+            generated each token, or with ``--tis-cap`` those of the proximal policy.
         advantage: that of the token's completion.
         sequence: int64, index of the token's completion in the micro-batch.
     """
@@ -172,7 +172,7 @@ def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tenso
 
 
 def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Tensor:
-    """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient (``--is-cap``).
+    """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient (``--tis-cap``).
 
     The decoupled objective of AReaL (section 5.2): the importance ratio of the policy loss is relative to the proximal
     policy, the trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or

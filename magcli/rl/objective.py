@@ -28,7 +28,7 @@ from magcli.train.shard import ShardedModel
 class Objective:
     """The settings of the objective (recipe, section 1) and of its computation.
 
-    The last five are not part of the recipe. If ``is_cap`` is above 0, the importance ratio is relative to the
+    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
     trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
     probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
     reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
@@ -42,7 +42,7 @@ class Objective:
     max_norm: float
     micro_tokens: int
     bf16: bool
-    is_cap: float = 0.0
+    tis_cap: float = 0.0
     kl: float = 0.0
     entropy_bonus: float = 0.0
     advantage: str = ""
@@ -242,11 +242,11 @@ def micro_batch_loss(
 def _old_policy(
     new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics
 ) -> tuple[Tensor, Tensor | None]:
-    """The old log-probs of the importance ratio, and with ``is_cap`` the truncated importance weights."""
-    if not objective.is_cap:
+    """The old log-probs of the importance ratio, and with ``tis_cap`` the truncated importance weights."""
+    if not objective.tis_cap:
         return batch.sampler, None
     proximal = new.detach() if batch.proximal is None else batch.proximal
-    importance = algorithm.truncated_importance(proximal, batch.sampler, cap=objective.is_cap)
+    importance = algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
     metrics.importance.append(importance)
     return proximal, importance
 

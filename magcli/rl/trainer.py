@@ -208,7 +208,7 @@ class Learn:
         metrics = UpdateMetrics(version=self.version)
         set_lr(state.optimizer, self.lr)
         first, *later = self.batches
-        if self.objective.is_cap:
+        if self.objective.tis_cap:
             later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
         for batch in (first, *later):
             loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, state.reference))

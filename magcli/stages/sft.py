@@ -205,6 +205,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
+        loads_whole=training.loads_whole(model, ranks, from_scratch=config.from_scratch),
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
@@ -455,25 +456,18 @@ def _default_lr(config: Config, controller: RankController) -> float:
 
 def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
-    from magcli.train import lora, optim
+    from magcli.train import optim
     from magcli.train.controller import RankState
-    from magcli.train.packing import use_packed_attention
-    from magcli.train.shard import shard
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        device, scratch = str(ranks.device), config.from_scratch
-        dtype = training.base_dtype(config, model, bf16=bf16)
-        weights = model.load(dtype=dtype, device=device, from_scratch=scratch, seed=config.seed)
-        use_packed_attention(weights)
-        if config.lora:
-            lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
-        weights.train()
-        optim.seed_all(config.seed)
+        scratch, seed = config.from_scratch, config.seed
+        sharded = training.sharded_model(config, model, ranks, bf16=bf16, from_scratch=scratch, seed=seed)
+        sharded.train()
+        optim.seed_all(seed)
         return RankState(
             ranks,
-            shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed),
-            training.optimizer(config, weights),
+            sharded,
+            training.optimizer(config, sharded.model),
             model.tokenizer,
             original=None if ranks.rank else training.original(config, model),
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OUTPUT = ""
 RECIPE_TABLE = "rl"
-EXAMPLE = "magcli simulate runs/rl --updates 20 --group 4 --n-async 32 --n-batch 16 --n-mini 16 --max-tokens 48"
+EXAMPLE = "magcli simulate runs/rl --updates 20 --group-size 4 --n-async 32 --n-batch 16 --n-mini 16 --max-tokens 48"
 MAX_UPDATES_BY_RULE = 40
 """Updates to simulate of a stage that ends by a rule: enough for its figures to settle."""
 
@@ -71,7 +71,7 @@ def _settings(config: Config, updates: int | None) -> SimulationSettings:
 
     return SimulationSettings(
         updates=min(updates or MAX_UPDATES_BY_RULE, config.updates),
-        group=config.group,
+        group_size=config.group_size,
         n_async=config.n_async,
         n_batch=config.n_batch,
         staleness=config.staleness,

@@ -219,7 +219,8 @@ def _check(model: "PreTrainedModel") -> None:
         hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
         ours = head_of(model).logits(hidden)
     spread = spread_of(theirs)
-    if not agree(ours, theirs, spread, model.dtype):
+    rounds = torch.is_autocast_enabled(model.device.type)
+    if not agree(ours, theirs, spread, torch.bfloat16 if rounds else model.dtype):
         raise different(model, ours, theirs, spread, "training")
 
 

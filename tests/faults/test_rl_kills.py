@@ -18,7 +18,7 @@ from magcli.rl import ledger
 
 GROUP, BATCH = 8, 4
 OPTIONS = {
-    "group": GROUP,
+    "group_size": GROUP,
     "n_async": 64,
     "n_batch": GROUP * BATCH,
     "n_mini": GROUP * BATCH,

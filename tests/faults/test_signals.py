@@ -22,7 +22,7 @@ BOUND = 2.0
 OPTIONS = {
     "updates": 1,
     "schedule": "sync",
-    "group": 8,
+    "group_size": 8,
     "n_batch": 64,
     "n_mini": 16,
     "n_async": 64,

@@ -11,7 +11,7 @@ HOSTILE = "</script><script>document.title='broken'</script><b>&amp;"
 SAMPLING = {"max_tokens": 24, "system": Path("none"), "dtype": "fp32"}
 RL = SAMPLING | {
     "updates": 6,
-    "group": 4,
+    "group_size": 4,
     "n_async": 16,
     "n_batch": 16,
     "n_mini": 16,

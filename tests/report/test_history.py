@@ -59,7 +59,9 @@ def test_a_stage_of_no_rows_has_no_share():
 
 
 def defaults(stage):
-    return {"convert": {"limit": 0, "rename": []}, "rl": {"updates": 100, "group": 4, "language": True}}.get(stage, {})
+    return {"convert": {"limit": 0, "rename": []}, "rl": {"updates": 100, "group_size": 4, "language": True}}.get(
+        stage, {}
+    )
 
 
 def test_the_origin_of_a_table_has_command_options_inputs_and_digests(pipeline):
@@ -81,7 +83,7 @@ def test_the_origin_of_a_run_has_changed_options_and_inputs(pipeline):
     origin = history.of_run(run.trained, defaults)
     options = dict(origin.options)
     assert (options["updates"], options["language"]) == ("6", "False")
-    assert "group" not in options
+    assert "group_size" not in options
     assert len(options["model_sha256"]) == 64
     assert origin.inputs[0].name == "kept.parquet"
 

@@ -9,7 +9,7 @@ from calling import call_stage
 
 RECIPE = {
     "updates": 8,
-    "group": 8,
+    "group_size": 8,
     "n_async": 64,
     "n_batch": 32,
     "n_mini": 16,

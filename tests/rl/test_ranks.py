@@ -31,7 +31,7 @@ from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import shard
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)
-EXTRAS = replace(RECIPE, is_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
+EXTRAS = replace(RECIPE, tis_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
 
 
 def opened(folder):

@@ -32,7 +32,7 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
 
 SMALL = {
     "model": "some/model",
-    "group": 4,
+    "group_size": 4,
     "n_async": 16,
     "n_batch": 8,
     "n_mini": 8,
@@ -127,7 +127,7 @@ def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
             [Stage(penalty_end=8), Stage()],
             r"rl\.stage 1\.penalty_width: 16 is not between 0 and penalty_end 8",
         ),
-        ([Stage(updates=1), Stage(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group 4"),
+        ([Stage(updates=1), Stage(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group_size 4"),
         ([Stage(n_async=0)], r"rl\.stage 1\.n_async: 0 is not a multiple"),
         ([Stage(n_batch=12)], r"rl\.stage 1\.n_mini: 8 does not divide n_batch 12"),
         ([Stage(max_tokens=0)], r"rl\.stage 1\.max_tokens: 0 is not positive"),

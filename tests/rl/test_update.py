@@ -24,7 +24,7 @@ from magcli.train.shard import ShardedModel
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
 LR = 1e-2
-EXTRAS = {"is_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
+EXTRAS = {"tis_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +236,7 @@ def test_each_group_is_scored_at_its_temperature(model):
 def test_with_one_mini_batch_the_proximal_policy_is_the_policy(model):
     """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
     chosen, rewards = groups(model, noise=0.8)
-    _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, is_cap=2.0))
+    _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, tis_cap=2.0))
     metrics = measured.line()
     assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
     assert metrics["clip_low_share"] == metrics["clip_high_share"] == 0.0
@@ -247,7 +247,7 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
     """The second mini-batch sees moved weights; its importance is that of the weights before they moved."""
     model = trainable(tiny_model_dir)
     chosen, rewards = groups(model, count=2, noise=0.3)
-    objective = replace(RECIPE, is_cap=100.0)
+    objective = replace(RECIPE, tis_cap=100.0)
     expected = [
         np.exp(new_logprobs(model, group, rollout)[0] - np.array(rollout.logprobs))
         for group in chosen

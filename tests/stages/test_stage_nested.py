@@ -50,9 +50,9 @@ def reinforce(model, run, problems, engine, **options):
     """Two updates from a reward that every completion gets differently, so that the weights change."""
     reward = write_reward(run.parent)
     call_stage(
-        "rl", problems, model=str(model), run=run, updates=2, group=4, n_async=8, n_batch=8, n_mini=8, max_tokens=8,
-        lr=1e-3, bf16="no", dtype="fp32", system=Path("none"), engine=engine, reward=reward, diverse_by="reward",
-        **options,
+        "rl", problems, model=str(model), run=run, updates=2, group_size=4, n_async=8, n_batch=8, n_mini=8,
+        max_tokens=8, lr=1e-3, bf16="no", dtype="fp32", system=Path("none"), engine=engine, reward=reward,
+        diverse_by="reward", **options,
     )  # fmt: skip
 
 

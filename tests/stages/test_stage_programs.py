@@ -10,8 +10,8 @@ from calling import call_stage
 from magcli.data import table
 
 SMALL = {
-    "updates": 2, "group": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 40, "lr": 1e-3, "bf16": "no",
-    "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync",
+    "updates": 2, "group_size": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 40, "lr": 1e-3,
+    "bf16": "no", "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync",
 }  # fmt: skip
 
 

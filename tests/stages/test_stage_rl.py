@@ -344,7 +344,7 @@ def in_session(number):
 @pytest.mark.parametrize(("by", "reasons"), [("outcome", {"all-wrong", "all-right"}), ("reward", {"same-reward"})])
 def test_groups_with_zero_advantage_are_replaced(by, reasons, guesser, tmp_path):
     mixed = written(tmp_path / "mixed.jsonl", [("3", "a"), ("9", "b"), ("1", "c"), ("9", "d")])
-    options = {**SMALL, "group": 4, "diverse_by": by, "updates": 3, "schedule": "sync"}
+    options = {**SMALL, "group_size": 4, "diverse_by": by, "updates": 3, "schedule": "sync"}
     call_stage("rl", mixed, model=str(guesser), run=tmp_path / "run", **options)
     assert [line["groups_trained"] for line in metrics(tmp_path / "run")] == [4, 4, 4]
     dropped = Counter(event["reason"] for event in events(tmp_path / "run") if event["event"] == "dropped")
@@ -357,7 +357,7 @@ def test_groups_with_zero_advantage_are_replaced(by, reasons, guesser, tmp_path)
 
 def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
     hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
-    options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16}
+    options = {**SMALL, "group_size": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16}
     with pytest.raises(Stopped, match=r"none of 600 completions of 150 groups is right"):
         call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
     assert not (tmp_path / "run" / "model").exists()
@@ -506,11 +506,11 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_async": 12}, "rl.n_async: 12 is not a multiple of group 8"),
-        ({"n_batch": 20}, "rl.n_batch: 20 is not a multiple of group 8"),
-        ({"n_mini": 4}, "rl.n_mini: 4 is not a multiple of group 8"),
+        ({"n_async": 12}, "rl.n_async: 12 is not a multiple of group_size 8"),
+        ({"n_batch": 20}, "rl.n_batch: 20 is not a multiple of group_size 8"),
+        ({"n_mini": 4}, "rl.n_mini: 4 is not a multiple of group_size 8"),
         ({"n_batch": 24, "n_mini": 16}, "rl.n_mini: 16 does not divide n_batch 24"),
-        ({"group": 1}, "rl.group: 1 completions have nothing to compare"),
+        ({"group_size": 1}, "rl.group_size: 1 completions have nothing to compare"),
         ({"clip_low": 1.5}, "rl.clip_low: 1.5 is not between 0 and 1"),
         ({"max_norm": 0.0}, "rl.max_norm: 0.0 is not positive"),
         ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
@@ -587,7 +587,7 @@ def test_failing_rewards_stop_the_run_with_their_exception(guesser, problems, ow
 def test_counts_are_shown_while_all_groups_are_dropped(guesser, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("magcli.rl.loop.COUNTS_EVERY", 0.01)
     hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
-    options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16, "quiet": False}
+    options = {**SMALL, "group_size": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16, "quiet": False}
     with pytest.raises(Stopped):
         call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
     shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("rl: update 1 of ")]

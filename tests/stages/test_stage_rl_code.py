@@ -15,7 +15,7 @@ from magcli.run.rundir import RunDir
 
 RECIPE = {
     "updates": 10,
-    "group": 8,
+    "group_size": 8,
     "n_async": 64,
     "n_batch": 32,
     "n_mini": 32,

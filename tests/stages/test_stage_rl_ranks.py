@@ -13,7 +13,7 @@ from magcli.rl import ledger
 
 SIZES = {
     "updates": 3,
-    "group": 8,
+    "group_size": 8,
     "n_async": 32,
     "n_batch": 32,
     "n_mini": 32,

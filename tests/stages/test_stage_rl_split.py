@@ -17,7 +17,7 @@ from magcli.run.rundir import RunDir
 
 SMALL = {
     "updates": 6,
-    "group": 8,
+    "group_size": 8,
     "n_async": 64,
     "n_batch": 32,
     "n_mini": 32,

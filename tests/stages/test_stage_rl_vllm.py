@@ -17,7 +17,7 @@ from magcli.rl import ledger
 
 SIZES = {
     "updates": 6,
-    "group": 8,
+    "group_size": 8,
     "n_async": 32,
     "n_batch": 16,
     "n_mini": 16,

@@ -12,13 +12,13 @@ from magcli.errors import EnvironmentFault, UsageError
 from magcli.rl import trackers
 
 FLAGS = [
-    "--group=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
+    "--group-size=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
     "--dtype=fp32", "--system=none", "--no-language", "--checkpoint-every=3",
 ]  # fmt: skip
 TITLES = ("reward ", "length ", "dropped groups ", "staleness ", "generated ", "trained ")
 SMALL = {
     "updates": 8,
-    "group": 8,
+    "group_size": 8,
     "n_async": 32,
     "n_batch": 16,
     "n_mini": 16,

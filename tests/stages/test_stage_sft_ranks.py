@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from calling import call_stage
 from safetensors.torch import load_file
-from training_ranks import finished, killed_once, launched
+from training_ranks import finished, killed_once, launched, on_ranks
 
 from magcli.data import table
+from magcli.model.model import Model
 from magcli.run.rundir import RunDir
+from magcli.stages import rl, sft
+from magcli.stages.rl.train import open_state as open_rl_state
 
 SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": "no", "checkpoint_every": 3}
 NO_SYSTEM = {"system": Path("none")}
@@ -78,6 +81,26 @@ def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_pa
     else:
         finished(launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options))
     assert_alike(alone, run)
+
+
+def opened_in_slices(ranks, stage, folder):
+    """The state of a rank where loading a whole model would fail."""
+
+    def refuse(*_, **__):
+        raise AssertionError("the whole model was loaded")
+
+    Model.load = refuse
+    make_config, open_state = (rl.Config, open_rl_state) if stage == "rl" else (sft.Config, sft._open_state)
+    config = make_config(model=str(folder), system=Path("none"))
+    state = open_state(config, Model.open(folder))(ranks, False)
+    return [type(parameter).__name__ for parameter in state.model.parameters()], state.original is not None
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_no_rank_loads_the_whole_model(tiny_model_dir, stage):
+    for rank, (kinds, has_original) in enumerate(on_ranks(opened_in_slices, stage, tiny_model_dir)):
+        assert set(kinds) == {"DTensor"}
+        assert has_original is (rank == 0)
 
 
 def test_lora_is_for_one_process(given, tiny_model_dir, tmp_path):

@@ -13,7 +13,7 @@ from magcli.errors import UsageError
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
 MACHINE = RECIPES / "cluster.toml"
-SIZES = {"updates": 4, "group": 4, "n_async": 256, "n_batch": 128, "n_mini": 128, "max_tokens": 1000}
+SIZES = {"updates": 4, "group_size": 4, "n_async": 256, "n_batch": 128, "n_mini": 128, "max_tokens": 1000}
 
 
 def test_a_run_is_predicted_from_a_description(capsys):
@@ -50,7 +50,7 @@ def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):
     ("change", "message"),
     [
         ({"machine": None}, "simulate: --machine is missing"),
-        ({"n_batch": 130}, "simulate.n_batch: 130 is not a multiple of group 4"),
+        ({"n_batch": 130}, "simulate.n_batch: 130 is not a multiple of group_size 4"),
         ({"staleness": -1}, "simulate.staleness: -1 is negative"),
         ({"machine": Path("nowhere.toml")}, "nowhere.toml"),
     ],

@@ -1,6 +1,7 @@
 """What `sft` and `rl` say about memory before they start, and what happens where it runs out."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,15 @@ def test_a_dry_run_lists_the_memory_from_a_configuration_alone(magcli, config_al
     for part in ("weights, float32", "gradients", "Adam moments", "activations", "logits", "disk: checkpoints, 3"):
         assert part in done.stderr
     assert "it fits the 74." in done.stderr
+
+
+@pytest.mark.parametrize("scratch", [False, True])
+def test_ranks_load_the_whole_model_only_where_they_cannot_read_slices(magcli, config_alone, tmp_path, scratch):
+    flags = ["--from-scratch"] if scratch else []
+    ranks = os.environ | {"WORLD_SIZE": "4"}
+    done = magcli("sft", "--model", config_alone, *flags, "--card", "80G", "--dry-run", cwd=tmp_path, env=ranks)
+    assert done.returncode == 0, done.stderr
+    assert ("whole model before it is sharded" in done.stderr) is scratch
 
 
 def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_alone, tmp_path):

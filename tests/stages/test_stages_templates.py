@@ -20,7 +20,7 @@ TOKENS = ("<unk>", EOS, *(token for token in SPECIAL if token != EOS))
 NO_SYSTEM = {"system": Path("none")}
 SFT = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no"}
 RL = {
-    "group": 8,
+    "group_size": 8,
     "n_async": 32,
     "n_batch": 16,
     "n_mini": 16,

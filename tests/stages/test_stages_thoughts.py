@@ -22,7 +22,7 @@ MODELS = {
     "channels": (CHANNELS, CHANNELS_TOKENS, CHANNELS_TEMPLATE),
 }
 SAMPLED = {"system": Path("none"), "max_tokens": 48}
-TRAINED = {"group": 8, "n_async": 32, "n_batch": 16, "n_mini": 16, "updates": 1, "bf16": "no", "dtype": "fp32"}
+TRAINED = {"group_size": 8, "n_async": 32, "n_batch": 16, "n_mini": 16, "updates": 1, "bf16": "no", "dtype": "fp32"}
 
 
 def written(path, rows):

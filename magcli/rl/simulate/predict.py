@@ -88,7 +88,7 @@ def simulate(path: Path, settings: SimulationSettings, *, seed: int, workers: in
         machine, groups = calibrate([run], workers=workers), run.resampled(seed, settings)
     else:
         machine = read_machine(path)
-        groups = group_source(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+        groups = group_source(machine.lengths, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
     placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
     return predict(replace(settings, placement=placement), machine, groups)
 
@@ -183,7 +183,7 @@ class MeasuredRun:
     def resampled(self, seed: int, settings: SimulationSettings) -> GroupSource:
         """Groups like those of the run, for a run with other settings."""
         known = list(self.groups.values())
-        return resampled_source(known, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+        return resampled_source(known, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
 
 
 def read_run(folder: Path) -> MeasuredRun:
@@ -197,7 +197,7 @@ def read_run(folder: Path) -> MeasuredRun:
         if not path.is_file():
             raise DataError(f"{problem}: it has no {path.name}")
     try:
-        config = checksum.read_object(run.note_path)
+        config = _with_present_names(checksum.read_object(run.note_path))
         lines = [line for line in run.metrics() if line.get("step") != 0]
         events = read_ledger(run.ledger)
     except (OSError, ValueError, DataError) as error:
@@ -211,6 +211,11 @@ def read_run(folder: Path) -> MeasuredRun:
     if len({line.get("stage") for line in lines}) > 1:
         raise DataError(f"{folder}: a run with stages has no single size to calibrate with")
     return _measured(config, lines, events, [read_groups(run.rollouts_of(line["step"])) for line in lines])
+
+
+def _with_present_names(record: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run; an earlier version recorded the group size as ``group``."""
+    return {"group_size": record["group"], **record} if "group" in record else record
 
 
 def _measured(
@@ -303,7 +308,7 @@ def _first_guess(runs: Sequence[MeasuredRun], workers: int) -> Machine:
     transfer = float(np.mean(np.concatenate([run.transfer[1:] for run in runs])))
     groups = [group for run in runs for group in run.groups.values()]
     decoding = sum(run.generating.sum() * run.engines for run in runs)
-    verdict = np.median([run.verdict / run.settings.group for run in runs])
+    verdict = np.median([run.verdict / run.settings.group_size for run in runs])
     return Machine(
         fit_lengths(groups),
         GeneratorSpec(runs[0].engines, decoding / sum(sum(group.lengths) for group in groups), padded=runs[0].padded),

@@ -29,7 +29,7 @@ class SimulationSettings:
     """The options of a run that determine its speed; batches are counted in completions."""
 
     updates: int
-    group: int
+    group_size: int
     n_async: int
     n_batch: int
     staleness: int
@@ -92,7 +92,7 @@ class Simulation:
 
     def __init__(self, settings: SimulationSettings, machine: Machine, groups: GroupSource) -> None:
         self.settings, self.machine, self.groups = settings, machine, groups
-        self.batch = settings.n_batch // settings.group
+        self.batch = settings.n_batch // settings.group_size
         count = machine.generators.engines
         slots = -(-settings.n_async // count)
         if machine.generators.slots:
@@ -106,7 +106,7 @@ class Simulation:
         self.verifiers_free_at = [0.0] * machine.verifiers.workers
         self.now = 0.0
         self.admission = Admission(
-            settings.group,
+            settings.group_size,
             settings.staleness,
             settings.updates,
             max_queued=2 if settings.placement == "split" else 1,

@@ -18,7 +18,7 @@ INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 OUTPUT = "the rollouts (also in the run's folder)"
 EXAMPLE = (
     "magcli rl examples/problems.jsonl --model examples/model --system none "
-    "--run runs/rl --updates 3 --group 4 --n-async 16 "
+    "--run runs/rl --updates 3 --group-size 4 --n-async 16 "
     "--n-batch 8 --n-mini 8 --max-tokens 48 --penalty-end 48 --diverse-by reward "
     "--trajectory-every 1"
 )

@@ -75,10 +75,11 @@ class Config(
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
     )
-    is_cap: float = opt(
+    tis_cap: float = opt(
         0.0,
         "Cap of the truncated importance sampling weight, trainer / engine probability; 0 disables it.",
         panel=OBJECTIVE,
+        former="is_cap",
     )
     kl: float = opt(
         0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE
@@ -107,7 +108,7 @@ class Config(
 
 
 NOT_NEGATIVE = (
-    "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl", "entropy_bonus",
+    "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "tis_cap", "kl", "entropy_bonus",
 )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def check(config: Config) -> None:
     options.check_positive("rl", config, ["lr", "max_norm", "micro_tokens", "checkpoint_every"])
     options.check_not_negative("rl", config, NOT_NEGATIVE)
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
-    usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
+    usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
     training.check_offload("rl", config)

@@ -38,7 +38,7 @@ def plan_memory(
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
-        fit.fewer_sequences(plan, group=config.group),
+        fit.fewer_sequences(plan, group=config.group_size),
         fit.offloaded_moments(plan),
         fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
         fit.smaller_share(plan, total=card.total, longest=longest),
@@ -60,7 +60,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
 
     bf16 = forecast.trains_in_bf16(config, model, card)
     completion = _largest(config, "max_tokens")
-    sample = completion + prompt / config.group
+    sample = completion + prompt / config.group_size
     all_tokens = round(_largest(config, "n_mini") * sample)
     return TrainingPlan(
         shape,
@@ -75,6 +75,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,
+        loads_whole=training.loads_whole(model, ranks),
     )
 
 

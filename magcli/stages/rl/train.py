@@ -360,34 +360,28 @@ def open_state(config: Config, model: Model) -> OpenState:
 
     With LoRA that is the model itself, with its adapters off.
     """
-    from magcli.train import lora
+    import torch
+
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
-    from magcli.train.shard import shard
-
-    def loaded(ranks: Ranks, bf16: bool) -> PreTrainedModel:
-        dtype = training.base_dtype(config, model, bf16=bf16)
-        weights = model.load(dtype=dtype, device=str(ranks.device))
-        use_packed_attention(weights)
-        return weights
 
     def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
         if not config.kl:
             return None
-        return policy if config.lora else loaded(ranks, False).eval().requires_grad_(False)
+        if config.lora:
+            return policy
+        copy = model.load(dtype=torch.float32, device=str(ranks.device))
+        use_packed_attention(copy)
+        return copy.requires_grad_(False)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        policy = loaded(ranks, bf16)
-        if config.lora:
-            lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
-        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=recomputed)
+        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(config, policy),
+            training.optimizer(config, sharded.model),
             model.tokenizer,
-            reference=reference(ranks, policy),
+            reference=reference(ranks, sharded.model),
             original=None if ranks.rank else training.original(config, model),
         )
 
@@ -415,7 +409,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         max_norm=config.max_norm,
         micro_tokens=config.micro_tokens,
         bf16=config.bf16 == "yes",
-        is_cap=config.is_cap,
+        tis_cap=config.tis_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
         advantage=config.advantage,
@@ -423,9 +417,9 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     )
     return StageSettings(
         objective,
-        groups_per_step=config.n_mini // config.group,
-        batch_groups=config.n_batch // config.group,
-        async_groups=config.n_async // config.group,
+        groups_per_step=config.n_mini // config.group_size,
+        batch_groups=config.n_batch // config.group_size,
+        async_groups=config.n_async // config.group_size,
         sampling=Sampling(config.max_tokens, config.temperature),
         rule=engines.reward_rule(config, thoughts),
     )
@@ -485,7 +479,7 @@ def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: G
         model.ends,
         engines.system_text(config.system, model.thoughts),
         model.thoughts,
-        config.group,
+        config.group_size,
         config.diverse_by,
         config.seed,
     )

@@ -19,7 +19,7 @@ class RunSizes:
     """How much a run generates and trains, and when."""
 
     updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
-    group: int = opt(16, "Group size G: completions per problem.", panel=BATCH)
+    group_size: int = opt(16, "Group size G: completions per problem.", panel=BATCH, former="group")
     n_async: int = opt(512, "Maximum number of concurrent completions.", panel=BATCH)
     n_batch: int = opt(256, "Batch size: completions per update.", panel=BATCH)
     n_mini: int = opt(256, "Mini-batch size: completions per optimizer step.", panel=BATCH)
@@ -52,11 +52,12 @@ def check(place: str, config: RunSizes) -> None:
     Raises:
         UsageError: which option and why.
     """
-    usage(config.group > 1, f"{place}.group: {config.group} completions have nothing to compare; give at least 2")
+    size = config.group_size
+    usage(size > 1, f"{place}.group_size: {size} completions have nothing to compare; give at least 2")
     for name in ("n_async", "n_batch", "n_mini"):
-        size = getattr(config, name)
-        whole = size > 0 and size % config.group == 0
-        usage(whole, f"{place}.{name}: {size} is not a multiple of group {config.group}")
+        completions = getattr(config, name)
+        whole = completions > 0 and completions % size == 0
+        usage(whole, f"{place}.{name}: {completions} is not a multiple of group_size {size}")
     divides = config.n_batch % config.n_mini == 0
     usage(divides, f"{place}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
     for name in ("updates", "max_tokens"):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.options import TrainingOptions
     from magcli.train.controller import OpenState
+    from magcli.train.distributed import Ranks
+    from magcli.train.shard import ShardedModel
 
 FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
     "bf16": ("training", {"bf16": "yes", "fp32": "no"}),
@@ -121,6 +123,38 @@ def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
     import torch
 
     return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
+
+
+def loads_whole(model: Model, ranks: int, *, from_scratch: bool = False) -> bool:
+    """Whether each of several ranks loads the whole model before it keeps its shard."""
+    from magcli.model.slices import has_slices
+
+    return ranks > 1 and (from_scratch or not has_slices(model))
+
+
+def sharded_model(
+    config: TrainingOptions, model: Model, ranks: Ranks, *, bf16: bool, from_scratch: bool = False, seed: int = 0
+) -> ShardedModel:
+    """A rank's shards of the weights in evaluation mode, with packed attention and the adapters of --lora.
+
+    Of several ranks each reads its own slices of the files, if the model can be read so.
+    """
+    from magcli.train import lora
+    from magcli.train.load_shards import load_shards
+    from magcli.train.packing import use_packed_attention
+    from magcli.train.shard import shard
+
+    recomputed = checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
+    if ranks.size > 1 and not from_scratch:
+        sharded = load_shards(model, ranks, bf16=bf16, checkpoint_activations=recomputed)
+        if sharded is not None:
+            return sharded
+    dtype = base_dtype(config, model, bf16=bf16)
+    weights = model.load(dtype=dtype, device=str(ranks.device), from_scratch=from_scratch, seed=seed)
+    use_packed_attention(weights)
+    if config.lora:
+        lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=seed)
+    return shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed)
 
 
 def optimizer(config: Any, model: PreTrainedModel) -> AdamW:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 from calling import call_stage
 
+from magcli.data import checksum
 from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
 from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
@@ -21,12 +23,12 @@ TRUTH = Machine(
     TrainerSpec(1, tokens_per_s=3000.0, update_seconds=0.4, transfer_seconds=0.1),
     VerifierSpec(workers=2, seconds=0.02),
 )
-RUN = SimulationSettings(updates=10, group=8, n_async=64, n_batch=64, staleness=8, max_tokens=600)
+RUN = SimulationSettings(updates=10, group_size=8, n_async=64, n_batch=64, staleness=8, max_tokens=600)
 
 
 def measured(run: SimulationSettings, machine: Machine = TRUTH) -> MeasuredRun:
     """What a run on a known machine would have measured."""
-    draw = group_source(machine.lengths, group=run.group, max_tokens=run.max_tokens, seed=5)
+    draw = group_source(machine.lengths, group=run.group_size, max_tokens=run.max_tokens, seed=5)
     simulation = Simulation(run, machine, draw)
     updates = simulation.run().updates
     training = np.diff([update.training for update in updates], prepend=0.0)
@@ -73,7 +75,7 @@ def test_noisy_times_are_reproduced_in_total(seed):
     lengths = LengthSpec(median=8.0, sigma=0.8, correlation=0.8, prompt=3, dropped=0.15)
     slow_verdicts = Machine(lengths, generators, replace(TRUTH.trainer, update_seconds=0.08), VerifierSpec(1, 0.012))
     calm = measured(
-        SimulationSettings(updates=8, group=8, n_async=32, n_batch=32, staleness=1, max_tokens=24), slow_verdicts
+        SimulationSettings(updates=8, group_size=8, n_async=32, n_batch=32, staleness=1, max_tokens=24), slow_verdicts
     )
     noise = np.exp(np.random.default_rng(seed).normal(0, 0.3, (3, len(calm.seconds))))
     training, generating, transfer = calm.training * noise[0], calm.generating * noise[1], calm.transfer * noise[2]
@@ -96,7 +98,15 @@ def finished(guesser, tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrate")
     rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"updates": 8, "group": 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "max_tokens": 24, "dtype": "fp32"}
+    options = {
+        "updates": 8,
+        "group_size": 8,
+        "n_async": 32,
+        "n_batch": 32,
+        "n_mini": 32,
+        "max_tokens": 24,
+        "dtype": "fp32",
+    }
     more = {"bf16": "no", "system": Path("none"), "language": False, "checkpoint_every": 100, "lr": 1e-9}
     call_stage("rl", folder / "problems.jsonl", model=str(guesser), run=folder / "run", **options, **more)
     return folder / "run"
@@ -124,6 +134,14 @@ def test_a_finished_run_predicts_others_on_its_machine(finished):
     assert same == simulate(finished, settings, seed=0, workers=1)
     assert same.updates == 8
     assert simulate(finished, replace(settings, n_batch=64), seed=0).updates_per_hour < same.updates_per_hour
+
+
+def test_a_run_of_an_earlier_version_recorded_the_group_size_as_group(finished, tmp_path):
+    earlier = shutil.copytree(finished, tmp_path / "earlier")
+    record = checksum.read_object(earlier / "run.json")
+    record["group"] = record.pop("group_size")
+    (earlier / "run.json").write_bytes(checksum.encode_object(record))
+    assert read_run(earlier).settings == read_run(finished).settings
 
 
 def test_folders_that_are_not_runs_are_named(finished, tmp_path):

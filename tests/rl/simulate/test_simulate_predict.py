@@ -10,7 +10,7 @@ from magcli.rl.simulate.simulation import SimulationSettings
 from magcli.rl.simulate.workload import GroupShape
 
 CLUSTER = Path(__file__).parents[3] / "recipes" / "magistral-small" / "cluster.toml"
-RUN = SimulationSettings(updates=10, group=4, n_async=8, n_batch=8, staleness=1, max_tokens=1000, schedule="sync")
+RUN = SimulationSettings(updates=10, group_size=4, n_async=8, n_batch=8, staleness=1, max_tokens=1000, schedule="sync")
 MACHINE = Machine(
     LengthSpec(median=100.0),
     GeneratorSpec(devices=1, step_seconds=0.01),
@@ -49,7 +49,7 @@ def test_asynchronous_split_beats_synchronous_where_lengths_are_heavy_tailed():
 @pytest.fixture(scope="module")
 def planned():
     run = SimulationSettings(
-        updates=6, group=16, n_async=4096, n_batch=2048, staleness=1, max_tokens=32768, placement="split"
+        updates=6, group_size=16, n_async=4096, n_batch=2048, staleness=1, max_tokens=32768, placement="split"
     )
     begun = time.process_time()
     return simulate(CLUSTER, run, seed=0), time.process_time() - begun, run

@@ -12,7 +12,7 @@ from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, Train
 from magcli.rl.simulate.simulation import Simulation, SimulationSettings
 from magcli.rl.simulate.workload import GroupShape, group_source
 
-RUN = SimulationSettings(updates=5, group=4, n_async=16, n_batch=8, staleness=1, max_tokens=1000)
+RUN = SimulationSettings(updates=5, group_size=4, n_async=16, n_batch=8, staleness=1, max_tokens=1000)
 MACHINE = Machine(
     LengthSpec(median=100.0),
     GeneratorSpec(devices=1, step_seconds=0.01),
