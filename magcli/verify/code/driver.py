@@ -24,6 +24,12 @@ SESSION: "dict[str, Any]" = {"__name__": "session"}
 """The names of ``session.py``."""
 
 
+OBJECTS: "list[Any]" = []
+"""Objects that are not plain data, which the judge of a script knows by their number here."""
+SERVING: "list[bool]" = []
+"""Not empty if a script's judge asks."""
+
+
 class NotPlain(TypeError):
     """The value is not plain data."""
 
@@ -98,7 +104,10 @@ def text_of_other(value: object) -> str:
             return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
     name_of_kind = encode_basestring_ascii(type.__dict__["__name__"].__get__(kind))
     items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
-    return f'{{"other":[{name_of_kind},{items}]}}'
+    if not SERVING:
+        return f'{{"other":[{name_of_kind},{items}]}}'
+    OBJECTS.append(value)
+    return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1}]}}'
 
 
 def first_items(value: object) -> list[object]:
@@ -135,8 +144,9 @@ def names_in(code: object) -> set[str]:
     return names.union(*(names_in(part) for part in code.co_consts if hasattr(part, "co_names")))  # type: ignore[attr-defined]
 
 
-def load(name: str, call: str) -> dict[str, object]:
-    """Run the program as a module other than main; for a call of ``Solution`` with the names that LeetCode supplies.
+def load(name: str, mentioned: set[str]) -> dict[str, object]:
+    """Run the program as a module other than main; for a test of ``Solution`` with the names that LeetCode supplies,
+    those that the program or the test mentions.
 
     Raises NameError if the program does not define the name.
     """
@@ -147,7 +157,7 @@ def load(name: str, call: str) -> dict[str, object]:
     space = vars(program)
     SESSION["prepare"](space)
     if name == "Solution":
-        supply(names_in(SESSION["compiled"](source)) | names_in(compile(call, "call", "eval")), space)
+        supply(names_in(SESSION["compiled"](source)) | mentioned, space)
     SESSION["execute"](source, space)
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
         raise NameError(f"the program does not define {name!r}")
@@ -170,7 +180,7 @@ def supply(names: set[str], space: dict[str, object]) -> None:
 def answer() -> None:
     """Read the request, call, report, and exit before anything that the program left behind can run."""
     token, name, call = sys.stdin.buffer.read().decode().split("\n", 2)
-    space = load(name, call)
+    space = load(name, names_in(compile(call, "call", "eval")))
     try:
         value = eval(call, space)
     except OSError as error:
@@ -187,5 +197,96 @@ def answer() -> None:
     posix._exit(posix.EX_OK)
 
 
+# ---- serving a script ----
+
+CHANNEL = 4
+"""The socket to the judge of a script, which is in another sandbox; a frame is 8 bytes of length and text."""
+TOOLS: "dict[str, Any]" = {}
+"""The names in requests: ``P`` the program's names, ``H`` its objects, ``call`` and the constructors of values."""
+
+
+def serve() -> None:
+    """Load the program, answer the judge's requests until it closes the channel, and exit."""
+    name, mentioned = sys.stdin.buffer.read().decode().split("\n")
+    SERVING.append(True)
+    space = load(name, set(mentioned.split()))
+    TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
+    error: BaseException | None = None
+    while (request := receive()) is not None:
+        if request == "raise" and error is not None:
+            raise error
+        try:
+            reply = f"value {text_of(eval(request, TOOLS))}"
+        except MemoryError:
+            raise
+        except NotPlain as refused:
+            reply = f"no {refused}"
+        except Exception as raised:
+            SESSION["name_refusal"](raised, space)
+            error = raised
+            reply = f"raised {encode_basestring_ascii(type(raised).__name__)}"
+        send(reply)
+    sys.stdout.flush()
+    posix._exit(posix.EX_OK)
+
+
+def call(function: "Any", given: "list[Any]", named: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
+    """The value of a call, and those of its arguments that the call changed, by their position."""
+    before = {place: text_of(value) for place, value in enumerate(given) if type(value) in (list, dict, set)}
+    value = function(*given, **named)
+    return value, {place: given[place] for place, text in before.items() if text_of(given[place]) != text}
+
+
+def library_name(module: str, name: str) -> "Any":
+    """A class of the standard library, with which the judge writes a value."""
+    return getattr(__import__(module), name)
+
+
+def callback(number: int) -> "Callable[..., Any]":
+    """A function of the script that the program can call."""
+
+    def function(*given: object, **named: object) -> object:
+        send(f"call {text_of((number, given, named))}")
+        answer = receive()
+        if answer is None:
+            posix._exit(posix.EX_OK)
+        return eval(answer, TOOLS)
+
+    return function
+
+
+def send(text: str) -> None:
+    """Send a frame."""
+    body = text.encode("ascii", "replace")
+    left = memoryview(len(body).to_bytes(8, "little") + body)
+    while left:
+        left = left[posix.write(CHANNEL, left) :]
+
+
+def receive() -> "str | None":
+    """The next frame; None if the judge has closed the channel."""
+    size = read_exactly(8)
+    body = None if size is None else read_exactly(int.from_bytes(size, "little"))
+    return None if body is None else body.decode()
+
+
+def read_exactly(size: int) -> "bytes | None":
+    """So many bytes of the channel; None if it ends before."""
+    body = b""
+    while len(body) < size:
+        try:
+            part = posix.read(CHANNEL, min(size - len(body), 1 << 20))
+        except OSError:
+            return None
+        if not part:
+            return None
+        body += part
+    return body
+
+
 if __name__ == "__main__":
-    answer()
+    if sys.argv[1:] == ["serve"]:
+        del sys.argv[1:]
+        serve()
+    else:
+        answer()

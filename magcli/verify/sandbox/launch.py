@@ -79,12 +79,17 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
-    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``."""
+    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``.
+
+    ``warm`` names a script of magcli among the files that the runner loads once; instead of the command each run is a
+    fork of the runner that calls the script's ``main``.
+    """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes | Path]
     product: str = ""
     size: int = 0
+    warm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,7 @@ def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int
         "count_threads": uid > 0 or isolation.level == "full",
         "create_streams": _needs_streams(isolation, spec),
         "product": f"{folder}/{spec.product}" if spec.product else "",
+        "warm": f"{folder}/{spec.warm}" if spec.warm else "",
     }
     return marshal.dumps(setup, 2)
 

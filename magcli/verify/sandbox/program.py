@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import socket
 import stat
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,6 +89,19 @@ def printable(line: bytes) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run that has been started: its open files, those that the program writes, and its limits."""
+
+    stack: ExitStack
+    written: list[int]
+    limits: Limits
+
+
+Answer = tuple[bytes, list[int]] | Exception
+"""A runner's reply with a compiler's output file, open for reading; or why there is none."""
+
+
 @dataclass(slots=True)
 class Program:
     """One program in its own sandbox, run any number of times; a context manager for one thread.
@@ -117,16 +132,41 @@ class Program:
         return self._run(b"", limits, into)
 
     def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
-        with ExitStack() as stack:
-            try:
-                files = self._files(stdin, stack)
-                written = files[1:]
-                reply, made = self._ask(files, limits)
-            except (OSError, EOFError) as error:
-                return Outcome("lost", stderr=self._lost(error))
+        started = self.begin(stdin, limits)
+        if isinstance(started, Outcome):
+            return started
+        return self.finish(started, into)
+
+    def begin(self, stdin: bytes, limits: Limits, channel: int | None = None) -> StartedRun | Outcome:
+        """Start a run without waiting for it; an outcome if the runner is lost.
+
+        ``channel`` becomes the program's descriptor 4, the end of a socket to another program.
+        """
+        stack = ExitStack()
+        try:
+            files = self._files(stdin, stack)
+            self._request(files if channel is None else [*files, channel], limits)
+            return StartedRun(stack, files[1:], limits)
+        except (OSError, EOFError) as error:
+            stack.close()
+            return Outcome("lost", stderr=self._lost(error))
+
+    def finish(self, started: StartedRun, into: Path | None = None) -> Outcome:
+        """The outcome of a run, after waiting for it."""
+        answer: Answer | None = None
+        while answer is None:
+            answer = self.next_answer()
+        return self.outcome(started, answer, into)
+
+    def outcome(self, started: StartedRun, answer: Answer, into: Path | None = None) -> Outcome:
+        """The outcome of a run by the runner's answer; closes the run's files."""
+        with started.stack as stack:
+            if isinstance(answer, Exception):
+                return Outcome("lost", stderr=self._lost(answer))
+            reply, made = answer
             for file in made:
                 _closing(file, stack)
-            outcome = _outcome(reply, written, limits)
+            outcome = _outcome(reply, started.written, started.limits)
             if outcome.status == "lost":
                 self._stop()
             if into is None or outcome.status != "exited" or outcome.code != 0:
@@ -150,22 +190,33 @@ class Program:
         opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
         return [*opened, report]
 
-    def _ask(self, files: list[int], limits: Limits) -> tuple[bytes, list[int]]:
-        """Have the runner run the program: its reply, and a compiler's output file, open for reading."""
+    def _request(self, files: list[int], limits: Limits) -> None:
+        """Have the runner start the program."""
         assert self._runner is not None
         control = self._runner.control
         control.settimeout(limits.max_wall + RUNNER_GRACE)
         times = (limits.cpu, limits.wall, limits.max_wall)
         request = REQUEST.pack(*times, limits.memory + ADDRESS_SPACE_MARGIN, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
-        while True:
+
+    def next_answer(self) -> Answer | None:
+        """The runner's reply, or why there is none; None if it only asked how long the program waited for a CPU."""
+        assert self._runner is not None
+        control = self._runner.control
+        try:
             reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
-            if not reply:
-                raise EOFError("the runner ended")
             if reply != LATE:
-                return reply, made
+                return (reply, made) if reply else EOFError("the runner ended")
             with os.fdopen(made[0]) as process:
                 control.send(WAITED.pack(time_waiting(process.fileno())), socket.MSG_NOSIGNAL)
+        except OSError as error:
+            return error
+        return None
+
+    def control_file(self) -> int:
+        """The descriptor on which the runner's answers arrive."""
+        assert self._runner is not None
+        return self._runner.control.fileno()
 
     def _lost(self, error: Exception) -> bytes:
         """Stop the runner; returns its last error message."""
@@ -177,6 +228,25 @@ class Program:
         if self._runner is not None:
             self._runner.stop()
             self._runner, self._streams = None, []
+
+
+def finish_together(runs: Sequence[tuple[Program, StartedRun]]) -> list[Outcome]:
+    """The outcomes of runs that talk to each other, in order, after waiting for all."""
+    outcomes: dict[int, Outcome] = {}
+    waiting = {program.control_file(): number for number, (program, _) in enumerate(runs)}
+    poll = select.poll()
+    for file in waiting:
+        poll.register(file, select.POLLIN)
+    longest = max(started.limits.max_wall for _, started in runs) + RUNNER_GRACE
+    while waiting:
+        ready = poll.poll(longest * 1000) or [(file, 0) for file in waiting]
+        for file, _ in ready:
+            program, started = runs[waiting[file]]
+            if (answer := program.next_answer()) is not None:
+                poll.unregister(file)
+                number = waiting.pop(file)
+                outcomes[number] = program.outcome(started, answer)
+    return [outcomes[number] for number in range(len(runs))]
 
 
 def _closing(file: int, stack: ExitStack) -> int:
