@@ -35,7 +35,13 @@ def serving_command(sandbox: Sandbox) -> list[str]:
 
 
 def run_script(
-    program: Program, judge: Program, script: str, names: list[str], mentioned: list[str], limits: Limits, rule: Comparison
+    program: Program,
+    judge: Program,
+    script: str,
+    names: list[str],
+    mentioned: list[str],
+    limits: Limits,
+    rule: Comparison,
 ) -> tuple[str, Outcome, Outcome]:
     """The judge's verdict, and how the program and the judge ended."""
     tolerance = rule.tolerance if rule.mode == "floats" else None

@@ -160,7 +160,11 @@ def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact
                 and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, given, strict=True))
             )
         case set() | frozenset():
-            return isinstance(given, set | frozenset) and len(given) == len(expected) and _same_keys(expected, given, exact)
+            return (
+                isinstance(given, set | frozenset)
+                and len(given) == len(expected)
+                and _same_keys(expected, given, exact)
+            )
         case dict():
             return (
                 isinstance(given, dict)
