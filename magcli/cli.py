@@ -12,7 +12,7 @@ from magcli import __version__
 from magcli.command import EndedBySignal, Entry, register
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
-from magcli.errors import EnvironmentFault, MagError, UsageError
+from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -98,6 +98,12 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        fault = missing_package(error)
+        if fault is None:
+            raise
+        console.error(str(fault), code=fault.exit_code)
+        sys.exit(fault.exit_code)
     except OSError as error:
         if error.errno not in DISK_ERRORS or error.filename is None:
             raise

@@ -55,6 +55,18 @@ class Stopped(MagError):
     exit_code = 5
 
 
+TRAIN_PACKAGES = frozenset({"torch", "transformers", "safetensors", "numba", "matplotlib"})
+"""Packages of the extra ``train``, which an installation for data and grading alone lacks."""
+
+
+def missing_package(error: ModuleNotFoundError) -> EnvironmentFault | None:
+    """What to install for a package of the extra ``train`` that is missing; None for any other module."""
+    package = (error.name or "").partition(".")[0]
+    if package not in TRAIN_PACKAGES:
+        return None
+    return EnvironmentFault(f"this needs the package {package}, which is not installed: pip install 'magcli[train]'")
+
+
 def usage(condition: bool, message: str) -> None:
     """Raise UsageError with the message unless a condition on the options holds."""
     if not condition:

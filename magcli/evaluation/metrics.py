@@ -34,11 +34,12 @@ _OF_K = re.compile(r"(?:pass|maj)@(\d+)")
 
 _FIGURE = [pa.field(name, pa.float64()) for name in ("value", "low", "high")]
 _COUNTS = [pa.field(name, pa.int64()) for name in ("num_problems", "num_samples")]
-METRICS = pa.schema([pa.field("suite", pa.string()), pa.field("metric", pa.string()), *_FIGURE, *_COUNTS])
+_NAMES = [pa.field("suite", pa.string()), pa.field("metric", pa.string())]
+METRICS = pa.schema([*_NAMES, *_FIGURE, *_COUNTS, pa.field("num_left_out", pa.int64())])
 """One row per suite and metric; the suite is empty if the problems came from a table."""
 
 _DIFFERENCE = [pa.field(name, pa.float64()) for name in ("difference", "difference_low", "difference_high")]
-COMPARISON = pa.schema([*list(METRICS)[:2], pa.field("model", pa.string()), *_FIGURE, *_COUNTS, *_DIFFERENCE,
+COMPARISON = pa.schema([*_NAMES, pa.field("model", pa.string()), *_FIGURE, *_COUNTS, *_DIFFERENCE,
                         pa.field("num_paired", pa.int64())])  # fmt: skip
 """One row per suite, metric and model. Differences are to the first model, in the unit of the metric."""
 
@@ -78,7 +79,11 @@ _MEANS = {
 
 
 class Estimate(NamedTuple):
-    """A metric with its 95% interval over ``num_problems`` problems."""
+    """A metric with its 95% interval over ``num_problems`` problems.
+
+    ``num_left_out`` problems are not among them: their prompts were too long or refused, or no sample has a verdict.
+    It is None for stored completions, which do not say what was asked.
+    """
 
     metric: str
     value: float
@@ -86,6 +91,7 @@ class Estimate(NamedTuple):
     high: float
     num_problems: int
     num_samples: int
+    num_left_out: int | None = None
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from magcli.errors import DataError
+from magcli.model.graft import has_own_head
 from magcli.model.tensors import (
     INDEX,
     SINGLE,
@@ -34,14 +35,14 @@ Checkpoint = Mapping[str, Stored]
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """List the tensors of a checkpoint without reading them; a tied ``lm_head.weight`` is omitted.
+    """List the tensors of a checkpoint without reading them; a head that is tied to the embeddings is omitted.
 
     Raises:
         DataError: a missing folder or shard, a damaged or truncated file, no tensors, a duplicate tensor, or a dtype
             other than float32, bfloat16 and float16 (quantised or integer).
     """
     found = tensors_in(_files(folder))
-    if _is_tied(folder):
+    if _is_tied(folder) and not has_own_head(found):
         found.pop("lm_head.weight", None)
     if not found:
         raise DataError(f"{folder}: the safetensors files contain no tensors; save this checkpoint again")

@@ -10,11 +10,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
 from magcli.config import opt
 from magcli.console import put
-from magcli.errors import EnvironmentFault
+from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
@@ -55,6 +56,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "matrix speed": lambda: _speed(config.device),
         "vllm": lambda: _vllm(config.device, config.engines),
     }
+    if find_spec("torch") is None and config.device == "cpu":
+        checks["device"] = checks["matrix speed"] = _without_torch
     failed = [name for name, check in checks.items() if not _report(name, check, job)]
     if failed:
         raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
@@ -73,9 +76,17 @@ def _report(name: str, check: Callable[[], str], job: Job) -> bool:
 
 
 def _packages() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            if name not in TRAIN_PACKAGES:
+                raise
+            return "not installed"
+
+    return ", ".join(f"{name} {installed(name)}" for name in PACKAGES)
 
 
 def _machine() -> str:
@@ -86,6 +97,10 @@ def _machine() -> str:
     return (
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB"
     )
+
+
+def _without_torch() -> str:
+    return "torch is not installed; training and sampling on this machine need pip install 'magcli[train]'"
 
 
 def _device(device: str) -> str:
@@ -155,7 +170,6 @@ def _sandbox() -> str:
 def _vllm(device: str, start: bool) -> str:
     """The version of vLLM; that it is missing fails the check only with --engines."""
     from importlib.metadata import packages_distributions, version
-    from importlib.util import find_spec
 
     from magcli.generate.open import require_vllm
 

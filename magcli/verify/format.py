@@ -7,7 +7,7 @@ the answer part is closed and not blank; for code it has at least one closed Mar
 language name. The first rule that is broken is named:
 
 ==================  ====================================================================================
-``no-think``        it does not start with the opening tag
+``no-think``        it does not start with the opening tag, but for white space
 ``repeated-think``  a tag occurs more than once, in the answer part too
 ``unclosed-think``  there is no closing tag, or the opening of the answer does not follow it
 ``no-box``          math: no ``\\boxed{`` in the answer part
@@ -56,6 +56,8 @@ class Block(NamedTuple):
 
 def split(text: str, form: ThoughtForm = THINK) -> Parts | FormatReason:
     """The thoughts and the answer part, or the first violated rule about the tags."""
+    # Templates such as Mistral's write a space before each answer, so a model that learnt from them samples it too.
+    text = text.lstrip()
     if not text.startswith(form.opening):
         return "no-think"
     if text.count(form.opening) > 1 or text.count(form.closing) > 1:

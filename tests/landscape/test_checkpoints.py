@@ -34,9 +34,17 @@ def test_scalars_and_empty_tensors_are_tensors(tmp_path, save):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_tied_head_is_left_out(tmp_path, save, tied):
-    folder = save(tmp_path / "c", {"embed": torch.ones(2, 2), "lm_head.weight": torch.ones(2, 2)})
+    tensors = {"model.embed_tokens.weight": torch.ones(2, 2), "lm_head.weight": torch.ones(2, 2)}
+    folder = save(tmp_path / "c", tensors)
     (folder / "config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
     assert ("lm_head.weight" in open_checkpoint(folder)) is not tied
+
+
+def test_a_head_that_differs_from_the_embeddings_is_kept_whatever_the_config_says(tmp_path, save):
+    tensors = {"model.embed_tokens.weight": torch.ones(2, 2), "lm_head.weight": torch.zeros(2, 2)}
+    folder = save(tmp_path / "c", tensors)
+    (folder / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    assert "lm_head.weight" in open_checkpoint(folder)
 
 
 def test_rows_of_mixed_dtypes_are_float32(tmp_path, save):

@@ -131,7 +131,10 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
     assert set(reasons) == {("long", "prompt-too-long"), ("bad", "bad-gold")}
     call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4", quiet=False)
     assert "dropped: bad-gold 16" in capsys.readouterr().err
-    assert metrics(tmp_path / "again.jsonl") == found
+    assert {row.pop("num_left_out") for row in found.values()} == {2}
+    again = metrics(tmp_path / "again.jsonl")
+    assert {row.pop("num_left_out") for row in again.values()} == {None}
+    assert again == found
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ FENCE = "<think>a loop</think>\n```python\nprint(5)\n```\n"
 
 def test_split() -> None:
     assert split(GOOD) == Parts("2+3=5", r"The answer is \boxed{5}.")
+    assert split(" \n" + GOOD) == split(GOOD), "some templates write white space before an answer"
     assert split("<think></think>") == Parts("", "")
 
 
@@ -24,7 +25,7 @@ def test_split() -> None:
     [
         ("", "no-think"),
         (r"\boxed{5}", "no-think"),
-        (r" <think>a</think>\boxed{5}", "no-think"),
+        (r"a <think>a</think>\boxed{5}", "no-think"),
         (r"a</think>\boxed{5}", "no-think"),
         (r"</think><think>\boxed{5}", "no-think"),
         (r"<Think>a</Think>\boxed{5}", "no-think"),

@@ -101,6 +101,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         earlier, theirs = _baseline(config, given, job, equality) if config.before else ([], {})
         tasks, ours = _evaluated(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
+    left_out = _left_out(tasks, ours)
     report_skipped_ks(ours, config.ks, job)
     for task in (task for task in tasks if task.plan.sampling.temperature == 0 and task.plan.samples > 1):
         _report_equal_samples(task.name, task.plan.samples, job)
@@ -110,7 +111,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
     order = [task.name for task in tasks]
     names = sorted(found, key=lambda name: order.index(name) if name in order else 0)
-    estimates = [each for name in names for each in found[name]]
+    estimates = [
+        (suite, estimate._replace(num_left_out=left_out.get(suite)))
+        for name in names
+        for suite, estimate in found[name]
+    ]
     _report(estimates, job)
     if dropped:
         job.console.say(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
@@ -119,6 +124,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
     yield pa.RecordBatch.from_pylist([_row(suite, each) for suite, each in estimates], schema(config, pa.schema([])))
     suite_tasks.clear_journals([*tasks, *earlier])
+
+
+def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
+    """The number of problems of each suite that were asked but have no sample with a verdict."""
+    asked: dict[str, set[str]] = {}
+    for task in tasks:
+        for batch in task.problems:
+            ids = batch.column("id").to_pylist()
+            suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] * len(ids)
+            for suite, id in zip(suites, ids, strict=True):
+                asked.setdefault(suite or "", set()).add(id)
+    return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
 
 
 def _report_equal_samples(suite: str, samples: int, job: Job) -> None:
@@ -209,9 +226,10 @@ def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
         value, low, high = (scale(each.metric) * number for number in (each.value, each.low, each.high))
         bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(a single problem has no interval)"
         text = f"{f'{suite} {each.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
-        job.console.say(
-            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **_row(suite, each)
-        )
+        counts = f"{each.num_problems} problems, {each.num_samples} samples"
+        if each.num_left_out:
+            counts += f"; {each.num_left_out} problems left out"
+        job.console.say(f"{text}  {counts}", event="metric", **_row(suite, each))
 
 
 def _compared(config: Config, job: Job) -> pa.RecordBatch:
