@@ -209,7 +209,8 @@ def serve() -> None:
     """Load the program, answer the judge's requests until it closes the channel, and exit."""
     name, mentioned = sys.stdin.buffer.read().decode().split("\n")
     SERVING.append(True)
-    READER.append(open(CHANNEL, "rb", closefd=False).read)
+    channel = open(CHANNEL, "rb", closefd=False)  # noqa: SIM115, open until the process ends
+    READER.append(channel.read)
     space = load(name, set(mentioned.split()))
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
     error: BaseException | None = None

@@ -1,8 +1,8 @@
 """Judges a program by a test's script, inside a sandbox of its own (recipe, section 2).
 
 Runs inside, without magcli, as a fork of a runner that has loaded this script once and never runs a test itself. The
-script of the test is ordinary Python: any assert, loop or helper. The names that the problem defines are proxies: a call
-sends its arguments to the program, which runs in another sandbox, and gets plain data back
+script of the test is ordinary Python: any assert, loop or helper. The names that the problem defines are proxies: a
+call sends its arguments to the program, which runs in another sandbox, and gets plain data back
 (``magcli.verify.code.values``), read by a decoder that executes nothing. So nothing of the program is in this process.
 
 An object of the program that is not plain data is a handle: its attributes are asked of the program, but it equals
@@ -21,16 +21,18 @@ import json
 import math
 import os
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from decimal import Decimal
 from fractions import Fraction
-
-from values import DECODERS, NotPlain, close, decode, in_any_order, same, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
+
+    from magcli.verify.code.values import DECODERS, NotPlain, decode, in_any_order, same, shown
+else:
+    from values import DECODERS, NotPlain, decode, in_any_order, same, shown
 
 REPORT, CHANNEL = 3, 4
 MAX_VALUE = 4 << 20
@@ -46,16 +48,21 @@ PLAIN_ATTRIBUTES = frozenset(
 """What only plain data can answer, unless the object is of a class that the test itself instantiates."""
 
 
-class ProgramEnded(Exception):
-    """The program exited or was ended during a call."""
+class Refused(BaseException):
+    """The program cannot pass: it ended, or what it gave is not plain data.
+
+    No ``Exception``, so that a test that expects one does not catch it; ``state`` keeps it in any case.
+    """
+
+
+def refused(detail: str, word: str = "failed") -> Refused:
+    """The exception, whose verdict is final once it is made."""
+    state.final = state.final or (f"failed is {detail}" if word == "failed" else word)
+    return Refused(detail)
 
 
 class ProgramRaised(Exception):
     """The program raised an exception that is not a builtin one."""
-
-
-class TooLarge(Exception):
-    """The text of a value is too long."""
 
 
 # ---- the channel ----
@@ -69,7 +76,7 @@ def write_all(file: int, content: bytes) -> None:
 
 
 def read_exactly(size: int) -> bytes:
-    """So many bytes of the channel; raises ProgramEnded."""
+    """So many bytes of the channel; raises Refused."""
     body = bytearray()
     while len(body) < size:
         try:
@@ -77,25 +84,25 @@ def read_exactly(size: int) -> bytes:
         except OSError:
             part = b""
         if not part:
-            raise ProgramEnded
+            raise refused("", "ended")
         body += part
     return bytes(body)
 
 
 def send(text: str) -> None:
-    """Send a frame to the program; raises ProgramEnded."""
+    """Send a frame to the program; raises Refused."""
     body = text.encode()
     try:
         write_all(CHANNEL, len(body).to_bytes(8, "little") + body)
     except OSError as error:
-        raise ProgramEnded from error
+        raise refused("", "ended") from error
 
 
 def receive() -> "tuple[str, bytes]":
     """The word and the text of the program's next frame."""
     size = int.from_bytes(read_exactly(8), "little")
     if size > MAX_VALUE:
-        raise TooLarge
+        raise refused("", "too-large")
     word, _, text = read_exactly(size).partition(b" ")
     return word.decode(errors="replace"), text
 
@@ -149,11 +156,11 @@ class Handle:
 
     def __bool__(self) -> bool:
         if self.items_ is None and self.kind_ != "Match":
-            raise NotPlain(f"a {self.kind_}, which is not plain data")
+            raise refused(f"a {self.kind_}, which is not plain data")
         return self.items_ is None or bool(self.items_)
 
     def _refuse(self, *given: object) -> "Any":
-        raise NotPlain(f"a {self.kind_}, which is not plain data")
+        raise refused(f"a {self.kind_}, which is not plain data")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __repr__ = __str__ = __format__ = _refuse
     __hash__ = None  # type: ignore[assignment]
@@ -234,6 +241,14 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
 # ---- requests ----
 
 
+def read_value(text: bytes) -> "Any":
+    """The value of a text of the program; raises Refused."""
+    try:
+        return decode(text, READERS)
+    except NotPlain as error:
+        raise refused(f"unreadable: {error}") from error
+
+
 def ask(request: str) -> "Any":
     """The value of an expression in the program's process."""
     state.calls += 1
@@ -242,21 +257,22 @@ def ask(request: str) -> "Any":
         word, text = receive()
         if word != "call":
             break
-        number, given, named = decode(text, READERS)  # type: ignore[misc]
+        number, given, named = read_value(text)
         send(written(FUNCTIONS[number](*given, **named)))
     if word == "value":
-        return decode(text, READERS)
+        return read_value(text)
     if word == "no":
-        raise NotPlain(f"a {text[:MAX_EXCERPT].decode(errors='replace')}, which is not plain data")
+        raise refused(f"a {text[:MAX_EXCERPT].decode(errors='replace')}, which is not plain data")
     if word == "raised":
         name = json.loads(text)
         kind = getattr(builtins, name, None) if type(name) is str else None
-        if isinstance(kind, type) and issubclass(kind, Exception):
+        ends_loops = kind in (StopIteration, StopAsyncIteration)
+        if isinstance(kind, type) and issubclass(kind, Exception) and not ends_loops:
             state.raised = kind() if kind is not UnicodeDecodeError else ValueError()
         else:
             state.raised = ProgramRaised(name)
         raise state.raised
-    raise NotPlain("malformed reply")
+    raise refused("malformed reply")
 
 
 def call(target: str, given: "tuple[Any, ...]", named: "dict[str, Any]", *, made: bool) -> "Any":
@@ -265,7 +281,7 @@ def call(target: str, given: "tuple[Any, ...]", named: "dict[str, Any]", *, made
     words = "{" + "".join([f"{name!r}:{written(value)}," for name, value in named.items()]) + "}"
     reply = ask(f"call({target},{arguments},{words})")
     if type(reply) is not tuple or len(reply) != 2 or type(reply[1]) is not dict:
-        raise NotPlain("malformed reply")
+        raise refused("malformed reply")
     value, changed = reply
     for place, content in changed.items():
         change(given[place], content)
@@ -276,7 +292,7 @@ def call(target: str, given: "tuple[Any, ...]", named: "dict[str, Any]", *, made
 def change(argument: "Any", content: "Any") -> None:
     """Give an argument the content that the program left in it."""
     if type(argument) is not type(content) or type(argument) not in (list, dict, set):
-        raise NotPlain("malformed reply")
+        raise refused("malformed reply")
     argument.clear()
     argument.extend(content) if type(argument) is list else argument.update(content)
 
@@ -302,6 +318,7 @@ class State:
     calls = 0
     raised: "BaseException | None" = None
     returned: "Any" = None
+    final = ""
     compared = ""
     mode = "tokens"
     tolerance: "float | None" = None
@@ -332,7 +349,7 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
     if from_left or from_right:
         refuse_unordered((left, right))
         if isinstance(left, float) and left == right and math.isinf(left):
-            raise NotPlain("an infinity, which has no order")
+            raise refused("an infinity, which has no order")
     return ORDER[sign](left, right)
 
 
@@ -348,7 +365,7 @@ def refuse_unordered(values: "Iterable[Any]") -> None:
     """Raise NotPlain at NaN, which has no order."""
     for value in values:
         if isinstance(value, float) and value != value:
-            raise NotPlain("NaN, which has no order")
+            raise refused("NaN, which has no order")
 
 
 def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any":
@@ -377,7 +394,7 @@ def refuse_handles(*values: "Any") -> None:
     """Raise NotPlain if one of the values is an object of the program."""
     for value in values:
         if isinstance(value, Handle):
-            raise NotPlain(f"a {value.kind_}, which is not plain data")
+            raise refused(f"a {value.kind_}, which is not plain data")
 
 
 def equal_by_rule(expected: "Any", given: "Any") -> bool:
@@ -401,7 +418,7 @@ def identical(left: "Any", right: "Any", from_program: bool) -> bool:
     """``is``, of which only types, None, True and False can say anything about a value of the program."""
     if not from_program or any(value is None or isinstance(value, bool | type) for value in (left, right)):
         return left is right
-    raise NotPlain("compared by 'is', which says nothing of a value")
+    raise refused("compared by 'is', which says nothing of a value")
 
 
 class Approx:
@@ -416,7 +433,10 @@ class Approx:
             return (
                 isinstance(given, list | tuple)
                 and len(given) == len(self.value)
-                and all(Approx(each, self._rel, self._abs).matches(part) for each, part in zip(self.value, given))
+                and all(
+                    Approx(each, self._rel, self._abs).matches(part)
+                    for each, part in zip(self.value, given, strict=True)
+                )
             )
         if isinstance(given, bool) or not isinstance(given, int | float | Fraction | Decimal):
             return False
@@ -451,8 +471,9 @@ class Comparisons(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
-        left, parts = node.left, []
-        for number, (sign, right) in enumerate(zip(node.ops, node.comparators)):
+        left = node.left
+        parts: list[ast.expr] = []
+        for number, (sign, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
             following: ast.expr = right
             if number < len(node.ops) - 1:
                 self._count += 1
@@ -499,22 +520,24 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
             return [name]
         case ast.Call(ast.Name(name), given) if name in functions:
             parameters = [each.arg for each in functions[name].args.args]
-            return [one for one, value in zip(parameters, given) if mentions(value, names)]
+            return [one for one, value in zip(parameters, given, strict=False) if mentions(value, names)]
         case ast.Call(ast.Lambda(arguments), given):
-            return [one.arg for one, value in zip(arguments.args, given) if mentions(value, names)]
+            return [one.arg for one, value in zip(arguments.args, given, strict=False) if mentions(value, names)]
     return []
 
 
 LIBRARY = {
     "np": "numpy", "numpy": "numpy",
-    **{name: name for name in "math re itertools collections string json random functools heapq bisect copy "
-                              "operator datetime fractions decimal statistics typing".split()},
+    "math": "math", "re": "re", "itertools": "itertools", "collections": "collections", "string": "string",
+    "json": "json", "random": "random", "functools": "functools", "heapq": "heapq", "bisect": "bisect", "copy": "copy",
+    "operator": "operator", "datetime": "datetime", "fractions": "fractions", "decimal": "decimal",
+    "statistics": "statistics", "typing": "typing",
 }  # fmt: skip
 """Modules that a script may use without importing them."""
 MEMBERS = {
-    **dict.fromkeys("Counter OrderedDict defaultdict deque namedtuple".split(), "collections"),
-    **dict.fromkeys("isclose floor ceil sqrt inf nan pi gcd".split(), "math"),
-    **dict.fromkeys("permutations combinations product chain".split(), "itertools"),
+    **dict.fromkeys(["Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"], "collections"),
+    **dict.fromkeys(["isclose", "floor", "ceil", "sqrt", "inf", "nan", "pi", "gcd"], "math"),
+    **dict.fromkeys(["permutations", "combinations", "product", "chain"], "itertools"),
     "Fraction": "fractions", "Decimal": "decimal", "reduce": "functools",
 }  # fmt: skip
 
@@ -545,24 +568,22 @@ def judge(script: str, names: "list[str]") -> str:
 def verdict(script: str, names: "list[str]") -> str:
     """The verdict's word and detail."""
     try:
-        return judge(script, names)
-    except ProgramEnded:
-        return "ended"
-    except TooLarge:
-        return "too-large"
+        said = judge(script, names)
     except AssertionError:
-        return f"failed {state.compared or f'is false for {shown(state.returned)}'}"
-    except NotPlain as error:
-        return f"failed is {error}"
+        said = f"failed {state.compared or f'is false for {shown(state.returned)}'}"
     except MemoryError:
         raise
+    except Refused as error:
+        said = f"failed {error}"
     except Exception as error:
         if error is state.raised:
             send("raise")
-            return "raised"
-        if type(error) is NameError or isinstance(error, ImportError | SyntaxError):
-            return f"broken {error}"
-        return f"failed cannot be evaluated: {type(error).__name__}: {error}"
+            said = "raised"
+        elif type(error) is NameError or isinstance(error, ImportError | SyntaxError):
+            said = f"broken {error}"
+        else:
+            said = f"failed cannot be evaluated: {type(error).__name__}: {error}"
+    return state.final or said
 
 
 gc.freeze()  # a fork then does not copy the pages of these objects

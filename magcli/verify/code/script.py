@@ -8,9 +8,8 @@ from pathlib import Path
 
 from magcli.verify.code.compiler import command
 from magcli.verify.code.outputs import Comparison
-from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, printable
+from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox
 from magcli.verify.sandbox.program import finish_together
-from magcli.verify.types import Fault
 
 _warm = threading.local()
 

@@ -5,10 +5,10 @@ the rest of that module, like ``signal``, imports ``enum`` and would double the 
 
 The socket to the judge carries one packet per message. First the setup, answered by the open files of ``STREAMS`` if
 the sandbox has names for them; then requests with open files (the program's stdin, stdout, stderr and report, and
-perhaps a channel to another program), each answered by ``REPLY`` and an error message that is empty unless the runner itself failed. If a program exceeds its
-wall time, the runner first sends ``LATE`` with a pidfd of the program, and the judge answers how long the program was
-runnable but waited for a CPU, which only the judge can see. The runner exits with all its processes when the socket
-closes.
+perhaps a channel to another program), each answered by ``REPLY`` and an error message that is empty unless the runner
+itself failed. If a program exceeds its wall time, the runner first sends ``LATE`` with a pidfd of the program, and the
+judge answers how long the program was runnable but waited for a CPU, which only the judge can see. The runner exits
+with all its processes when the socket closes.
 """
 
 import ctypes
@@ -152,7 +152,7 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
 
 
 def load_warm(path: str) -> "Any":
-    """The function ``main`` of a script that is loaded once; its runs are forks of this process, which never runs it."""
+    """The function ``main`` of a script that is loaded once; its runs are forks of this process."""
     space = {"__name__": "warm", "__file__": path}
     sys.path.insert(0, os.path.dirname(path))
     with open(path, "rb") as file:
