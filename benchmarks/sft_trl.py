@@ -222,7 +222,7 @@ def model() -> Path:
 
     folder = FOLDER / "model"
     shutil.rmtree(folder, ignore_errors=True)
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, model_max_length=CONTEXT)
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, trust_remote_code=False, model_max_length=CONTEXT)
     end = tokenizer.eos_token_id
     llama = random_llama(**SMOLLM2_135M, max_position_embeddings=CONTEXT, eos_token_id=end, pad_token_id=end)
     llama.save_pretrained(folder)

@@ -195,7 +195,7 @@ def _write_inputs(folder: Path) -> None:
     rows = [{"id": f"p{i}", "prompt": f"What is {i} and {i + 1}?"} for i in range(64)]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "reward.py").write_text(REWARD)
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, trust_remote_code=False)
     tokenizer.save_pretrained(folder / "model")
     model = random_llama(
         vocab_size=len(tokenizer),

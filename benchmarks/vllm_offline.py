@@ -114,11 +114,15 @@ def offline_work(folder: str) -> Callable[[], int]:
     from vllm import LLM, SamplingParams, TokensPrompt
 
     from magcli.generate.vllm_start import cpu_settings
+    from magcli.generate.wire import Spec
+    from magcli.model.model import Model
 
-    ours = cpu_settings(REQUESTS, CONTEXT)
+    ours = cpu_settings(Spec(Model.open(folder), slots=REQUESTS))
     llm = LLM(
         folder,
-        **{name: ours[name] for name in ("enforce_eager", "enable_chunked_prefill", "max_num_batched_tokens")},
+        trust_remote_code=False,
+        **{name: ours[name] for name in ("enforce_eager", "enable_chunked_prefill")},
+        max_num_batched_tokens=max(CONTEXT, REQUESTS),
         dtype="bfloat16",
         max_model_len=CONTEXT,
         max_num_seqs=REQUESTS,

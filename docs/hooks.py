@@ -1,13 +1,16 @@
-"""Generates the pages of the stages when the site is built.
+"""Generates the pages of the stages, and of the rules for math answers, when the site is built.
 
-Options, defaults and texts come from each stage's ``Config``, its module and its command line.
+Options, defaults and texts come from each stage's ``Config``, its module and its command line; the rules from
+``math-rules.toml``.
 """
 
 import dataclasses
 import html
 import re
+import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import typer
@@ -74,6 +77,13 @@ weights, and counts the rows that would be dropped. A message names tables and m
 """
 
 
+MATH_RULES = """# Rules for math answers
+
+When an answer equals the ground truth. Every pair is judged in the same way whichever side is the ground truth, except
+those with an arrow `→` from an answer to its ground truth. See also [Math answers](rewards.md#math-answers).
+"""
+
+
 def on_config(config: Any) -> Any:
     """Add the pages of the stages to the navigation, under the headings of ``magcli --help``."""
     pages = next(part["Stages"] for part in config["nav"] if "Stages" in part)
@@ -98,7 +108,8 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def pages() -> dict[str, str]:
     """Every generated page: path in the site -> Markdown."""
-    return {"stages/index.md": index()} | {f"stages/{entry.name}.md": page(entry) for entry in STAGES}
+    stages = {f"stages/{entry.name}.md": page(entry) for entry in STAGES}
+    return {"stages/index.md": index(), "math-rules.md": math_rules()} | stages
 
 
 def index() -> str:
@@ -108,6 +119,36 @@ def index() -> str:
         rows = [(f"[`{e.name}`]({e.name}.md)", escape(e.help)) for e in STAGES if e.panel == panel]
         parts.append(f"## {panel}\n\n{table(('stage', 'what it does'), rows)}")
     return "\n\n".join(parts) + "\n"
+
+
+def math_rules() -> str:
+    """The rules of ``math-rules.toml``, a table for each topic."""
+    rules = tomllib.loads(Path(__file__).with_name("math-rules.toml").read_text(encoding="utf-8"))["rule"]
+    parts = [MATH_RULES]
+    for topic in dict.fromkeys(rule["topic"] for rule in rules):
+        rows = [math_rule(rule) for rule in rules if rule["topic"] == topic]
+        parts.append(f"## {topic}\n\n{table(('rule', 'equal', 'not equal'), rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def math_rule(rule: Mapping[str, Any]) -> tuple[str, str, str]:
+    """One rule as a row: what it says, the answers that are equal by it, and those that are not."""
+    says = rule["says"]
+    if "question" in rule:
+        says += f" Here the question is: {rule['question']}"
+    equal = answer_pairs(rule.get("equal", ()), "=") + answer_pairs(rule.get("right", ()), "→")
+    different = answer_pairs(rule.get("different", ()), "≠") + answer_pairs(rule.get("wrong", ()), "→")
+    return says.replace("|", r"\|"), "<br>".join(equal), "<br>".join(different)
+
+
+def answer_pairs(pairs: Iterable[Sequence[str]], sign: str) -> list[str]:
+    """Pairs of answers as code with a sign between them."""
+    return [f"{answer_code(one)} {sign} {answer_code(other)}" for one, other in pairs]
+
+
+def answer_code(answer: str) -> str:
+    """An answer as code in a cell; its signs are entities, so that none of them is Markdown."""
+    return "<code>" + re.sub(r"[!-/:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", answer) + "</code>"
 
 
 def page(entry: Entry) -> str:

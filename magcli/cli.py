@@ -1,5 +1,7 @@
 """The command line: global options, then one line a stage."""
 
+import errno
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,10 +11,11 @@ import typer
 from typer.exceptions import TyperException
 
 from magcli import __version__
-from magcli.command import EndedBySignal, Entry, register
+from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
+from magcli.run.limits import exhausted, memory_fault
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -39,6 +42,9 @@ STAGES = (
     Entry("graft", "Tools", "Put a trained text model back under its vision encoder."),
     Entry("doctor", "Tools", "Check what is installed and how fast this machine is."),
 )
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to a stream, which has no name."""
 
 app = typer.Typer(
     name="magcli",
@@ -85,30 +91,79 @@ def _message(error: TyperException) -> str:
     return f"{command}: {text.rstrip('.')}; see {command} --help"
 
 
+def _run(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code.
+
+    Raises:
+        EndedBySignal: the reader of stdout has gone while help was printed.
+    """
+    try:
+        return int(app(arguments, standalone_mode=False) or 0)
+    except SystemExit as ended:
+        if ended.code == 1:  # the library that prints help ends so on a closed pipe
+            raise EndedBySignal(signal.SIGPIPE) from None
+        raise
+
+
+def _write_utf8() -> None:
+    """Make stdout and stderr accept every character: UTF-8, or on a terminal its own encoding with escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("_", "-") != "utf-8":
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def _fault_of(error: Exception) -> EnvironmentFault | None:
+    """What an exception of Python or a library says about this machine; None for a bug of magcli."""
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    fault = memory_fault(error) or exhausted(error)
+    if fault is not None or not isinstance(error, OSError):
+        return fault
+    if error.filename is None and error.errno in FULL:
+        return EnvironmentFault(f"cannot use stdout: {error.strerror}")
+    if error.filename is not None and error.errno in DISK_ERRORS:
+        return EnvironmentFault(f"cannot use {error.filename}: {error.strerror}")
+    return None
+
+
+def _started_guard(console: Console) -> ShutdownGuard:
+    """The guard of this process; ends it with one line where not even that can be started."""
+    try:
+        return ShutdownGuard(console)
+    except (OSError, RuntimeError) as error:
+        fault = exhausted(error)
+        if fault is None:
+            raise
+        console.error(str(fault), code=fault.exit_code)
+        sys.exit(fault.exit_code)
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
+    _write_utf8()
     console = Console(as_json="--json" in sys.argv)
-    guard = ShutdownGuard(console)
+    guard = _started_guard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+        own_stages = [entry.name for entry in STAGES]
+        if not set(sys.argv[1:2]) & set(own_stages):  # the search for other packages takes time
+            register_plugins(app, own_stages, console)
+        sys.exit(_run(sys.argv[1:] or ["--help"]))
     except TyperException as error:
         console.error(_message(error), code=error.exit_code)
         sys.exit(error.exit_code)
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        fault = missing_package(error)
+    except Exception as error:
+        fault = _fault_of(error)
         if fault is None:
             raise
+        if isinstance(error, OSError):
+            discard_stdout()
         console.error(str(fault), code=fault.exit_code)
         sys.exit(fault.exit_code)
-    except OSError as error:
-        if error.errno not in DISK_ERRORS or error.filename is None:
-            raise
-        console.error(f"cannot use {error.filename}: {error.strerror}", code=EnvironmentFault.exit_code)
-        sys.exit(EnvironmentFault.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             guard.exit(ended.signal)

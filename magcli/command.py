@@ -4,6 +4,7 @@ Every option becomes a flag whose default is "not given", so that only flags tha
 """
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import json
@@ -11,22 +12,28 @@ import signal
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
 from magcli import config as configuration
+from magcli import plugins
 from magcli.console import Console, put
 from magcli.errors import UsageError
+from magcli.model.device import AUTO, default_device
 from magcli.run.shutdown import handle_once
-from magcli.run.stage import Stage, declared
+from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
 
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
+ALLOW_EMPTY = "Success also if no row is kept."
+LIMIT = "Read only this many rows, from the start of the input."
+TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
-TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
+TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
+FORMAT = "Format of the table on stdout or in a named pipe: arrow (default), jsonl or csv."
 
 
 class EndedBySignal(BaseException):
@@ -96,9 +103,32 @@ def stage_of(name: str) -> Stage:
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
+def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
+    """Add the stages of other packages.
+
+    One that cannot be loaded, or has the name of another stage, is left out with a warning.
+    """
+    names = list(stages)
+    for point in plugins.points():
+        if point.name in names:
+            console.warn(f"the stage {point.name} of {point.value} is left out: magcli has one of that name")
+            continue
+        try:
+            stage = plugins.load(point)
+        except UsageError as error:
+            console.warn(str(error))
+            continue
+        names.append(point.name)
+        summary = " ".join(stage.doc.split("\n\n")[0].split())
+        _add(app, Entry(point.name, "Other packages", summary), stage, names)
+
+
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
-    """Add a stage to the application."""
-    stage = stage_of(entry.name)
+    """Add a stage of magcli to the application; ``stages`` are the names that a recipe may have as tables."""
+    _add(app, entry, stage_of(entry.name), stages)
+
+
+def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
     names = list(stages)
 
     def command(**given: Any) -> None:
@@ -138,13 +168,18 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
         text = f"The same as {configuration.flag_name(positional)}."
         argument("positional", list[str] if several else str, text, positional.upper())
+    if stage.INPUTS and not stage.NEEDS_ALL and "limit" not in configuration.field_types(stage.Config):
+        option("limit", int | None, LIMIT, "--limit", "-n")
     if stage.shardable:
         text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
         option("shard", str | None, text, "--shard", metavar="I/N")
     if stage.OUTPUT:
         text = f"Where {stage.OUTPUT} go: {TARGETS}" + (" [-]" if stage.default_output else "")
         option("output", str | None, text, "--output", "-o", metavar="TABLE")
+        option("format", Literal["arrow", "jsonl", "csv"] | None, FORMAT, "--format")
         option("dropped", str | None, "Table for dropped rows with their reasons.", "--dropped", metavar="TABLE")
+        if stage.OUTPUT == ROWS:
+            option("allow_empty", bool, ALLOW_EMPTY, "--allow-empty")
         option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
@@ -188,7 +223,9 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard", "overwrite")}
+    tables = {key: given.pop(key, None) for key in TABLE_OPTIONS}
+    if "limit" not in configuration.field_types(stage.Config):
+        tables["limit"] = given.pop("limit", None)
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
@@ -199,7 +236,10 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     if defaults := stage.defaults(config):
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
+    config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
+    if (limit := tables.get("limit")) is not None and limit < 1:
+        raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
         _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
@@ -216,6 +256,43 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     _execute(stage, config, tables, console)
 
 
+def _with_device(config: Any) -> Any:
+    """The options with a device in place of ``auto``; a model behind a URL needs none."""
+    if getattr(config, "device", None) != AUTO:
+        return config
+    has_url = str(getattr(config, "model", "")).startswith(("http://", "https://"))
+    return dataclasses.replace(config, device="cpu" if has_url else default_device())
+
+
+def _with_kept_pipes(stage: Stage, config: Any) -> Any:
+    """The options with a copy in place of each named pipe that the stage reads, because it may read it twice."""
+    written = {*stage.more_tables(config), *map(str, stage.side_outputs(config))}
+    changes = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(part, str | Path) and str(part) not in written and _is_pipe(part) for part in parts):
+            kept = tuple(_kept_pipe(part) for part in parts)
+            changes[field.name] = kept if isinstance(value, tuple) else kept[0]
+    return dataclasses.replace(config, **changes) if changes else config
+
+
+def _is_pipe(path: str | Path) -> bool:
+    try:
+        return Path(path).is_fifo()
+    except (OSError, ValueError):
+        return False
+
+
+def _kept_pipe(part: Any) -> Any:
+    """An option's value with the copy of the named pipe that it is."""
+    from magcli.data import pipe
+
+    if not isinstance(part, str | Path) or not _is_pipe(part):
+        return part
+    return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
+
+
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
     if reads_table and (stage.preview is not None or stage.trial(config) is not None):
@@ -226,9 +303,10 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
+    tables = [*stages, *plugins.points().names]
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, stages)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)
+        return configuration.read_recipe(path, stage.name, tables)
+    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
     names = configuration.field_types(stage.Config)
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
@@ -242,12 +320,23 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
 
 
 def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
-    from magcli.data import table
+    from magcli.data import stream, table
     from magcli.run import harness, shard
 
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
-    part = shard.parse(tables["shard"]) if tables["shard"] is not None else None
-    named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part, bool(tables["overwrite"]))
+    dropped = tables["dropped"]
+    console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
+    named = harness.Tables(
+        inputs,
+        output=stream.target(output) if output else None,
+        dropped=stream.target(dropped) if dropped else None,
+        restart=bool(tables["restart"]),
+        shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
+        overwrite=bool(tables["overwrite"]),
+        format=tables["format"] or "",
+        allow_empty=bool(tables["allow_empty"]),
+        limit=tables.get("limit"),
+    )
     harness.execute(stage, config, named, console)

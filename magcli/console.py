@@ -64,30 +64,56 @@ def put(text: str, *, styled: bool = False) -> None:
 
 def discard_stdout() -> None:
     """Discard what stdout has not accepted, so that the interpreter does not try again when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _json(event: dict[str, Any]) -> str:
+    """An event as JSON, in which NaN and infinity are null."""
+    try:
+        return json.dumps(event, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(event, default=str), parse_constant=lambda _: None))
 
 
 class Console:
     """Messages of a stage for people, on stderr; stdout is for data.
 
-    With ``as_json`` each report is one JSON object a line; with ``quiet`` only errors appear.
+    With ``as_json`` each report is one JSON object a line; with ``quiet`` only errors appear. ``results_on_stdout``:
+    with ``as_json``, results go to stdout, where no table is.
     """
 
-    def __init__(self, *, quiet: bool = False, as_json: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, as_json: bool = False, results_on_stdout: bool = False) -> None:
         self.quiet = quiet
         self.as_json = as_json
+        self.results_on_stdout = results_on_stdout
 
     @property
     def terminal(self) -> bool:
         """Whether stderr is a terminal, without ``--quiet`` and ``--json``."""
-        return sys.stderr.isatty() and not self.quiet and not self.as_json
+        return sys.stderr is not None and sys.stderr.isatty() and not self.quiet and not self.as_json
 
     def say(self, text: str, **event: Any) -> None:
         """One line for people, or one event for programs."""
         if self.as_json:
-            self._write(json.dumps({"event": event.pop("event", "note"), "message": text, **event}, default=str))
+            self._write(_json({"event": event.pop("event", "note"), "message": text, **event}))
         elif not self.quiet:
             self._write(text)
+
+    def result(self, text: str, **event: Any) -> None:
+        """A result of the stage, as ``say`` says it; with ``as_json`` on stdout if no table is there."""
+        if self.as_json and self.results_on_stdout:
+            message = {"message": text} if text else {}
+            put(_json({"event": event.pop("event", "result"), **message, **event}) + "\n")
+        else:
+            self.say(text, **event)
+
+    def print(self, text: str, **event: Any) -> None:
+        """A result that is text on stdout, or with ``as_json`` an event."""
+        if self.as_json:
+            self.result("", **event)
+        else:
+            put(text + "\n")
 
     def warn(self, text: str, **event: Any) -> None:
         """A warning; the stage continues."""
@@ -117,8 +143,12 @@ class Console:
         return Progress(self, total, unit, label, panel)
 
     def _write(self, line: str) -> None:
-        sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
-        sys.stderr.flush()
+        """Write a line; one that stderr cannot take, because it is closed or its disk is full, is lost."""
+        if sys.stderr is None:
+            return
+        with suppress(OSError):
+            sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
+            sys.stderr.flush()
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]

@@ -2,10 +2,10 @@
 
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
-    |- DataError             3  a table, row or column that cannot be used
+    |- DataError             3  a table, row or column that cannot be used, or no row that was kept
     |  '- PromptRefused         the model refuses a prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
-    |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
+    |- EnvironmentFault      4  a model, device, server, package, disk or memory that is missing or failed
     '- Stopped               5  a rule ended the run, such as divergence; the same command stops there again
 
 A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. If a call into C holds
@@ -44,7 +44,7 @@ class PromptTooLong(PromptRefused):
 
 
 class EnvironmentFault(MagError):
-    """A model, package, server, device or disk is missing or failed."""
+    """A model, package, server, device or disk is missing or failed, or memory ran out."""
 
     exit_code = 4
 

@@ -177,6 +177,7 @@ def opened_guesser(guesser: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         from transformers import AutoTokenizer
 
         shutil.copytree(guesser, folder, dirs_exist_ok=True)
+        (folder / "SHA256SUMS").unlink()  # as the template is changed on purpose
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokenizer.chat_template = CHAT_TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think>'")
         tokenizer.save_pretrained(folder)

@@ -180,3 +180,56 @@ def test_no_hook_of_a_stage_is_misspelt(stage: str) -> None:
     defined += [ast.unparse(node.targets[0]) for node in nodes if isinstance(node, ast.Assign)]
     for name in (name for name in defined if not name.startswith("_") and name not in hooks):
         assert not difflib.get_close_matches(name, hooks, cutoff=0.8), f"{stage}: {name} is never used"
+
+
+LOADERS = (
+    "from_pretrained",
+    "from_config",
+    "load_dataset",
+    "load_dataset_builder",
+    "AsyncEngineArgs",
+    "EngineArgs",
+    "LLM",
+)
+"""What transformers, vLLM and datasets call their functions that may run code of a model or of a data set."""
+
+PLAIN_LOADERS = ("GenerationConfig.from_pretrained",)
+"""Of these names, the functions that take no ``trust_remote_code`` and run no code."""
+
+
+def trusting_calls(tree: ast.AST) -> list[str]:
+    """The calls that may run code of a model or of a data set: they do not pass ``trust_remote_code=False``."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    trusting = []
+    for call in calls:
+        name = ast.unparse(call.func)
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        loads = name.split(".")[-1] in LOADERS and name not in PLAIN_LOADERS
+        trusts = options.get("trust_remote_code", "False" if not loads else "missing") != "False"
+        if trusts:
+            trusting.append(f"line {call.lineno}: {name}")
+    return trusting
+
+
+def test_no_code_of_a_model_or_data_set_is_trusted() -> None:
+    """Without the argument transformers asks on stdout whether to run a model's code, and reads the answer on stdin."""
+    scripts = sorted((ROOT / "benchmarks").rglob("*.py")) + sorted((ROOT / "examples").rglob("*.py"))
+    trees = TREES | {file: ast.parse(file.read_text(encoding="utf-8")) for file in scripts}
+    assert {name_of(file): calls for file, tree in trees.items() if (calls := trusting_calls(tree))} == {}
+    loaders = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+    assert sum(keyword.arg == "trust_remote_code" for keyword in loaders) >= 12, "the names of LOADERS are outdated"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "AutoModel.from_pretrained(name)",
+        "AutoModel.from_pretrained(name, trust_remote_code=True)",
+        "AutoModel.from_config(config, trust_remote_code=trust)",
+        "AsyncEngineArgs(model=name)",
+        "load_dataset(name)",
+        "anything(trust_remote_code=None)",
+    ],
+)
+def test_calls_that_trust_code_are_recognised(call: str) -> None:
+    assert trusting_calls(ast.parse(call)) == [f"line 1: {call.partition('(')[0]}"]

@@ -177,7 +177,7 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["generate", "x.jsonl", "--model", "http:///v1#m"], "is not a URL such as http://host:8000/v1"),
         (["generate", "x.jsonl", "--model", "m", "--temperature", "nan"], "temperature: nan is not a finite number"),
         (["sft", "x.jsonl", "--model", "m", "--lr", "inf"], "sft.lr: inf is not a finite number"),
-        (["show", "x.jsonl", "--num"], "see magcli show --help"),
+        (["show", "x.jsonl", "--limit"], "see magcli show --help"),
         (["convert", "nothing"], "nothing does not exist"),
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],
@@ -253,10 +253,10 @@ def test_a_list_flag_may_be_given_several_times(tmp_path: Path, magcli) -> None:
 
 def test_flags_override_the_recipe_which_overrides_defaults(tmp_path: Path, magcli) -> None:
     recipe = tmp_path / "r.toml"
-    recipe.write_text('[show]\nnum = 1\nwidth = 7\n[convert]\nrename = ["a=b", "c=d"]\n')
-    done = magcli("show", "x.jsonl", "--recipe", recipe, "--num", "3", "--dry-run")
+    recipe.write_text('[show]\nlimit = 1\nwidth = 7\n[convert]\nrename = ["a=b", "c=d"]\n')
+    done = magcli("show", "x.jsonl", "--recipe", recipe, "--limit", "3", "--dry-run")
     config = json.loads(done.stdout)["config"]
-    assert (config["num"], config["width"], config["stats"]) == (3, 7, False)
+    assert (config["limit"], config["width"], config["stats"]) == (3, 7, False)
     done = magcli("convert", "x.jsonl", "--recipe", recipe, "--dry-run")
     assert json.loads(done.stdout)["config"]["rename"] == ["a=b", "c=d"]
 
@@ -305,9 +305,12 @@ def test_dry_run_prints_the_configuration_and_touches_nothing(
 def test_events_are_json_lines(tmp_path: Path, magcli) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "p", "answer": "1", "completion": "x"}\n{\n' * 40)
     done = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow", "--json")
-    events = [json.loads(line) for line in done.stderr.splitlines()]
-    assert events[-1]["event"] == "done"
+    assert all(json.loads(line)["event"] for line in done.stderr.splitlines())
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["verdicts", "done"]
     assert (events[-1]["rows_in"], events[-1]["rows_out"], events[-1]["dropped"]) == (80, 40, {"broken-json": 40})
+    piped = magcli("grade", tmp_path / "a.jsonl", "--json")
+    assert '"event": "done"' in piped.stderr.splitlines()[-1], "stdout has the table"
     failed = magcli("convert", tmp_path / "none.jsonl", "--json")
     (event,) = [json.loads(line) for line in failed.stderr.splitlines()]
     assert (event["event"], event["exit_code"]) == ("error", 3)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
@@ -47,7 +47,8 @@ def hooks() -> ModuleType:
 
 
 GENERATED = hooks().pages()
-WRITTEN = {"README.md": README} | {
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+WRITTEN = {"README.md": README, "SECURITY.md": SECURITY} | {
     f"docs/{path.name}": path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))
 }
 
@@ -111,6 +112,19 @@ def test_a_wrapped_example_is_the_same_command(name: str) -> None:
     ]
 
 
+def test_the_levels_of_the_sandbox_and_what_they_need_are_those_of_the_security_page() -> None:
+    from magcli.stages.shared.options import Sandbox
+    from magcli.verify.sandbox.levels import REQUIRED
+
+    section = SECURITY.split("| `--sandbox` |")[1].split("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)`.*\|(.*)\|$", section, re.M))
+    assert set(rows) == set(get_args(Sandbox))
+    for level, primitives in REQUIRED.items():
+        needs = rows["dangerously-none" if level == "none" else level].lower()
+        named = {"pidfd": "linux 5."}
+        assert all(named.get(primitive, primitive) in needs for primitive in primitives), (level, needs)
+
+
 def test_exit_codes_are_those_of_the_errors() -> None:
     from magcli import errors
 
@@ -150,7 +164,7 @@ def test_pages_have_commands() -> None:
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_flags_that_a_page_names_exist(page: str) -> None:
-    foreign = {"--nproc-per-node", "--install-completion", "--index-url"}
+    foreign = {"--nproc-per-node", "--install-completion", "--index-url", "--security-opt", "--version"}
     known = {flag for entry in STAGES for flag in flags_of(entry.name)} | foreign
     for span in code_spans(WRITTEN[page]):
         flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", span))

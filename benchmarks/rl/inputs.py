@@ -43,7 +43,7 @@ def smollm2_without_end() -> Path:
     source, folder = smollm2(), FOLDER / "smollm2-without-end"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, folder)
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     end = tokenizer.convert_tokens_to_ids(UNUSED_TOKEN)
     assert end != tokenizer.unk_token_id, f"{UNUSED_TOKEN} is not in the vocabulary of {source}"
     tokenizer.eos_token = UNUSED_TOKEN

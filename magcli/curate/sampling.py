@@ -67,7 +67,7 @@ async def sample_problem(
     elif isinstance(generator, VisionModel):
         completions = await generator.complete_with_images(messages, images, plan.sampling, seeds=seeds)
     else:
-        raise UsageError(f"row {row['id']} has images; use a vision-language model and --engine torch")
+        raise UsageError(f"row {row['id']} has images, which only vision-language models with --engine torch read")
     return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]
 
 

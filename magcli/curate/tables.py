@@ -5,7 +5,7 @@ import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,9 +14,7 @@ import pyarrow as pa
 from magcli.data import durable, table
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
-
-CONTEXT_COLUMNS = ("body", "Body", "context", "passage")
-"""Columns in which other datasets keep the facts of a question (ASDiv, SVAMP, OlympiadBench)."""
+from magcli.layouts.names import CONTEXT
 
 
 def read_strict(path: Path) -> Source:
@@ -41,10 +39,16 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
     """Read a table, skipping unreadable lines with a warning.
 
     Raises:
-        DataError: it is unreadable.
+        DataError: it is unreadable, or has lines in another encoding.
     """
     errors = Counter[str]()
-    source = table.read(str(path), lambda _, reason, __: errors.update([reason]))
+    refuse = table.refuse_lost(str(path))
+
+    def count(place: str, reason: str, excerpt: str) -> None:
+        refuse(place, reason, excerpt)
+        errors[reason] += 1
+
+    source = table.read(str(path), count)
 
     def readable(rows: Rows) -> Rows:
         yield from rows
@@ -59,7 +63,7 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
 def context_columns(names: Iterable[str]) -> list[str]:
     """The context columns of a table; none if it has a ``prompt``, which is complete."""
     available = list(names)
-    return [] if "prompt" in available else [name for name in CONTEXT_COLUMNS if name in available]
+    return [] if "prompt" in available else [name for name in CONTEXT if name in available]
 
 
 def context_of(row: Mapping[str, Any], columns: Iterable[str]) -> str:
@@ -96,8 +100,9 @@ class SpilledBatches:
             yield from reader
 
     def close(self) -> None:
-        """Delete the file."""
-        self.file.close()
+        """Delete the file; what a full disk did not take before was reported then."""
+        with suppress(OSError):
+            self.file.close()
 
 
 class SpilledRows:
@@ -136,6 +141,10 @@ class SpilledRows:
 
 @contextmanager
 def spilled_rows() -> Iterator[SpilledRows]:
-    """Open an empty sequence whose file is deleted with the block."""
-    with tempfile.TemporaryFile() as file:
+    """Open an empty sequence whose file is deleted with the block.
+
+    Raises:
+        EnvironmentFault: the temporary folder is full.
+    """
+    with durable.disk_errors(Path(tempfile.gettempdir())), tempfile.TemporaryFile() as file:
         yield SpilledRows(file)

@@ -8,11 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from magcli.layouts.names import WORKED
 from magcli.model.thoughts import ThoughtForm
 from magcli.verify.format import last_box
 
-SOLUTIONS = ("solution", "worked_solution", "rationale", "explanation")
-"""Columns with worked solutions."""
 _FINAL = re.compile(r"\n\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 """A calculator annotation of GSM8K, such as <<48/2=24>>."""
@@ -25,7 +24,7 @@ def worked_solution(row: Mapping[str, Any], answer_column: str | None, form: Tho
     without an answer, or if the solution has thoughts in this form: then it is a completion as it is.
     """
     answer = _text(row.get(answer_column or ""))
-    text = next((text for name in SOLUTIONS if (text := _text(_first(row.get(name))))), "")
+    text = next((text for name in WORKED if (text := _text(_first(row.get(name))))), "")
     if not text and _FINAL.search(answer):
         text, answer = answer, ""
     own_answer = last_box(text) or ""

@@ -1,8 +1,8 @@
-"""Files that Arrow reads and writes: IPC streams, the default format, and Parquet. History and digest are inside.
+"""Files of Arrow: IPC streams, the default format, Feather and Parquet. History and digest are inside.
 
-A stream file has the same bytes as a pipe. A finished stream of magcli ends with an empty batch whose custom metadata
-contains the history and the digest; a Parquet file has them in the key-value metadata of its footer. Every other
-reader, such as `datasets`, can read both.
+A stream file has the same bytes as a pipe. A finished stream or Feather file of magcli ends with an empty batch whose
+custom metadata contains the history and the digest; a Parquet file has them in the key-value metadata of its footer.
+Every other reader, such as `datasets`, can read them.
 """
 
 import contextlib
@@ -24,32 +24,52 @@ ROW_GROUP = 8
 """Batches per row group of a Parquet file."""
 
 
-def open_file(path: Path) -> Source:
-    """Read a stream file, or a random-access file of another tool; a sealed file is verified before its first row.
+def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
+    """Read a stream file, or a random-access file (Feather); a sealed file is verified before its first row.
+
+    ``name`` is that of the table in messages, by default its path. Without ``verify`` neither seal nor digest is read.
 
     Raises:
         DataError: the file is truncated, damaged or not Arrow.
     """
-    digest = seal.verify_file(path)
+    digest = seal.verify_file(path) if verify else None
     with open(path, "rb") as file:
         random_access = file.read(6) == b"ARROW1"
     if random_access:
-        return _open_random_access(path)
-    source = open_stream(pa.OSFile(str(path)), str(path))
-    source.sha256 = digest or seal.hash_file(path)
+        return _open_random_access(path, name or str(path), digest, verify)
+    source = open_stream(pa.OSFile(str(path)), name or str(path))
+    source.sha256 = digest or (seal.hash_file(path) if verify else "")
     if digest:
         source.chain, source.total = _closing(path)
+    elif not verify:
+        with contextlib.suppress(DataError):
+            _, source.total = _closing(path)
     return source
 
 
-def _open_random_access(path: Path) -> Source:
+def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
     try:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a complete Arrow file: {first_line(error)}") from None
-    rows = (_validated(reader.get_batch(i), str(path)) for i in range(reader.num_record_batches))
-    return Source(str(path), reader.schema, rows, (), seal.hash_file(path), total)
+        raise DataError(f"{name} is not a complete Arrow file: {first_line(error)}") from None
+    schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
+    chain = _random_access_chain(reader) if digest else ()
+    rows = _random_access_rows(reader, schema, name)
+    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), total)
+
+
+def _random_access_chain(reader: Any) -> manifest.Chain:
+    """The history of a sealed file, which is in its last batch."""
+    _, metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+    return _chain_and_rows(dict(metadata))[0]
+
+
+def _random_access_rows(reader: Any, schema: pa.Schema, name: str) -> Rows:
+    for number in range(reader.num_record_batches):
+        batch = _validated(reader.get_batch(number), name)
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _closing(path: Path) -> tuple[manifest.Chain, int]:
@@ -133,8 +153,7 @@ class StreamSink:
     def __init__(self, out: BinaryIO, schema: pa.Schema, head: str, *, flush: bool = False) -> None:
         self.out = seal.HashingWriter(out)
         self._flush = flush
-        metadata = {**(schema.metadata or {}), seal.HEAD_KEY.encode(): head.encode()}
-        self.schema = schema.with_metadata(metadata)
+        self.schema = _with_head(schema, head)
         self.writer = pa.ipc.new_stream(pa.PythonFile(self.out, mode="w"), self.schema)
         self.rows = 0
 
@@ -147,12 +166,8 @@ class StreamSink:
 
     def finish(self, chain: manifest.Chain) -> str:
         """Write the closing batch with history and digest."""
-        closing = {"chain": manifest.to_json(chain), "rows": self.rows}
         self.out.held = []
-        empty = pa.RecordBatch.from_pylist([], schema=self.schema)
-        proof = {seal.SEAL_KEY: seal.pack(closing), seal.DIGEST_KEY: seal.PLACEHOLDER}
-        self.writer.write_batch(empty, custom_metadata=proof)
-        self.writer.close()
+        _write_closing(self.writer, self.schema, chain, self.rows)
         return self.out.finish()
 
 
@@ -163,41 +178,74 @@ def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[StreamSink]:
         yield StreamSink(file, schema, head)
 
 
-def open_parquet(path: Path) -> Source:
-    """Read a Parquet file; a sealed one is verified first.
+class FeatherSink:
+    """Writes a random-access file."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, head: str) -> None:
+        self.file, self.schema = file, _with_head(schema, head)
+        self.writer = pa.ipc.new_file(pa.PythonFile(file, mode="w"), self.schema)
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self.rows += batch.num_rows
+        self.writer.write_batch(batch.replace_schema_metadata(self.schema.metadata))
+
+    def finish(self, chain: manifest.Chain) -> str:
+        """Write the closing batch with history and digest, and the footer."""
+        _write_closing(self.writer, self.schema, chain, self.rows)
+        return seal.patch(self.file)
+
+
+@contextlib.contextmanager
+def feather_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FeatherSink]:
+    """A random-access file that appears when it is finished."""
+    with durable.atomic_file(path) as file:
+        yield FeatherSink(file, schema, head)
+
+
+def _with_head(schema: pa.Schema, head: str) -> pa.Schema:
+    return schema.with_metadata({**(schema.metadata or {}), seal.HEAD_KEY.encode(): head.encode()})
+
+
+def _write_closing(writer: Any, schema: pa.Schema, chain: manifest.Chain, rows: int) -> None:
+    """Write an empty batch with the history and the place of the digest, and close the writer."""
+    closing = seal.pack({"chain": manifest.to_json(chain), "rows": rows})
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    writer.write_batch(empty, custom_metadata={seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.PLACEHOLDER})
+    writer.close()
+
+
+def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
+    """Read a Parquet file; a sealed one is verified first. Arguments as in ``open_file``.
 
     Raises:
         DataError: the file is truncated, damaged or not Parquet.
     """
     import pyarrow.parquet as pq
 
-    digest = seal.verify_file(path)
+    name = name or str(path)
+    digest = seal.verify_file(path) if verify else None
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a complete Parquet file: {first_line(error)}") from None
+        raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None
     extra = file.metadata.metadata or {}
     ours = seal.HEAD_KEY.encode() in extra
-    if ours and not digest:
-        raise DataError(f"{path} is damaged: its seal is missing")
+    if ours and verify and not digest:
+        raise DataError(f"{name} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
-    return Source(
-        str(path),
-        schema,
-        _parquet_rows(file, schema, path),
-        chain,
-        digest or seal.hash_file(path),
-        file.metadata.num_rows,
-    )
+    rows = _parquet_rows(file, schema, name)
+    return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), file.metadata.num_rows)
 
 
-def _parquet_rows(file: Any, schema: pa.Schema, path: Path) -> Rows:
+def _parquet_rows(file: Any, schema: pa.Schema, name: str) -> Rows:
     try:
         for batch in file.iter_batches(batch_size=1024):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: {first_line(error)}") from None
+        raise DataError(f"{name} is damaged: {first_line(error)}") from None
 
 
 class ParquetSink:

@@ -10,16 +10,17 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
-from magcli.data.packed import PACKED, damage, opener
+from magcli.data.packed import PACKED, Opener, damage, foreign, opener
 from magcli.data.schema import TEXT_COLUMNS
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.selection import first
+from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
@@ -32,6 +33,17 @@ PATTERNS = {
 """Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
+HEAD_BLOCK = 1 << 24
+"""The same where only the first rows are read."""
+
+
+class Cells(NamedTuple):
+    """A CSV file: its name in messages, how it is opened, what separates its cells, and the maximum bytes of a line."""
+
+    name: str
+    opened: Opener
+    delimiter: str
+    block: int = BLOCK
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
@@ -41,13 +53,54 @@ def open_file(path: Path, bad: BadRow) -> Source:
         DataError: it is empty, has no header, or differs from its manifest.
     """
     digest, manifest = check_manifest(path)
-    names = _header(path)
+    block = BLOCK if path.suffix.lower() in PACKED else min(BLOCK, path.stat().st_size + 1)
+    file = Cells(str(path), opener(path), _delimiter(path), block)
     if manifest is not None:
         schema = _readable(manifest.schema)
-        rows = _typed(_cells(path, names, bad, keep_empty=True), schema)
-        return Source(str(path), schema, rows, manifest.chain, digest, manifest.rows)
-    schema, total = _scan(_cells(path, names, lambda *_: None, keep_empty=False), names)
-    return Source(str(path), schema, _typed(_cells(path, names, bad, keep_empty=False), schema), (), digest, total)
+        rows = _typed(_cells(file, _header(file), bad, keep_empty=True), schema)
+        return Source(file.name, schema, rows, manifest.chain, digest, manifest.rows)
+    source = open_cells(file, bad)
+    source.sha256 = digest
+    return source
+
+
+def open_head(path: Path, bad: BadRow, rows: int) -> Source:
+    """Read the first rows of a file; their types are known, those of the others are not.
+
+    Raises:
+        DataError: there is no header.
+    """
+    file = _with_delimiter(Cells(str(path), opener(path), _delimiter(path), HEAD_BLOCK))
+    names = _header(file)
+    schema, total = _scan(first(_cells(file, names, lambda *_: None, keep_empty=False), rows), names)
+    head = _typed(first(_cells(file, names, bad, keep_empty=False), rows), schema)
+    return Source(file.name, schema, head, total=total if total < rows else None)
+
+
+def open_cells(file: Cells, bad: BadRow) -> Source:
+    """Read cells whose types are not known: once for the types, once for the values.
+
+    Raises:
+        DataError: there is no header.
+    """
+    file = _with_delimiter(file)
+    names = _header(file)
+    schema, total = _scan(_cells(file, names, lambda *_: None, keep_empty=False), names)
+    return Source(file.name, schema, _typed(_cells(file, names, bad, keep_empty=False), schema), (), "", total)
+
+
+def _with_delimiter(file: Cells) -> Cells:
+    """The file with the delimiter of its header, which may be a semicolon or a tab where no comma is."""
+    header = _first_line(file)
+    if file.delimiter in header:
+        return file
+    other = next((delimiter for delimiter in (";", "\t") if delimiter in header), file.delimiter)
+    return file._replace(delimiter=other)
+
+
+def _first_line(file: Cells) -> str:
+    with damage(file.name), file.opened() as raw:
+        return raw.readline(1 << 16).decode("utf-8", "replace")
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
@@ -62,12 +115,16 @@ def _readable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f if parsable(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
 
 
-def _header(path: Path) -> list[str]:
-    with damage(str(path)), opener(path)() as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-        names = next(csv.reader(text, delimiter=_delimiter(path)), [])
+def _header(file: Cells) -> list[str]:
+    with damage(file.name), file.opened() as raw:
+        what = foreign(raw.readline(1 << 16))
+    if what:
+        raise DataError(f"{file.name} is not readable as CSV{what}")
+    with damage(file.name), file.opened() as raw:
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
+        names = next(csv.reader(text, delimiter=file.delimiter), [])
     if not names or len(set(names)) < len(names):
-        raise DataError(f"{path}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
+        raise DataError(f"{file.name}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
 
 
@@ -76,7 +133,7 @@ def _delimiter(path: Path) -> str:
     return "\t" if is_tsv else ","
 
 
-def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
+def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
     """All cells as text, empty ones as null; lines that cannot be read are reported to ``bad``."""
     from pyarrow import csv as arrow_csv
 
@@ -91,21 +148,18 @@ def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Ro
         null_values=[""],
     )
     parse = arrow_csv.ParseOptions(
-        delimiter=_delimiter(path),
+        delimiter=file.delimiter,
         newlines_in_values=True,
         ignore_empty_lines=not keep_empty,
         invalid_row_handler=ragged,
     )
-    is_packed = path.suffix.lower() in PACKED
-    read = arrow_csv.ReadOptions(
-        use_threads=False, block_size=BLOCK if is_packed else min(BLOCK, path.stat().st_size + 1)
-    )
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=file.block)
     try:
-        with damage(str(path)), opener(path)() as file:
-            for batch in arrow_csv.open_csv(file, read, parse, convert):
+        with damage(file.name), file.opened() as raw:
+            for batch in arrow_csv.open_csv(raw, read, parse, convert):
                 yield _as_text(batch, bad)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not readable as CSV: {first_line(error)}") from None
+        raise DataError(f"{file.name} is not readable as CSV: {first_line(error)}") from None
 
 
 def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
@@ -115,7 +169,7 @@ def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
     except pa.ArrowException:
         broken = [not all(map(_is_text, row.values())) for row in batch.to_pylist()]
     for row in batch.filter(pa.array(broken)).to_pylist():
-        bad(str(row.get("id", b"broken line"))[:200], "broken-text", str(row)[:500])
+        bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
     return batch.filter(pa.array([not each for each in broken])).cast(schema)
 
 

@@ -4,6 +4,7 @@ Everything that must survive a crash is written through this module, so that tes
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import glob
@@ -21,6 +22,12 @@ DISK_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
     errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EISDIR, errno.EINVAL,
 }  # fmt: skip
+HERE = -100
+"""AT_FDCWD of Linux: paths are relative to the working directory."""
+EXCHANGE = 2
+"""RENAME_EXCHANGE of Linux: two paths swap what they name, in one step."""
+HIDDEN_BYTES = 32
+"""What the longest hidden name beside an output, such as ``..NAME.manifest.json.PID.tmp``, has besides its own."""
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
 
@@ -65,6 +72,20 @@ def remove(path: Path) -> None:
         sync_folder(path.parent)
 
 
+def exchange(first: Path, second: Path) -> bool:
+    """Let two files or folders swap their names in one step; returns False where the system cannot do that."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # not Linux, or an old C library
+        return False
+    return bool(swap(HERE, os.fsencode(first), HERE, os.fsencode(second), EXCHANGE) == 0)
+
+
+def opener(path: str, flags: int) -> int:
+    """For ``open``: a symbolic link under a name of ours is an error, because its target is somebody else's file."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def temp_path(path: Path) -> Path:
     """The name of ``path`` while it is written; it contains the id of the writing process."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -80,7 +101,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     temp = temp_path(path)
     remove_stale(path)
     try:
-        with disk_errors(path), open(temp, "wb+") as file:
+        with disk_errors(path), open(temp, "xb+") as file:
             yield file
             sync(file)
         with disk_errors(path):
@@ -91,7 +112,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which appears when the block ends and replaces an older one of that name."""
+    """A folder to fill, which appears when the block ends and replaces an older one of that name.
+
+    The two are exchanged in one step where the file system can, so that there is always one of that name.
+    """
     temp, old = temp_path(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
     remove_stale(path)
     try:
@@ -99,12 +123,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             temp.mkdir(parents=True)
             yield temp
             _sync_tree(temp)
-            if path.exists():
-                os.replace(path, old)
-            rename(temp, path)
+            _replace_folder(temp, path, old)
     finally:
         shutil.rmtree(temp, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace_folder(new: Path, path: Path, old: Path) -> None:
+    """Give a finished folder its name; what had the name is afterwards under one of the two temporary names."""
+    if path.exists():
+        if exchange(new, path):
+            sync_folder(path.parent)
+            return
+        os.replace(path, old)
+    rename(new, path)
 
 
 def _sync_tree(folder: Path) -> None:
@@ -126,6 +158,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno not in DISK_ERRORS or (error.filename and not _concerns(Path(error.filename), path)):
             raise
         reason = error.strerror or str(error)
+        if error.errno == errno.ELOOP and error.filename:
+            reason = f"{error.filename} is a symbolic link, which is not followed; remove it"
         raise EnvironmentFault(f"cannot write {path}: {reason}; no partial file was left there") from error
 
 
@@ -135,12 +169,19 @@ def _concerns(place: Path, path: Path) -> bool:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process."""
+    """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process.
+
+    A folder that a process had set aside, and was killed before the new one had the name, gets its name back.
+    """
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         found = pattern.fullmatch(stale.name)
         if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
-            shutil.rmtree(stale, ignore_errors=True) if stale.is_dir() else stale.unlink(missing_ok=True)
+            is_folder = stale.is_dir() and not stale.is_symlink()
+            if is_folder and found[2] and not path.exists():
+                rename(stale, path)
+                continue
+            shutil.rmtree(stale, ignore_errors=True) if is_folder else stale.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -164,9 +205,11 @@ def locked(path: Path) -> Iterator[None]:
 
     Raises:
         UsageError: another process has the lock; the message names it.
+        EnvironmentFault: the folder cannot be written, or the name is too long.
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_length(path)
         lock = lock_path(path)
         handle = _acquire(lock, path)
     try:
@@ -179,9 +222,18 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def check_length(path: Path) -> None:
+    """Raise EnvironmentFault if a name in an existing folder leaves no room for those of the hidden files beside it."""
+    if not path.parent.is_dir():
+        return
+    longest = os.pathconf(path.parent, "PC_NAME_MAX") - HIDDEN_BYTES
+    if len(os.fsencode(path.name)) > longest:
+        raise EnvironmentFault(f"cannot write {path}: File name too long; give one of at most {longest} bytes")
+
+
 def _acquire(lock: Path, path: Path) -> int:
     while True:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from magcli.data import arrow, durable, manifest, seal
 from magcli.data.manifest import manifest_path
 from magcli.data.source import Source
-from magcli.errors import DataError, EnvironmentFault, first_line
+from magcli.errors import DataError, EnvironmentFault
 
 HUB_TIMEOUT = 5.0
 """Seconds to wait for a connection to the hub."""
@@ -132,19 +132,45 @@ def open_hub(name: str) -> Source:
     """Read a hub data set, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split``.
 
     Raises:
+        DataError: it has several splits, and none is named.
         EnvironmentFault: the hub cannot be reached or has no such data set.
     """
     _reach_hub(name)
-    from datasets import load_dataset
-
     repository, *chosen = name.split(":")
-    configuration, split = [None, "train", *chosen][-2:] if len(chosen) != 1 else (None, chosen[0])
-    try:
-        data = load_dataset(repository, configuration, split=split)
-    except Exception as error:  # the hub client has no common error type
-        raise EnvironmentFault(f"cannot load hub data set {name}: {first_line(error)}") from None
+    split = chosen[-1] if chosen else None
+    configuration = chosen[0] if len(chosen) > 1 else None
+    return open_split(name, repository, configuration, split)
+
+
+def open_split(name: str, repository: str, configuration: str | None, split: str | None) -> Source:
+    """Read a split of a repository that `datasets` can load; without a name the only one, or ``train``.
+
+    Raises:
+        DataError: it has several splits without ``train``, and none is named.
+        EnvironmentFault: it cannot be loaded.
+    """
+    from datasets import get_dataset_split_names, load_dataset
+
+    with _hub_errors(name):
+        splits = [split] if split else get_dataset_split_names(repository, configuration)
+    if len(splits) > 1 and "train" not in splits:
+        names = ", ".join(f"{name}:{each}" for each in splits)
+        raise DataError(f"{name} contains several tables; give one of them: {names}")
+    chosen = splits[0] if len(splits) == 1 else "train"
+    with _hub_errors(name):
+        data = load_dataset(repository, configuration, split=chosen, trust_remote_code=False)
     schema = data.data.table.schema.with_metadata(data.features.arrow_schema.metadata)
     return Source(name, schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
+
+
+@contextlib.contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """Report what the hub's client raises, which has no common type."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise EnvironmentFault(f"cannot load hub data set {name}: {reason}") from None
 
 
 def _reach_hub(name: str) -> None:

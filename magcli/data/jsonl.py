@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from magcli.data.json_columns import finite, is_json_text
 from magcli.data.manifest import TextWriter, check_manifest, with_manifest
 from magcli.data.packed import Opener, damage, described, opener
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.data.values import python_values
 from magcli.errors import DataError
@@ -96,6 +96,19 @@ def open_file(path: Path, bad: BadRow) -> Source:
         _refuse_columns(texts, str(path))
     source.sha256, source.chain = digest, manifest.chain if manifest else ()
     return source
+
+
+def open_head(path: Path, bad: BadRow, rows: int) -> Source:
+    """Read the first rows of a file; their types and number are known, those of the others are not.
+
+    Raises:
+        DataError: no usable row.
+    """
+    texts = texts_of(path)
+    schema, total = scan(islice(_parsed(texts, lambda *_: None), rows), Style())
+    if not total:  # an empty table of magcli has its columns in the manifest
+        return open_file(path, bad)
+    return Source(str(path), schema, _rows(texts, schema, bad, rows), total=total if total < rows else None)
 
 
 def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
@@ -220,11 +233,11 @@ def _refuse_rest(rest: Iterable[bytes], name: str) -> None:
 # ---- rows ----
 
 
-def _rows(texts: Texts, schema: pa.Schema, bad: BadRow) -> Rows:
+def _rows(texts: Texts, schema: pa.Schema, bad: BadRow, limit: int | None = None) -> Rows:
     style = style_of(schema)
     batch: list[dict[str, Any]] = []
     size = 0
-    for text, row in _parsed(texts, bad):
+    for text, row in islice(_parsed(texts, bad), limit):
         batch.append(row)
         size += len(text)
         if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
@@ -255,8 +268,14 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     try:
         text = line.decode("utf-8-sig")
         row = json.loads(text)
+    except UnicodeDecodeError:
+        return NOT_UTF8, "", {}
     except (ValueError, RecursionError):
         return "broken-json", "", {}
+    if isinstance(row, list) and all(
+        isinstance(item, dict) for item in row
+    ):  # such as a conversation of Open-Reasoner-Zero; `datasets` names its items in this way
+        row = {str(number): item for number, item in enumerate(row)}
     if not isinstance(row, dict) or not row:
         return "not-an-object", "", {}
     if "\\ud" in text.lower() and not _encodable(row):

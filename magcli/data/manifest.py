@@ -44,6 +44,7 @@ class Link:
 
 MANIFEST = ".manifest.json"
 NOTE = ".run.json"
+SIDE_FILES = (MANIFEST, NOTE)
 """Endings of the side files of a table."""
 Chain = tuple[Link, ...]
 """The history of a table, oldest stage first."""
@@ -80,7 +81,11 @@ def note_path(path: Path) -> Path:
 
 
 def _existing(path: Path, ending: str) -> Path:
-    """A side file: the hidden one, or the visible one of an earlier version if only that exists."""
+    """A side file: the hidden one, or the visible one of an earlier version if only that exists.
+
+    The side files of a table behind a symbolic link are next to the table.
+    """
+    path = path.resolve() if path.is_symlink() else path
     hidden, visible = hidden_path(path, ending), path.with_name(path.name + ending)
     return visible if visible.exists() and not hidden.exists() else hidden
 

@@ -13,9 +13,12 @@ import pyarrow as pa
 
 from magcli.errors import DataError, first_line
 
+TO_UTF8 = "convert it, for example with iconv -f LATIN1 -t UTF-8"
+"""What to do with a file in another encoding."""
 Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
 """Opens a file from its start, each time it is called."""
-PACKED = (".gz", ".zst")
+PACKED_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+PACKED = tuple(PACKED_MAGIC.values())
 MAGIC = {
     b"\x1f\x8b": "it is a gzip file; name it .gz",
     b"\x28\xb5\x2f\xfd": "it is a zstd file; name it .zst",
@@ -29,21 +32,31 @@ MAGIC = {
 
 def opener(path: Path) -> Opener:
     """Opens a file that may be compressed, by its name."""
+    return unpacked(lambda: open(path, "rb"), path.suffix.lower())
+
+
+def unpacked(raw: Opener, packing: str) -> Opener:
+    """Opens what ``raw`` opens, uncompressed; ``packing`` is ``.gz``, ``.zst`` or anything else for none."""
 
     @contextlib.contextmanager
     def opened() -> Iterator[BinaryIO]:
-        match path.suffix.lower():
-            case ".gz":
-                with gzip.open(path, "rb") as packed, io.BufferedReader(packed) as file:
-                    yield cast(BinaryIO, file)
-            case ".zst":
-                with pa.input_stream(str(path), compression="zstd") as packed:
-                    yield cast(BinaryIO, io.BufferedReader(packed))
-            case _:
-                with open(path, "rb") as plain:
-                    yield plain
+        with raw() as file:
+            match packing:
+                case ".gz":
+                    with gzip.GzipFile(fileobj=file, mode="rb") as packed:
+                        yield cast(BinaryIO, io.BufferedReader(packed))
+                case ".zst":
+                    with pa.input_stream(file, compression="zstd") as packed:
+                        yield cast(BinaryIO, io.BufferedReader(packed))
+                case _:
+                    yield file
 
     return opened
+
+
+def packing_of(head: bytes) -> str:
+    """The suffix of the compression of a file that starts with these bytes; empty for none."""
+    return next((packing for magic, packing in PACKED_MAGIC.items() if head.startswith(magic)), "")
 
 
 @contextlib.contextmanager
@@ -63,13 +76,29 @@ def damage(name: str) -> Iterator[None]:
         raise DataError(f"{name} is truncated, damaged or not a zstd file: {first_line(error)}") from None
 
 
-def described(head: bytes) -> str:
-    """What a file without a JSON object is, by its first bytes: a text to append to a message; empty if unknown."""
+def foreign(head: bytes) -> str:
+    """What a file is that is no text in UTF-8, by its first bytes: a text to append to a message; empty if unknown."""
     for magic, what in MAGIC.items():
         if head.startswith(magic):
             return f": {what}"
     if head[1:2] == b"\0" or head[:1] == b"\0":
         return ": it may be UTF-16; convert it to UTF-8"
+    return "" if is_utf8(head) else f": it is not UTF-8; {TO_UTF8}"
+
+
+def is_utf8(head: bytes) -> bool:
+    """Whether the first bytes of a file are UTF-8; the last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def described(head: bytes) -> str:
+    """What a file without a JSON object is, by its first bytes: a text to append to a message; empty if unknown."""
+    if what := foreign(head):
+        return what
     if b"\r" in head and b"\n" not in head:
         return ": its lines end with carriage returns only; convert them to newlines"
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from magcli.data.manifest import SIDE_FILES
 from magcli.errors import DataError
 
 ALL = "train"
@@ -41,8 +42,8 @@ def _of_names(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        is_hidden = any(part.startswith((".", "__")) for part in parts)
-        if path.is_file() and not is_hidden and path.name.lower().endswith(suffixes):
+        is_ignored = any(part.startswith((".", "__")) for part in parts) or path.name.endswith(SIDE_FILES)
+        if path.is_file() and not is_ignored and path.name.lower().endswith(suffixes):
             found.setdefault(_split_of(parts), []).append(path)
     return found
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import pyarrow as pa
 
+from magcli.data.column_paths import has
 from magcli.data.features import FEATURE_KEY
 from magcli.data.json_columns import encoded, is_json_text, json_field
 from magcli.data.shapes import ABSENT_KEY, NULL_KEY
@@ -185,8 +186,8 @@ TRACE = pa.schema(
 )
 """A conversation to train on; the assistant's turns are the targets."""
 
-DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
-"""A row that a stage dropped: its id, the reason, and the row as JSON (shortened if large)."""
+DROPPED = pa.schema([pa.field("drop_reason", pa.string()), pa.field("drop_detail", pa.string())])
+"""Why a stage dropped a row, in addition to the row's columns; the detail is what is known besides."""
 
 TEXT_COLUMNS = {
     f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
@@ -214,12 +215,12 @@ MAX_NAMES = 3
 
 
 def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) -> None:
-    """Check that a table has the columns that a stage needs; ``a|b`` means either.
+    """Check that a table has the columns that a stage needs; ``a|b`` means either, ``a.b`` a value in objects.
 
     Raises:
         DataError: names the missing columns, the stage and the columns that are present.
     """
-    missing = [name.split("|") for name in needs if not set(name.split("|")) & set(schema.names)]
+    missing = [name.split("|") for name in needs if not any(has(each, schema) for each in name.split("|"))]
     if missing:
         there = ", ".join(schema.names) or "none"
         columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"

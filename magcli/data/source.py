@@ -14,6 +14,15 @@ Rows = Iterator[pa.RecordBatch]
 BadRow = Callable[[str, str, str], None]
 """Called with the id or line number, the reason and an excerpt of a row that cannot be read; the reader continues."""
 
+NOT_UTF8 = "not-utf-8"
+"""The reason of rows in another encoding."""
+LOST = {
+    NOT_UTF8: "convert the input, for example with iconv -f LATIN1 -t UTF-8",
+    "line-too-large": "shorten or remove these rows in the input",
+    "too-large": "shorten or remove these rows in the input",
+}
+"""Reasons of rows that magcli itself cannot read, and what to do."""
+
 
 @dataclass
 class Source:

@@ -1,61 +1,85 @@
-"""Read and write tables by name: ``-`` (Arrow stream), .arrow, .parquet, .jsonl, .json (one array), both also as .gz,
-.csv, `datasets` folders; read hub ids.
+"""Read and write tables by name: ``-`` (a stream), .arrow, .feather, .parquet, .jsonl, .json (one array), both also as
+.gz, .csv, `datasets` folders; read hub ids.
 """
 
-import codecs
 import contextlib
 import glob
 import io
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, features, folder, json_columns, jsonl, repository, seal, types
-from magcli.data.manifest import MANIFEST, NOTE, Chain, merge
-from magcli.data.packed import PACKED, Opener, described
+from magcli.data import (
+    arrow,
+    csv,
+    durable,
+    features,
+    folder,
+    json_columns,
+    jsonl,
+    pipe,
+    repository,
+    seal,
+    stream,
+    types,
+)
+from magcli.data.manifest import SIDE_FILES, Chain, merge
+from magcli.data.packed import PACKED
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.source import LOST, BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
+SUFFIXES = (".arrow", ".feather", ".parquet", *LINES, ".csv")
 READABLE = tuple(
     suffix + packed
-    for suffix in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
-    for packed in ("", *(PACKED if suffix not in (".parquet", ".arrow") else ()))
+    for suffix in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather")
+    for packed in ("", *(PACKED if suffix not in (".parquet", ".arrow", ".feather") else ()))
 )
 """The suffixes of the tables in a folder."""
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
     ".arrow": arrow.file_sink,
+    ".feather": arrow.feather_sink,
     ".parquet": arrow.parquet_sink,
     **dict.fromkeys(LINES, jsonl.file_sink),
     ".csv": csv.file_sink,
 }
 """The writer of each suffix; a name without one is a folder."""
-SIDECARS = (MANIFEST, NOTE)
-"""Endings of the files that magcli writes next to tables."""
+
+
+def refuse_lost(name: str) -> BadRow:
+    """A ``BadRow`` for tables that options name: what magcli itself cannot read is an error, other rows are left out.
+
+    Raises:
+        DataError: a row is in another encoding or too large.
+    """
+
+    def refuse(place: str, reason: str, excerpt: str) -> None:
+        if reason in LOST:
+            raise DataError(f"{name}: {place} cannot be read ({reason}); {LOST[reason]}")
+
+    return refuse
 
 
 def ignore(place: str, reason: str, excerpt: str) -> None:
     """A ``BadRow`` that does nothing."""
 
 
-def read(name: str, bad: BadRow = ignore) -> Source:
-    """Open a table by its name; rows that cannot be read are reported to ``bad``.
+def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
+    """Open a table by its name; rows that cannot be read are reported to ``bad``, by default ``refuse_lost``.
+
+    With ``head`` only so many rows of a file are read, at least; seal and digest of the file are not.
 
     Raises:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
         EnvironmentFault: a hub data set cannot be loaded.
     """
-    source = _open(name, bad)
+    source = _open(name, bad or refuse_lost(name), head)
     schema = types.plain_schema(source.schema, name)
     source.rows = _plain(source.rows, schema, name)
     source.schema = schema
@@ -88,37 +112,40 @@ def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
             raise DataError(f"{name}: {first_line(error)}") from None
 
 
-def _open(name: str, bad: BadRow) -> Source:
+def _open(name: str, bad: BadRow, head: int) -> Source:
     path = Path(name)
+    usage(bool(name), "the name of a table is empty")
     if name == "-":
         usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
-        return _read_pipe(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
+        return pipe.read(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
-        return _open_folder(path, "", bad)
+        return _open_folder(path, "", bad, head)
     if not path.exists():
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
-            return _open_folder(Path(before), split, bad)
+            return _open_folder(Path(before), split, bad, head)
+        if "://" in name:
+            raise DataError(f"{name} is a URL; download the file, or pipe it in: curl -L URL | magcli ...")
         if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
-    if path.is_fifo() or path.is_char_device():
-        return _read_pipe(io.FileIO(name), name, bad)
-    if name.endswith(SIDECARS):
+    if path.is_fifo() or path.is_char_device() or name.startswith("/dev/fd/"):
+        return pipe.read(io.FileIO(name), name, bad)
+    if name.endswith(SIDE_FILES):
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
     match kind := suffix(path):
-        case ".arrow":
-            return arrow.open_file(path)
+        case ".arrow" | ".feather":
+            return arrow.open_file(path, verify=not head)
         case ".parquet":
-            return arrow.open_parquet(path)
+            return arrow.open_parquet(path, verify=not head)
         case _ if _text_suffix(kind) in (".jsonl", ".json", ".ndjson"):
-            return jsonl.open_file(path, bad)
+            return jsonl.open_head(path, bad, head) if head else jsonl.open_file(path, bad)
         case _ if _text_suffix(kind) in (".csv", ".tsv"):
-            return csv.open_file(path, bad)
+            return csv.open_head(path, bad, head) if head else csv.open_file(path, bad)
     raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
-def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
+def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     """Read a folder that `datasets` saved, or the files of one split of a folder of tables."""
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
@@ -132,7 +159,7 @@ def _open_folder(path: Path, split: str, bad: BadRow) -> Source:
         raise DataError(f"{path} contains several tables; give one of them: {names}")
     if split and split not in splits:
         raise DataError(f"{path} has no split {split}; it has: {names}")
-    return _joined(str(path), [read(str(file), bad) for file in splits[split or next(iter(splits))]])
+    return _joined(str(path), [read(str(file), bad, head) for file in splits[split or next(iter(splits))]])
 
 
 def _joined(name: str, parts: Sequence[Source]) -> Source:
@@ -166,62 +193,23 @@ def suffix(path: Path) -> str:
     return "".join(path.suffixes[-2:]).lower() if last in PACKED else last
 
 
-def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
-    if raw.isatty():
-        raise UsageError("no input table: name one, or pipe one in")
-    pipe = io.BufferedReader(raw, 1 << 16)
-    head = pipe.peek(64)[:64]
-    if not head:
-        raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
-    if (first := head.removeprefix(codecs.BOM_UTF8).lstrip()[:1]) in (b"{", b"["):
-        opened, digest = _spooled(pipe)
-        source = jsonl.open_texts(jsonl.opened_texts(opened, name, array=first == b"["), name, bad)
-        source.rows = _with_digest(source, source.rows, digest)
-        return source
-    if what := described(head) or (": it is text" if _is_text(head) else ""):
-        raise DataError(f"{name} is neither an Arrow stream nor JSON{what}; give the name of a file instead of a pipe")
-    return arrow.open_stream(pipe, name)
-
-
-def _is_text(head: bytes) -> bool:
-    """Whether the first bytes of a pipe are readable text, such as CSV."""
-    text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").rstrip("\ufffd")
-    return all(sign.isprintable() or sign.isspace() for sign in text) and "\ufffd" not in text
-
-
-def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
-    """The rows of a pipe; its digest is set after the last one as for any pipe, since only files can be sharded."""
-    yield from rows
-    source.sha256 = digest
-
-
-def _spooled(pipe: BinaryIO) -> tuple[Opener, str]:
-    """Copy a pipe of JSON, which is read twice, to an unnamed temporary file; returns its opener and its digest."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its last reader
-    hashing = seal.HashingWriter(file)
-    shutil.copyfileobj(pipe, hashing)
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[BinaryIO]:
-        file.seek(0)
-        yield file
-
-    return opened, hashing.hash.hexdigest()
-
-
-def check_target(name: str) -> None:
-    """Check that an output can be written, before any work is done.
+def check_target(name: str, form: str = "") -> None:
+    """Check that an output can be written, before any work is done; ``form`` is the format of a stream.
 
     Raises:
         UsageError: an unknown suffix, or something else is there.
+        EnvironmentFault: the name is too long.
     """
+    if stream.is_stream(name):
+        stream.check(name, form)
+        return
     path = Path(name)
+    durable.check_length(path)
     kind = suffix(path)
-    if name != "-" and kind not in SUFFIXES and kind:
+    usage(bool(path.name), f"output '{name}' has no name of its own; name a file or a folder in it")
+    usage(not form, f"--format is that of stdout and named pipes; the format of {name} is that of its suffix")
+    if kind not in SUFFIXES and kind:
         raise UsageError(f"output {name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")
-    usage(name != "-" or sys.stdout is not None, "stdout is closed: give -o FILE")
-    if name == "-" and sys.stdout.isatty():
-        raise UsageError("the output is an Arrow stream, not for a terminal: give -o FILE or pipe into another command")
     if kind in SUFFIXES and path.is_dir():
         raise UsageError(f"output {name} is a folder; choose another name or remove it")
     if not kind and path.exists() and not path.is_dir():
@@ -233,14 +221,16 @@ def check_target(name: str) -> None:
 
 
 @contextlib.contextmanager
-def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
-    """A table to write, by its name; it appears when it is finished and the block ends without an error."""
-    path = Path(name)
-    if name == "-":
-        stored = _stored(schema)
-        with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
-            yield _StoringSink(arrow.StreamSink(out, stored, head, flush=True), stored)
+def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[Sink]:
+    """A table to write, by its name; a file or folder appears when it is finished and the block ends without an error.
+
+    ``form`` is the format of a stream.
+    """
+    if stream.is_stream(name):
+        with _stream_sink(name, schema, head, stream.format_of(name, form)) as sink:
+            yield sink
         return
+    path = Path(stream.target(name))
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = suffix(path)
     if kind in (*LINES, ".csv"):
@@ -250,6 +240,17 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     stored = _stored(schema)
     with SINKS.get(kind, folder.folder_sink)(path, stored, head) as sink:
         yield _StoringSink(sink, stored)
+
+
+@contextlib.contextmanager
+def _stream_sink(name: str, schema: pa.Schema, head: str, form: str) -> Iterator[Sink]:
+    is_stdout = name == stream.STDOUT
+    place = "stdout" if is_stdout else name
+    stored = _stored(schema) if form == "arrow" else schema
+    file = sys.stdout.fileno() if is_stdout else name
+    with durable.disk_errors(Path(place)), open(file, "wb", closefd=not is_stdout) as out:
+        sink = stream.sink(out, stored, head, form)
+        yield _StoringSink(sink, stored) if form == "arrow" else sink
 
 
 def _stored(schema: pa.Schema) -> pa.Schema:

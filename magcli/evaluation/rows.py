@@ -90,7 +90,8 @@ def _find(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
     origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
     get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
     come = f"; it comes from {origins}: put it there" if origins else ""
-    raise DataError(f"evaluate: suite {suite.name}: {problem}{get}{come}, or name a folder by --data")
+    a_folder = "another folder" if places else "a folder"
+    raise DataError(f"evaluate: suite {suite.name}: {problem}{get}{come}, or name {a_folder} by --data")
 
 
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:

@@ -52,6 +52,26 @@ class SlotCache:
         """Number of positions per slot."""
         return self.keys.shape[4]
 
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.keys.shape[1]
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one position of one slot."""
+        layers, _, heads, key_width, _ = self.keys.shape
+        return layers * heads * (key_width + self.values.shape[4]) * self.keys.element_size()
+
+    def replace(self, slots: int, capacity: int) -> None:
+        """Make an empty cache of another size in place of this one, which is freed before."""
+        layers, _, heads, key_width, _ = self.keys.shape
+        value_width = self.values.shape[4]
+        dtype, device = self.keys.dtype, self.keys.device
+        self.keys = self.values = torch.empty(0)
+        self.keys = torch.zeros(layers, slots, heads, key_width, capacity, dtype=dtype, device=device)
+        self.values = torch.zeros(layers, slots, heads, capacity, value_width, dtype=dtype, device=device)
+
     def grow(self, capacity: int) -> None:
         """Grow every slot to at least ``capacity`` positions, in steps of a quarter.
 

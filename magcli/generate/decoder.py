@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from magcli.generate.attention import CacheShape, SlotBatch, slot_attention
-from magcli.model.load import keep_freed_memory
+from magcli.model.load import prepare_device
 from magcli.model.model import Model
-from magcli.model.plain import DecoderConfig, read_weights
+from magcli.model.plain import DecoderConfig, decoder_config, read_weights
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -22,17 +22,16 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def open_decoder(source: Model, *, dtype: torch.dtype, device: str) -> "Decoder | None":
-    """Load the decoder of a plain model folder in evaluation mode; None for any other model.
+    """Load the decoder of a plain model in evaluation mode; None for any other model.
 
     Also None if its weights are missing, damaged or do not match the configuration, or if they do not fit the device:
     loading with transformers then raises the error.
     """
-    config = source.plain
+    config = source.plain or decoder_config(source.folder)  # of a hub id, whose weights are needed now anyway
     weights = read_weights(source.folder) if config else None
     if config is None or weights is None or any(tensor.dtype not in TYPES for tensor in weights.values()):
         return None
-    if device == "cpu":
-        keep_freed_memory()
+    prepare_device(device)
     with torch.device("meta"):
         model = Decoder(config)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}

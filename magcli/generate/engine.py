@@ -34,6 +34,7 @@ from magcli.generate.types import (
     tokens_left,
 )
 from magcli.generate.wire import Spec
+from magcli.model import exhausted
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
 from magcli.model.context import context_length
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, so that many new prompts do not stall the running sequences for long."""
+
+CAPACITY_MULTIPLE = 256
+"""Positions in whose multiples a bounded cache is made, so that a slightly longer prompt does not replace it."""
 
 RECENT_PREFIXES = 4
 """Computed prompts that are kept for later requests: a pool of engines sends the samples of a group one by one."""
@@ -87,6 +91,8 @@ class Engine:
         deterministic: the bits of a sequence (tokens and log-probs) depend only on its prompt, sampling, seed, the
             number of slots and the weights, not on other sequences; needs float32 weights and runs on one thread.
         version: version of the model's current weights.
+        cache_bytes: bound of the cache, which is then allocated once for sequences as long as requests allow; with too
+            little for all slots, fewer sequences run at once. None: it has all slots and grows with the sequences.
 
     Raises:
         UsageError: no slots, or ``deterministic`` with weights that are not float32.
@@ -101,6 +107,7 @@ class Engine:
         ends: Collection[int],
         deterministic: bool = False,
         version: int = 0,
+        cache_bytes: int | None = None,
     ) -> None:
         if slots < 1:
             raise UsageError(f"an engine needs at least 1 slot, not {slots}")
@@ -119,6 +126,7 @@ class Engine:
         self._running: list[Running | None] = []
         self._recent: dict[tuple[int, ...], Prefix] = {}
         self._limit = self._slots
+        self._cache_bytes = None if deterministic else cache_bytes
         self._step = 0
         self._version = version
 
@@ -210,6 +218,9 @@ class Engine:
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
             request = self._queue[0]
+            free = free[: self._make_room(request)]
+            if not free:
+                break
             count = len(request.seeds) - request.started
             slots, free = free[:count], free[count:]
             request.prefix = request.prefix or self._recent.get(request.prompt)
@@ -219,6 +230,23 @@ class Engine:
             if request.started == len(request.seeds):
                 self._queue.popleft()
         return starting
+
+    def _make_room(self, request: Request) -> int:
+        """The number of slots that the cache has left for samples of a request.
+
+        A bounded cache that is too short for them is replaced as soon as no sequence runs.
+        """
+        if self._cache_bytes is None:
+            return self._slots
+        cache = self._model.cache
+        longest = len(request.prompt) + request.limit
+        if longest > cache.capacity:
+            if self.num_running:
+                return 0
+            capacity = -(-longest // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+            slots = self._cache_bytes // (capacity * cache.token_bytes)
+            cache.replace(min(self._slots, max(1, slots)), capacity)
+        return cache.slots - self.num_running
 
     def _start(self, request: Request, slots: list[int]) -> None:
         self._running += [None] * (slots[-1] + 1 - len(self._running))
@@ -308,6 +336,16 @@ def _truncates(sampling: Sampling) -> bool:
     return sampling.temperature == 0 or sampling.top_p < 1 or sampling.top_k > 0
 
 
+def _cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
+    """The bytes that the weights leave for the cache in the engine's share of a GPU; None on a CPU."""
+    if model.device.type != "cuda":
+        return None
+    free, total = torch.cuda.mem_get_info(model.device)
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    head = 0 if model.dtype == torch.float32 else 4 * model.config.vocab_size * model.config.hidden_size
+    return max(1, min(free, round(share * total) - weights - head))
+
+
 Results = asyncio.Queue[Rollout | BaseException]
 
 
@@ -322,7 +360,13 @@ class TorchPolicy:
     def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
         self.thoughts = spec.model.thoughts
-        self._engine = Engine(model, slots=spec.slots, ends=self._ends, deterministic=spec.deterministic)
+        self._engine = Engine(
+            model,
+            slots=spec.slots,
+            ends=self._ends,
+            deterministic=spec.deterministic,
+            cache_bytes=_cache_bound(model, spec.gpu_memory),
+        )
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -428,7 +472,9 @@ class TorchPolicy:
         try:
             while self._engine.busy:
                 started = time.monotonic()
-                for request, rollout in self._engine.step():
+                with exhausted.explained("sampling", exhausted.SAMPLING):
+                    ended = self._engine.step()
+                for request, rollout in ended:
                     self._results[request].put_nowait(rollout)
                     self.num_finished += 1
                 self.seconds += time.monotonic() - started

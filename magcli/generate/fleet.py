@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_DEATHS = 5
 """Deaths without a finished sequence in between after which generators are not replaced any more."""
 
+MAX_FIRST_DEATHS = 2
+"""The same before any sequence has finished: an engine that never worked will not work the next time either."""
+
 
 @dataclass(eq=False, slots=True)
 class PoolRequest:
@@ -59,6 +62,7 @@ class Fleet:
         self._version = 0
         self._replacing = asyncio.Lock()
         self._deaths = 0
+        self._has_worked = False
         self._seconds_of_dead = 0.0
         self._load_seconds_of_dead = 0.0
         self.replaced = 0
@@ -219,6 +223,7 @@ class Fleet:
                     left.remove(index)
                     member.assigned -= 1
                     self._deaths = 0
+                    self._has_worked = True
                     request.results.put_nowait(replace(rollout, index=index))
                     self._dispatch()
         except GeneratorDied as death:
@@ -340,6 +345,9 @@ class Fleet:
             EnvironmentFault: generators die faster than they finish anything.
         """
         self._deaths += 1
-        if self._deaths > MAX_DEATHS:
-            raise EnvironmentFault(f"{death}; {MAX_DEATHS} before it too, and nothing was finished in between")
+        if death.is_reported and not self._has_worked:
+            raise EnvironmentFault(f"{death}; it has not finished any sequence, so it is not started again")
+        limit = MAX_DEATHS if self._has_worked else min(MAX_DEATHS, MAX_FIRST_DEATHS)
+        if self._deaths > limit:
+            raise EnvironmentFault(f"{death}; {limit} before it too, and nothing was finished in between")
         self._say(f"{death}; starting another")

@@ -29,6 +29,7 @@ def open_generator(
     deterministic: bool = False,
     device: str = "cpu",
     deadline: float = 600.0,
+    gpu_memory: float = 0.9,
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a model.
 
@@ -38,7 +39,7 @@ def open_generator(
         engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
         slots: concurrent sequences: the engine's slots, or requests to the server.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
-        dtype, deterministic, device: as in ``Spec``.
+        dtype, deterministic, device, gpu_memory: as in ``Spec``.
 
     Raises:
         UsageError: the options contradict each other.
@@ -52,7 +53,7 @@ def open_generator(
         return _open_server(model, deadline, slots)
     if engine == "server":
         raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model.name}")
-    spec = Spec(model, engine, dtype, slots, deterministic, device, deadline, exact_head=False)
+    spec = Spec(model, engine, dtype, slots, deterministic, device, deadline, exact_head=False, gpu_memory=gpu_memory)
     _check_deterministic(spec)
     if not model.is_vision:
         return open_policy(spec)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.generate.digest import WeightsFault, renamed
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import shared
@@ -31,6 +31,7 @@ from magcli.generate.wire import (
     receive,
 )
 from magcli.run import orphan
+from magcli.run.limits import exhausted
 
 if TYPE_CHECKING:
     from magcli.generate.vllm_transfer import Broadcast, RunStep
@@ -46,7 +47,12 @@ SECOND_LOOK = 1.0
 
 
 class GeneratorDied(EnvironmentFault):
-    """A generator process is gone; whatever it worked on has to be asked for again."""
+    """A generator process is gone; whatever it worked on has to be asked for again.
+
+    ``is_reported``: its engine said why before it ended, instead of being killed.
+    """
+
+    is_reported = False
 
 
 class RemoteSampler:
@@ -85,15 +91,11 @@ class RemoteSampler:
         Raises:
             EnvironmentFault: the engine cannot be opened, or does not come up in time.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                orphan.command("magcli.generate.child", theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=_environment(spec.threads),
-            )
+        try:
+            ours, process = _start_process(spec)
+        except OSError as error:
+            reason = exhausted(error) or first_line(error)
+            raise EnvironmentFault(f"a generator cannot be started: {reason}") from error
         policy = cls(spec, process, *await asyncio.open_connection(sock=ours))
         policy._tell(spec)
         try:
@@ -266,6 +268,8 @@ class RemoteSampler:
         # An engine that cannot start, or that weights do not fit, would fail again in a replacement.
         is_final = error is not None and (not self._ready.done() or isinstance(error, WeightsFault))
         self._death = error if is_final else GeneratorDied(f"generator process {self.process.pid} died: {how}")
+        if isinstance(self._death, GeneratorDied):
+            self._death.is_reported = error is not None
         self._writer.close()
         if self._broadcast is not None:
             self._broadcast.abort()
@@ -280,6 +284,20 @@ class RemoteSampler:
     def _dead(self) -> MagError:
         assert self._death is not None
         return self._death
+
+
+def _start_process(spec: Spec) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
+    """A new process, and our end of the socket to it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            orphan.command("magcli.generate.child", theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            env=_environment(spec.threads),
+        )
+    return ours, process
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
+from magcli.generate import dispatch
 from magcli.generate.types import (
     Completion,
     Digests,
@@ -33,7 +34,7 @@ from magcli.generate.types import (
     Weights,
     tokens_left,
 )
-from magcli.generate.vllm_start import VllmProcess
+from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec, TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
@@ -148,7 +149,8 @@ class Link:
         self._process.join(WATCH_SECONDS)
         code = self._process.exitcode
         how = "nobody knows how" if code is None else f"exit code {code}" if code >= 0 else Signals(-code).name
-        return self.fault(f"died ({how}); is there memory enough? its last words, if any, stand above")
+        cause = cause_in(log_of(self._sockets)) or "is there memory enough?"
+        return self.fault(f"died ({how}): {cause}")
 
     async def close(self) -> None:
         """End the process, by force when it takes too long."""
@@ -182,8 +184,10 @@ class VllmPolicy:
         self._outline, self._sender = spec.model.outline, sender
         self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
         self.thoughts = spec.model.thoughts
-        self._context = spec.model.context
+        self._context = min(spec.model.context, engine.llm.model_config.max_model_len)
+        self._model_context = spec.model.context
         self._slots = spec.slots
+        self._concurrency = spec.slots
         self._version, self._salt = 0, uuid4().hex
         self._names = count()
         self._requests: dict[str, RunningRequest] = {}
@@ -205,6 +209,28 @@ class VllmPolicy:
     def num_running(self) -> int:
         """Sequences that the engine is generating; others wait for a slot."""
         return min(self._slots, len(self._requests))
+
+    @property
+    def num_slots(self) -> int:
+        """Number of sequences that can run at once."""
+        return min(self._slots, self._concurrency)
+
+    @property
+    def capacity(self) -> int:
+        """Number of sequences to have in flight so that no slot stays empty.
+
+        vLLM starts everything that it has a slot for, so there is a backlog only if all slots may be used.
+        """
+        return self.num_slots if self.num_slots < self._slots else dispatch.capacity(self._slots)
+
+    @property
+    def sent_dtype(self) -> None:
+        """Weights are cast on their way to the engine, not before."""
+        return None
+
+    def set_concurrency(self, sequences: int) -> None:
+        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
+        self._concurrency = sequences
 
     @property
     def seconds(self) -> float:
@@ -243,6 +269,7 @@ class VllmPolicy:
         """The index and the outputs of each sequence that ends."""
         self._link.check()
         limit = tokens_left(prompt, sampling, self._context, self._outline.config.vocab_size)
+        self._check_cache(prompt, sampling, limit)
         if sampling.temperature and not MIN_TEMPERATURE <= sampling.temperature <= MAX_TEMPERATURE:
             accepted = f"vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
             raise UsageError(f"temperature {sampling.temperature:g}: {accepted}")
@@ -265,6 +292,19 @@ class VllmPolicy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_cache(self, prompt: Sequence[int], sampling: Sampling, limit: int) -> None:
+        """Refuse to cut a sequence because the cache is small, which no reader of its text could see.
+
+        Raises:
+            EnvironmentFault: fewer than the wanted tokens fit, while the model's context holds them.
+        """
+        wanted = tokens_left(prompt, sampling, self._model_context)
+        if limit < wanted:
+            raise EnvironmentFault(
+                f"the cache of vLLM holds {self._context:,} tokens of a sequence, but a prompt has {len(prompt):,} and "
+                f"may get {wanted:,} more: lower --max-tokens, raise --gpu-memory, or use a smaller model"
+            )
 
     async def score(self, sequences: Sequences) -> list[Scores]:
         """The log-probs of tokens after their contexts, at temperature 1; errors as ``sample``."""

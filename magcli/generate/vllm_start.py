@@ -1,7 +1,10 @@
 """Starting vLLM's engine process: its arguments, its environment, and one-line errors."""
 
+import logging
 import os
+import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +25,12 @@ from magcli.model.model import Model
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
 
+EXCEPTION = re.compile(r"(?:^|\] )((?:[A-Za-z_]+\.)*[A-Za-z]*(?:Error|Exception): \S.*)$")
+"""A line of a log that ends a traceback, after vLLM's prefix if any."""
+
+MAX_CAUSE = 300
+"""Characters of such a line that a message has."""
+
 SOCKETS = "magcli-vllm-"
 """Prefix of the folders of engines' sockets; the id of the process that started the engine follows."""
 
@@ -37,8 +46,14 @@ CPU_BLOCK = 32
 CPU_PREFILL = 2048
 """Prompt tokens computed in one step on a CPU, unless the context is longer."""
 
-MEMORY_SHARE = 0.25
-"""The largest share of free memory for the cache: a trainer and verifiers run on the same machine."""
+CPU_MEMORY_SHARE = 0.25
+"""The largest share of a machine's free memory for the cache: a trainer and verifiers run on it too."""
+
+GPU_STEP_TOKENS = 8192
+"""Tokens computed in one step on a GPU; vLLM's default for an engine that it takes for a library is 2,048."""
+
+AUTO_FIT = -1
+"""vLLM's ``max_model_len`` for the longest sequence whose cache fits into the memory, at most the model's context."""
 
 
 class VllmProcess(NamedTuple):
@@ -61,7 +76,8 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
     folder = spec.model.folder
     before, sockets = set(active_children()), socket_folder()
-    with _environment(spec.device, spec.deadline, sockets), catch_warnings():
+    silence_triton()
+    with stderr_into(log_of(sockets)), _environment(spec.device, spec.deadline, sockets), catch_warnings():
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
@@ -70,16 +86,59 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
 
             transfer = WeightTransferConfig(backend=backend)
             weights = _weights(spec.model, sockets)
-            llm = AsyncLLM.from_engine_args(
-                AsyncEngineArgs(weight_transfer_config=transfer, **weights, **_settings(spec))
+            arguments = AsyncEngineArgs(
+                weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec)
             )
+            llm = AsyncLLM.from_engine_args(arguments)
         except Exception as error:  # whatever vLLM raises, the engine did not start
+            cause = cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {spec.device}: {first_line(error)} (see vLLM's own messages above)"
+                f"vLLM cannot run {folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
             ) from error
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
+
+
+def log_of(sockets: Path) -> Path:
+    """The file into which an engine's processes write what they would print to stderr."""
+    return sockets / "stderr.log"
+
+
+@contextmanager
+def stderr_into(path: Path) -> Iterator[None]:
+    """Let the processes that are started meanwhile write their stderr to a file, for one line about a failure.
+
+    Not if the user asks for vLLM's messages by ``VLLM_LOGGING_LEVEL``.
+    """
+    if "VLLM_LOGGING_LEVEL" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    try:
+        with open(path, "ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def cause_in(path: Path) -> str:
+    """The first exception in an engine's log, which is the cause of the others; empty if there is none."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    causes = [match[1] for line in lines if (match := EXCEPTION.search(line))]
+    return causes[0][:MAX_CAUSE] if causes else ""
+
+
+def silence_triton() -> None:
+    """Without Triton torch warns in every process; ``TORCH_LOGS`` is read only when torch is imported."""
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
 
 
 def socket_folder() -> Path:
@@ -114,19 +173,15 @@ def _settings(spec: Spec) -> dict[str, Any]:
     Log-probs are those of the sampled distribution, after temperature, unlike vLLM's default. Only token ids go in and
     out, so it needs no tokenizer.
     """
-    dtype, slots, context, device = spec.torch_dtype, spec.slots, spec.model.context, spec.device
-    memory = cache_bytes(spec.model.text_config, dtype, slots * context, context, _free_memory(device))
+    dtype = spec.torch_dtype
     head = torch.float32 if spec.exact_head else dtype
-    on_gpu = device.startswith("cuda")
-    placement = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
+    placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return placement | {
         "skip_tokenizer_init": True,
         "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
         "dtype": str(dtype).removeprefix("torch."),
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
-        "max_model_len": context,
-        "max_num_seqs": slots,
-        "kv_cache_memory_bytes": memory,
+        "max_num_seqs": spec.slots,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
@@ -136,13 +191,30 @@ def _settings(spec: Spec) -> dict[str, Any]:
     }
 
 
-def cpu_settings(slots: int, context: int) -> dict[str, Any]:
+def gpu_settings(spec: Spec) -> dict[str, Any]:
+    """Arguments for a GPU: vLLM measures what its weights and scratch space take of its share, and caches in the rest.
+
+    The longest sequence is what fits there, so a model with a context of 128k starts on a small card too.
+    """
+    return {
+        "device_ids": [torch.device(spec.device).index or 0],
+        "gpu_memory_utilization": spec.gpu_memory,
+        "max_model_len": AUTO_FIT,
+        "max_num_batched_tokens": max(GPU_STEP_TOKENS, spec.slots),
+    }
+
+
+def cpu_settings(spec: Spec) -> dict[str, Any]:
     """Arguments for a CPU: one process, no compilation, no chunked prefill.
 
     vLLM 0.32 crashes on a CPU when the prompt of a request with a seed is computed in chunks: it rewinds the random
     generator, which a CPU's cannot do.
     """
+    slots, context = spec.slots, spec.model.context
+    cache = cache_bytes(spec.model.text_config, spec.torch_dtype, slots * context, context, _free_memory())
     return {
+        "max_model_len": context,
+        "kv_cache_memory_bytes": cache,
         "distributed_executor_backend": "uni",
         "enforce_eager": True,
         "block_size": CPU_BLOCK,
@@ -158,13 +230,11 @@ def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: 
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     token = 2 * config.num_hidden_layers * kv_heads * head_dim * dtype.itemsize
     spare = 2 * CPU_BLOCK * token  # vLLM reserves one block, and the last one of a sequence is rarely full
-    size: int = max(min(wanted * token, int(MEMORY_SHARE * free)), least * token) + spare
+    size: int = max(min(wanted * token, int(CPU_MEMORY_SHARE * free)), least * token) + spare
     return size
 
 
-def _free_memory(device: str) -> int:
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+def _free_memory() -> int:
     import psutil  # a dependency of vLLM
 
     return int(psutil.virtual_memory().available)

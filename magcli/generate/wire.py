@@ -38,6 +38,8 @@ class Spec:
         threads: torch's threads in a generator process; 0 is torch's choice.
         transfer: with broadcast, vLLM gets new weights only through ``VllmPolicy.transfer``.
         source: the device from which a broadcast of weights comes.
+        gpu_memory: the share of a GPU's memory that an engine takes for its weights and its cache; vLLM's scratch space
+            is in it too.
     """
 
     model: Model
@@ -51,6 +53,7 @@ class Spec:
     threads: int = 0
     transfer: TransferName = "file"
     source: str = "cpu"
+    gpu_memory: float = 0.9
 
     @property
     def torch_dtype(self) -> "torch.dtype":

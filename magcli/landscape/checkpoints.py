@@ -5,13 +5,14 @@ A folder holds ``model.safetensors``, or shards listed in ``model.safetensors.in
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from magcli.errors import DataError
 from magcli.model.graft import has_own_head
+from magcli.model.sums import SUMS, check_weights
 from magcli.model.tensors import (
     INDEX,
     SINGLE,
@@ -62,6 +63,20 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
             if stored.shape != last[name].shape:
                 shapes = f"{list(stored.shape)}, but {list(last[name].shape)} in {last[name].file}"
                 raise DataError(f"{stored.file}: tensor {name} has shape {shapes}")
+
+
+def verify(checkpoints: Iterable[Checkpoint]) -> None:
+    """Check the files of checkpoints against the checksums beside them, before their weights are read.
+
+    Raises:
+        DataError: a file does not match; the message names it.
+    """
+    check_weights(map(_folder, checkpoints))
+
+
+def have_sums(checkpoints: Iterable[Checkpoint]) -> bool:
+    """Whether ``verify`` reads the files, as some have checksums beside them."""
+    return any((_folder(checkpoint) / SUMS).is_file() for checkpoint in checkpoints)
 
 
 def identity(checkpoint: Checkpoint) -> str:

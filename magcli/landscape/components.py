@@ -23,9 +23,10 @@ import torch
 
 from magcli.data.durable import atomic_file, preallocate, start_sync
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces, read_tensor, verify
 from magcli.landscape.gram import BLOCK, bits_of, mix, over_blocks
 from magcli.landscape.pca import Plane, precision_of
+from magcli.model.sums import SUMS, check_weights, write_sums
 from magcli.model.tensors import Entry, Stored, metadata, packed_header, read_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
@@ -46,17 +47,23 @@ class Coordinates:
 def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple[Path, Path]:
     """Write c1 and c2, float32 with unit norm, to ``c1.safetensors`` and ``c2.safetensors``; both or neither.
 
-    If both already exist for this plane and these files, nothing is read.
+    If both already exist for this plane and these files, only they are read, to check them.
+
+    Raises:
+        DataError: a checkpoint, or a component that exists already, does not match its checksum.
     """
     checkpoints = [open_checkpoint(source) for source in found.folders]
     check_same(checkpoints)
     paths, key = (folder / COMPONENTS[0], folder / COMPONENTS[1]), _key(found, checkpoints)
     if all(_has_key(path, key) for path in paths):
+        check_weights([folder])
         return paths
+    verify(checkpoints)
     entries = [Entry(stored.name, "F32", stored.shape, 4 * stored.size) for stored in checkpoints[-1].values()]
     header, offsets = packed_header(entries, {"key": key})
     mixing = found.mixing.astype(precision_of(float(found.explained[1] / found.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMS).unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(atomic_file(path)) for path in paths]
         for file in files:
@@ -73,6 +80,7 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
 
         for _ in over_blocks(work, checkpoints, block):
             pass
+    write_sums(folder)
     return paths
 
 

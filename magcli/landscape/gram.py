@@ -19,6 +19,7 @@ import io
 import operator
 import threading
 import zipfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,7 +34,7 @@ import torch
 
 from magcli.data.durable import atomic_file
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, identity, piece_buffer, pieces, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, identity, piece_buffer, pieces, read_tensor, verify
 from magcli.model.compute import one_thread
 from magcli.model.tensors import Stored
 
@@ -88,13 +89,17 @@ def gram_sums(
     """The sums of every tensor, of differences to the last checkpoint; read from and saved to the file ``cache``.
 
     Cached checkpoints are recognised by the identity of their files (device, inode, size, mtime, digest of the header).
+
+    Raises:
+        DataError: a checkpoint that has to be read does not match its checksums.
     """
     keys = tuple(identity(checkpoint) for checkpoint in checkpoints)
     cached = load_cache(cache) if cache else None
+    if cached is not None and cached.keys == keys and cached.precision.itemsize >= precision.itemsize:
+        return cached.sums
+    verify(checkpoints)
     if cached is None or cached.keys != keys[: len(cached.keys)] or cached.precision.itemsize < precision.itemsize:
         sums = read_sums(checkpoints, block, precision)
-    elif cached.keys == keys:
-        return cached.sums
     else:
         precision = cached.precision
         new_rows = read_sums(checkpoints, block, precision, known=len(cached.keys))
@@ -216,7 +221,7 @@ def load_cache(file: Path) -> CachedSums | None:
             each = zip(found["names"].tolist(), found["grams"], found["start"], found["changed"], strict=True)
             sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in each}
             return CachedSums(tuple(found["keys"].tolist()), np.dtype(str(found["precision"])), sums)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile):
         return None
 
 

@@ -27,7 +27,16 @@ import numpy as np
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, piece_buffer, pieces, read_tensor
+from magcli.landscape.checkpoints import (
+    Checkpoint,
+    check_same,
+    have_sums,
+    open_checkpoint,
+    piece_buffer,
+    pieces,
+    read_tensor,
+    verify,
+)
 from magcli.landscape.gram import (
     BLOCK,
     Array,
@@ -293,6 +302,7 @@ class Moments:
 
 
 def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
+    verify(checkpoints)
     moments = _read_moments(checkpoints, block)
     whole = total(moments.values())
     _check_distinct(folders, checkpoints, whole.square)
@@ -370,13 +380,17 @@ def _orthonormal(vector: Array, basis: Array) -> Array:
 
 
 def cost(checkpoints: Sequence[Checkpoint]) -> str:
-    """The cost of computing the plane: bytes read and written, and memory beyond the imports."""
+    """The cost of computing the plane: bytes read and written, and memory beyond the imports.
+
+    All is read for the plane, for its components, and before that for the checksums, if there are some.
+    """
     size = sum(stored.size for stored in checkpoints[-1].values())
     read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
     count, tensors, threads = len(checkpoints), len(checkpoints[-1]), torch.get_num_threads()
     memory = threads * len(piece_buffer(count)) + 8 * tensors * count**2
+    reads = 3 if have_sums(checkpoints) else 2
     return (
-        f"{count} checkpoints of {_short(size)} weights: 2 x {_short(read)}B read, {_short(8 * size)}B written,"
+        f"{count} checkpoints of {_short(size)} weights: {reads} x {_short(read)}B read, {_short(8 * size)}B written,"
         f" about {_short(memory)}B of memory"
     )
 

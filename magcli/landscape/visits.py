@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, REWARD
 from magcli.landscape.surface import Array, near_best_and_path, refinement_points
-from magcli.run.journal import Journal, Result
+from magcli.run.journal import Journal
+from magcli.run.types import Result
 
 VISIT = pa.schema(
     [

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from statistics import median
 from typing import Literal, NamedTuple
 
 import torch
@@ -32,10 +33,12 @@ MIN_WEIGHTS = 1 << 17
 measured for the demo's model, 128 x 384, changes from 0.9 to 1.1 within a minute."""
 MAX_WIDTH = 2048
 """Widest layer that is measured; beyond it the ratio no longer changes."""
-SECONDS = 0.005
-"""Measuring time for each format."""
+REPEATS = 9
+"""How often the formats are compared; the median counts, since other work on the machine can slow down one of them."""
+SECONDS = 0.001
+"""Measuring time of a comparison for each format."""
 CALLS = 3
-"""Minimum number of calls for each format after the first; the shortest counts."""
+"""Minimum number of calls for each format in a comparison after the first; the shortest counts."""
 MIN_SPEEDUP = 1.1
 """How much faster bf16 must be to be worth its rounding."""
 TWO_THREADS = 1 << 22
@@ -86,14 +89,13 @@ def dtype_of(name: Literal["auto", "bf16", "fp32"], model: Model, device: str) -
 
 @cache
 def _measured(device: str, hidden: int, inner: int, purpose: Purpose) -> Choice:
-    def seconds(rows: int, budget: float) -> list[float]:
-        return _shortest([_products(device, rows, hidden, inner, dtype, purpose) for dtype in DTYPES.values()], budget)
+    def works(rows: int) -> list[Callable[[], object]]:
+        return [_products(device, rows, hidden, inner, dtype, purpose) for dtype in DTYPES.values()]
 
     with one_thread():
-        bf16, fp32 = seconds(PROBE_ROWS, 0.0)
-        if bf16 < TOO_SLOW * fp32:
-            bf16, fp32 = seconds(ROWS, SECONDS)
-    speed = fp32 / bf16
+        speed = _speedup(works(PROBE_ROWS), 1, 0.0)
+        if speed > 1 / TOO_SLOW:
+            speed = _speedup(works(ROWS), REPEATS, SECONDS)
     if speed >= MIN_SPEEDUP:
         return Choice("bf16", f"{speed:.1f} times as fast as fp32 here")
     return Choice("fp32", f"bf16 is {speed:.2g} times as fast here")
@@ -113,6 +115,15 @@ def _products(
         return [product[0, 0].item() for product in products]
 
     return compute
+
+
+def _speedup(works: Sequence[Callable[[], object]], repeats: int, budget: float) -> float:
+    """How many times as fast the first of two functions is as the second: the median of several comparisons."""
+    speeds = []
+    for _ in range(repeats):
+        bf16, fp32 = _shortest(works, budget)
+        speeds.append(fp32 / bf16)
+    return median(speeds)
 
 
 def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[float]:

@@ -1,5 +1,10 @@
-"""Publishing on the Hugging Face hub: the model card, and the upload of a model folder."""
+"""Publishing on the Hugging Face hub: the model card, and the upload of a model folder.
 
+Names and values in a card come from tables, runs and models of others: they are text, never HTML or Markdown.
+"""
+
+import html
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +25,14 @@ HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 USE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = AutoModelForCausalLM.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained({name})
+model = AutoModelForCausalLM.from_pretrained({name})
 ```"""
 USE_WITH_IMAGES = """```python
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-processor = AutoProcessor.from_pretrained("{name}")
-model = AutoModelForImageTextToText.from_pretrained("{name}")
+processor = AutoProcessor.from_pretrained({name})
+model = AutoModelForImageTextToText.from_pretrained({name})
 ```"""
 
 
@@ -75,11 +80,11 @@ class Card:
 
 def render(card: Card) -> str:
     """The card as the text of a README.md."""
-    use = USE_WITH_IMAGES if card.reads_images else USE
+    use = (USE_WITH_IMAGES if card.reads_images else USE).format(name=json.dumps(card.name, ensure_ascii=False))
     parts = [
         f"---\n{_front(card)}\n---\n",
-        f"# {card.name}\n\n{_summary(card)}\n",
-        f"## Use\n\n{use.format(name=card.name)}\n",
+        f"# {plain(card.name)}\n\n{_summary(card)}\n",
+        f"## Use\n\n{use}\n",
         f"## Recipe\n\n{_recipe(card.trainings)}\n",
         f"## Data\n\n{_data(card.data)}\n",
         f"## Evaluation\n\n{_evaluation(card.figures)}\n",
@@ -100,17 +105,18 @@ def _front(card: Card) -> str:
 
 
 def _summary(card: Card) -> str:
-    path = ", then ".join(f"`{run.stage}` ({run.steps:,} steps)" for run in card.trainings)
-    licence = f"Licence: {card.license}." if card.license else "No licence is stated."
-    start = card.trainings[0].begun_from
-    return f"Trained from `{start}` by magcli {card.version}: {path}. {licence}"
+    path = ", then ".join(f"{code(run.stage)} ({run.steps:,} steps)" for run in card.trainings)
+    licence = f"Licence: {plain(card.license)}." if card.license else "No licence is stated."
+    start = code(card.trainings[0].begun_from)
+    return f"Trained from {start} by magcli {card.version}: {path}. {licence}"
 
 
 def _recipe(trainings: Sequence[Training]) -> str:
     sections = []
     for run in trainings:
-        options = table(("option", "value"), ((name, _text(value)) for name, value in run.options.items()))
-        sections.append(f"### {run.stage}\n\nStarted from `{run.begun_from}`, {run.steps:,} steps.\n\n{options}")
+        rows = [(plain(name), plain(_text(value))) for name, value in run.options.items()]
+        start = f"Started from {code(run.begun_from)}, {run.steps:,} steps."
+        sections.append(f"### {plain(run.stage)}\n\n{start}\n\n{table(('option', 'value'), rows)}")
     return "\n\n".join(sections)
 
 
@@ -123,7 +129,9 @@ def _text(value: Any) -> str:
 def _data(data: Chain) -> str:
     if not data:
         return "The input tables of the runs have no history."
-    rows = [(link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", _dropped(link.dropped)) for link in data]
+    rows = [
+        (plain(link.stage), f"{link.rows_in:,}", f"{link.rows_out:,}", plain(_dropped(link.dropped))) for link in data
+    ]
     return table(("stage", "rows in", "rows out", "dropped by reason"), rows)
 
 
@@ -135,7 +143,7 @@ def _dropped(dropped: Mapping[str, int]) -> str:
 def _evaluation(figures: Sequence[Figure]) -> str:
     if not figures:
         return "No evaluation was given."
-    rows = ((f.of, f.metric, _figure(f), f"{f.problems:,}", f"{f.samples:,}") for f in figures)
+    rows = ((plain(f.of), plain(f.metric), _figure(f), f"{f.problems:,}", f"{f.samples:,}") for f in figures)
     head = ("model", "metric", "value [95% interval]", "problems", "samples")
     return "Metrics are in %, tokens in numbers.\n\n" + table(head, rows)
 
@@ -149,16 +157,32 @@ def _figure(figure: Figure) -> str:
 
 
 def _provenance(card: Card) -> str:
-    rows = [(what, i.name or "-", f"{i.rows:,}" if i.rows else "-", f"`{i.sha256}`") for what, i in card.origins]
+    rows = [
+        (plain(what), plain(given.name) or "-", f"{given.rows:,}" if given.rows else "-", code(given.sha256))
+        for what, given in card.origins
+    ]
     note = "Digests are SHA-256; those of models cover configuration and weights. `export.json` has all of this."
     return note + "\n\n" + table(("file", "name", "rows", "digest"), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table with escaped cells."""
-    cells = ([" ".join(cell.replace("\\", "\\\\").replace("|", "\\|").split()) for cell in row] for row in rows)
+    """A Markdown table; the cells are Markdown in one line, such as of ``plain`` and ``code``."""
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join(["| " + " | ".join(head) + " |", "|" + " --- |" * len(head), *lines])
+
+
+def plain(text: str) -> str:
+    """A text as Markdown in one line that shows it unchanged, without HTML, links, images or emphasis."""
+    return re.sub(r"([\\`*\[\]~$])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def code(text: str) -> str:
+    """A text as a code span."""
+    line = " ".join(text.split())
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence, edge = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{edge}{line}{edge}{fence}"
 
 
 def check_name(repository: str) -> None:

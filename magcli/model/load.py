@@ -6,7 +6,6 @@ function imports what it needs from transformers: its models take seconds to imp
 """
 
 import ctypes
-import hashlib
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -18,17 +17,18 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
-from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.data.seal import hash_file, hash_text
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 from magcli.model.settings import PATTERNS
+from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-READ_BYTES = 1 << 22
 HUB_TIMEOUT = 5.0
 MODEL_FILES = [*PATTERNS, "*.safetensors"]
 OTHER_FORMATS = ["consolidated*", "original/*"]
@@ -92,11 +92,15 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     import transformers
 
     folder, local = Path(name), _local_only(name)
+    if folder.is_dir():
+        check_settings(folder)
     _check_tokenizer_files(folder, name)
     plain = tokenizer_class(folder)
     options = {} if plain else {"mistral_format": False}
     kind = getattr(transformers, plain or "AutoTokenizer")
-    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=local, **options)
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
+        name, local_files_only=local, trust_remote_code=False, **options
+    )
     if tokenizer.chat_template is None:
         tokenizer.chat_template = _processor_template(name)
     return tokenizer
@@ -127,8 +131,7 @@ def load_model(
     """
     from transformers import AutoModelForCausalLM
 
-    if device == "cpu":
-        keep_freed_memory()
+    prepare_device(device)
     whole = nested_config(name)
     _check_supported(name, whole)
     if whole is not None and from_scratch:
@@ -139,7 +142,9 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
+            model = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
+            )
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
@@ -183,14 +188,16 @@ def load_vision_model(
 
     with quiet_transformers(), _explained(name):
         try:
-            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
+            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
         except ImportError as error:
             reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
         local = _local_only(name)
-        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, local_files_only=local)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, dtype=dtype, local_files_only=local, trust_remote_code=False
+        )
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
             raise EnvironmentFault(
                 f"model {name}: its processor has no chat template; use an instruct model or add one"
@@ -203,7 +210,7 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     with quiet_transformers(), _explained(name):
-        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
 
 
 def load_text_config(name: str, config: Any) -> Any:
@@ -268,18 +275,23 @@ def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
 
 
 @contextmanager
-def atomic_model_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all."""
+def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
+    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
+
+    ``sums``: with the digests of its files; a checkpoint has its own.
+    """
     try:
         with atomic_folder(folder) as temp:
             yield temp
+            if sums:
+                write_sums(temp)
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
@@ -287,17 +299,20 @@ def atomic_model_folder(folder: Path) -> Iterator[Path]:
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
-    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location."""
-    files = [folder / "config.json", *(sorted(folder.glob("*.safetensors")) if weights else ())]
-    if len(files) < 1 + weights or not files[0].is_file():
+    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location.
+
+    Raises:
+        EnvironmentFault: it is not a model folder.
+        DataError: the weights or other files are damaged.
+    """
+    config = folder / "config.json"
+    if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with open(path, "rb") as file:
-            while chunk := file.read(READ_BYTES):
-                digest.update(chunk)
-    return digest.hexdigest()
+    check_settings(folder)
+    digests = {config.name: hash_file(config)}
+    if weights:
+        digests |= weight_digests(folder)
+    return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))
 
 
 def _local_only(name: str) -> bool:
@@ -334,17 +349,25 @@ def quiet_transformers() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn errors of transformers, the hub client and torch into one line that says what to do."""
+    """Turn errors of transformers, tokenizers, the hub client and torch into one line that says what to do.
+
+    On damaged files these libraries raise exceptions of all types.
+    """
     try:
         yield
-    except EnvironmentFault:
+    except MagError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
+    except Exception as error:
         raise EnvironmentFault(_reason(name, error)) from error
 
 
 def _reason(name: str, error: Exception) -> str:
     folder, reason = Path(name), first_line(error)
+    if "trust_remote_code" in str(error):
+        return (
+            f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "
+            "transformers knows, or serve this one and give the server's URL"
+        )
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
@@ -356,6 +379,18 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
     return f"model {name} cannot be loaded: {reason}"
+
+
+def prepare_device(device: str) -> None:
+    """Settings of this process for models on a device.
+
+    On a GPU attention does without cuDNN, which on recent GPUs is PyTorch's first choice and builds an execution plan
+    of almost half a second for every new shape: nearly every micro-batch has a new one.
+    """
+    if device.startswith("cuda"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    else:
+        keep_freed_memory()
 
 
 def keep_freed_memory() -> bool:

@@ -102,7 +102,9 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
     model_class: Any = AutoModelForCausalLM._model_mapping[type(text)]
     names = checkpoint_names(places(outline(text), stored))
     weights = read_tensors(folder, names)
-    loaded: PreTrainedModel = model_class.from_pretrained(None, config=text, state_dict=weights, dtype=dtype)
+    loaded: PreTrainedModel = model_class.from_pretrained(
+        None, config=text, state_dict=weights, dtype=dtype, trust_remote_code=False
+    )
     return loaded
 
 
@@ -112,7 +114,7 @@ def outline(text: Any) -> "PreTrainedModel":
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(text)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(text, trust_remote_code=False)
     return model
 
 

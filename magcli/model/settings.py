@@ -32,11 +32,15 @@ Settings = Mapping[str, bytes]
 """The content of each file by its path in the folder."""
 
 
-def read_settings(folder: Path) -> dict[str, bytes]:
+def setting_paths(folder: Path) -> list[Path]:
     """All files of a model folder other than weights and the model card."""
     files = [file for file in sorted(folder.iterdir()) if _is_setting(file)]
-    files += sorted((folder / TEMPLATES).glob("*.jinja"))
-    found = {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+    return files + sorted((folder / TEMPLATES).glob("*.jinja"))
+
+
+def read_settings(folder: Path) -> dict[str, bytes]:
+    """The contents of these files, by their paths in the folder."""
+    found = {file.relative_to(folder).as_posix(): file.read_bytes() for file in setting_paths(folder)}
     if any(b'"auto_map"' in content for content in found.values()):
         found |= {file.name: file.read_bytes() for file in sorted(folder.glob("*.py"))}
     return found

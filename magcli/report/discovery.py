@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from magcli.data import table
-from magcli.data.manifest import Chain, Link, manifest_path, note_path
+from magcli.data.manifest import SIDE_FILES, Chain, Link, manifest_path, note_path
 from magcli.data.schema import DROPPED
 from magcli.data.values import to_rows
 from magcli.errors import DataError
@@ -44,7 +44,7 @@ class Table:
     @property
     def of_dropped_rows(self) -> bool:
         """Whether it holds the rows that a stage dropped."""
-        return self.columns == tuple(DROPPED.names)
+        return self.columns[-len(DROPPED) :] == tuple(DROPPED.names)
 
     @property
     def of_metrics(self) -> bool:
@@ -109,7 +109,7 @@ def _unique(paths: Iterable[Path]) -> list[Path]:
 
 def _kind(path: Path) -> Kind | None:
     if path.is_file():
-        return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(table.SIDECARS) else None
+        return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(SIDE_FILES) else None
     if RunDir(path).note_path.is_file():
         return "run"
     if any((path / name).is_file() for name in LANDSCAPE_FILES):

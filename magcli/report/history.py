@@ -2,6 +2,7 @@
 comes from (command, non-default options, version, inputs, digests, times).
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from magcli.data import manifest
 from magcli.data.manifest import Chain, Input, Link
+from magcli.data.schema import DROPPED
 from magcli.report.discovery import Table, rows_of
 from magcli.report.formatting import duration, largest_first, sanitize, short_path
 from magcli.run.rundir import Trained
@@ -83,10 +85,17 @@ def _examples(dropped: Table) -> Mapping[str, list[tuple[str, str]]]:
     """The first dropped rows of each reason."""
     found: dict[str, list[tuple[str, str]]] = {}
     for row in islice(rows_of(dropped), MAX_SEARCHED):
-        held = found.setdefault(str(row["reason"]), [])
-        if len(held) < MAX_EXAMPLES:
-            held.append((sanitize(str(row["id"]), MAX_ROW), sanitize(str(row["row"]), MAX_ROW)))
+        examples = found.setdefault(str(row["drop_reason"]), [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append((sanitize(str(row.get("id") or ""), MAX_ROW), sanitize(_row_text(row), MAX_ROW)))
     return found
+
+
+def _row_text(row: Mapping[str, Any]) -> str:
+    """The values of a dropped row, and what is known of it besides."""
+    values = {name: value for name, value in row.items() if value is not None and name not in DROPPED.names}
+    detail = f"{row['drop_detail']}: " if row.get("drop_detail") else ""
+    return detail + json.dumps(values, ensure_ascii=False, default=str)
 
 
 Defaults = Callable[[str], Mapping[str, Any]]

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
+from magcli.data.html import CONTENT_POLICY
 from magcli.evaluation.metrics import labels
 from magcli.report import chart, evaluation, formatting, history, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
@@ -85,6 +86,7 @@ def render(contents: Contents) -> str:
     return environment.get_template("page.html.jinja").render(
         contents=contents,
         version=__version__,
+        policy=Markup(CONTENT_POLICY),
         style=Markup(folder.joinpath("style.css").read_text(encoding="utf-8")),
         script=Markup(folder.joinpath("hover.js").read_text(encoding="utf-8")),
         draw=chart.draw,

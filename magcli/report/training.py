@@ -304,8 +304,7 @@ def _group_account(folder: Path) -> list[str]:
     path = RunDir(folder).ledger
     if not path.exists():
         return []
-    with path.open(encoding="utf-8") as file:
-        account = ledger.account(ledger.parse((line for line in file if line.endswith("\n")), path))
+    account = ledger.account(ledger.read(path))
     faults, more = account.faults[:MAX_FAULTS], len(account.faults) - MAX_FAULTS
     return [str(account), *faults, *([f"{more:,} more violations"] if more > 0 else [])]
 

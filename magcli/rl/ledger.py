@@ -1,8 +1,8 @@
 """The events of every group: reserved -> generated -> admitted -> taken -> trained, or dropped with a reason.
 
-``RUN/ledger.jsonl`` has one line for each event, appended in order with its Unix time; no line is ever changed. It is
-the run's queue and log, and with the groups on disk (see ``store``) the state to resume from: a group that was reserved
-and never finished is generated again, and a batch that was taken is trained once.
+``RUN/ledger.jsonl`` has one line for each event, appended in order with its Unix time and a running checksum; no line
+is ever changed. It is the run's queue and log, and with the groups on disk (see ``store``) the state to resume from: a
+group that was reserved and never finished is generated again, and a batch that was taken is trained once.
 
 ===========  ======================================================================================================
 event        other keys
@@ -17,7 +17,6 @@ trained      the update ``step`` of ``groups`` is done
 ===========  ======================================================================================================
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from magcli.data import durable
+from magcli.data import checksum, durable
 from magcli.errors import DataError
 
 Event = Literal["reserved", "again", "generated", "admitted", "dropped", "taken", "trained"]
 FINAL = ("trained", "dropped")
+DAMAGED = "restore the file or give --restart"
+"""What to do with a damaged ledger."""
 
 
 class Ledger:
@@ -55,13 +56,13 @@ class Ledger:
         self.batches: dict[int, list[int]] = {}
         self.batch_fields: dict[int, dict[str, Any]] = {}
         self.trained: set[int] = set()
-        text = path.read_bytes() if path.exists() else b""
-        complete = text[: text.rfind(b"\n") + 1]
-        for event in parse(complete.decode(errors="replace").splitlines(), path):
+        lines = checksum.read_lines(path, DAMAGED)
+        self._crc = lines.crc
+        for event in _checked(lines.objects, path):
             self._apply(event)
         with durable.disk_errors(path):
-            self.file = open(path, "ab", buffering=0)  # noqa: SIM115
-            self.file.truncate(len(complete))
+            self.file = open(path, "ab", buffering=0, opener=durable.opener)  # noqa: SIM115
+            self.file.truncate(lines.size)
 
     @property
     def next_number(self) -> int:
@@ -79,7 +80,7 @@ class Ledger:
         self._append({"groups": list(groups), "event": event, "step": step, **fields})
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        left = (json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode()
+        left, self._crc = checksum.encode_line({**line, "time": round(time.time(), 4)}, self._crc)
         with durable.disk_errors(self.path):
             while left:
                 left = left[self.file.write(left) :]
@@ -119,24 +120,20 @@ class Ledger:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a ledger in order, without an incomplete last line."""
-    return list(parse(path.read_text(encoding="utf-8").split("\n")[:-1], path))
-
-
-def parse(lines: Iterable[str], path: Path) -> Iterator[dict[str, Any]]:
-    """Lines as events.
+    """The events of a ledger in order, without an incomplete last line.
 
     Raises:
-        DataError: a line is not an event; the message has its number.
+        DataError: a line is damaged or is not an event; the message has its number.
     """
-    for number, line in enumerate(lines, 1):
-        try:
-            event = json.loads(line)
-            valid = event["event"] in get_args(Event) and ("group" in event or "groups" in event)
-        except (ValueError, KeyError, TypeError):
-            valid = False
-        if not valid:
-            raise DataError(f"{path}: line {number}: invalid ledger event; restore the file or give --restart")
+    events = checksum.read_lines(path, DAMAGED).objects
+    return list(_checked(events, path))
+
+
+def _checked(events: Iterable[dict[str, Any]], path: Path) -> Iterator[dict[str, Any]]:
+    """Lines that are events; DataError names the first one that is not."""
+    for number, event in enumerate(events, 1):
+        if event.get("event") not in get_args(Event) or not ("group" in event or "groups" in event):
+            raise DataError(f"{path}: line {number}: invalid ledger event; {DAMAGED}")
         yield event
 
 

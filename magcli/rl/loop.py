@@ -358,6 +358,7 @@ class Checkpointing:
         if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
             self.save(trainer)
         self.ledger.sync()
+        trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)
         keep_last_checkpoint(self.folder)
 

@@ -298,7 +298,7 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     return (
         f"engine and trainer at equal weights: the log-probs of {line['mismatch_tokens']:,} tokens differ by "
         f"{_text(median)} in the median (limit {limits.mismatch_p50:g}), {_text(tail)} at the 99th percentile (limit "
-        f"{limits.mismatch_p99:g}); check the engine, or use --dtype fp32 (with --restart)"
+        f"{limits.mismatch_p99:g}); check the engine; one in bf16 differs less with --dtype fp32 (and --restart)"
     )
 
 

@@ -144,7 +144,7 @@ class WrongStreak:
         self.groups = self.completions = self.right_anywhere = self.truncated = 0
         self.reasons: Counter[str] = Counter()
         self.rewards_differ = False
-        """Whether the rewards inside some group differ."""
+        """Whether correctness and total of the rewards inside some group differ, so that the rewards could train it."""
 
     def add(self, group: Group) -> None:
         """Count a dropped group without a right completion; completions that could not be graded do not count."""
@@ -154,7 +154,8 @@ class WrongStreak:
         self.right_anywhere += sum(reward.correct_anywhere for reward in graded)
         self.truncated += sum(rollout.finish == "length" for rollout in group.rollouts)
         self.reasons.update(reward.reason for reward in graded)
-        self.rewards_differ |= len({reward.correctness for reward in graded}) > 1
+        differ = len({reward.correctness for reward in graded}) > 1 and len({reward.total for reward in graded}) > 1
+        self.rewards_differ |= differ
 
     def advice(self) -> str:
         """The next command."""

@@ -7,20 +7,21 @@ A group is read back after it is written, so that an update repeated after a kil
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from magcli.data import durable, manifest, seal, table
+from magcli.data import manifest, seal, table
 from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
 from magcli.rl.scheduler import Batch
 from magcli.run.rundir import RunDir
-from magcli.run.stage import CHOSEN
+from magcli.run.settings import CHOSEN
 from magcli.verify.reward import columns as reward_columns
 from magcli.verify.reward import from_row as reward_of
 
@@ -52,8 +53,7 @@ class RolloutStore:
     def add(self, group: Group) -> Group:
         """Write a finished group; returns it as read back."""
         rows = rollout_rows([group], None, {})
-        with durable.atomic_file(self._file(group.number)) as file, pa.ipc.new_stream(file, ROLLOUT) as writer:
-            writer.write(rows)
+        self._write(self._file(group.number), rows, manifest.Link("rl", "", {"group": group.number}))
         return groups_of([rows])[0]
 
     def load(self, number: int, advice: str = "remove it, and the group is generated again") -> Group:
@@ -64,10 +64,12 @@ class RolloutStore:
         """
         path = self._file(number)
         try:
-            with path.open("rb") as file:
-                return groups_of(pa.ipc.open_stream(file))[0]
-        except (pa.ArrowInvalid, OSError, IndexError) as error:
+            (group,) = self._read(path)
+        except (DataError, ValueError) as error:
             raise DataError(f"{path} is damaged ({error}); {advice}") from error
+        if group.number != number:
+            raise DataError(f"{path} is damaged (it has group {group.number}); {advice}")
+        return group
 
     def numbers(self) -> list[int]:
         """The waiting groups, ascending."""
@@ -77,9 +79,7 @@ class RolloutStore:
         """Write the table of an update, and remove the files of its groups."""
         groups = [*batch.dropped, *batch.trained]
         rows = rollout_rows(groups, step, advantages)
-        with table.write(str(self._run.rollouts_of(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
-            sink.write(rows)
-            sink.finish((manifest.Link("rl", "", {"step": step, **self._settings}, rows_out=rows.num_rows),))
+        self._write(self._run.rollouts_of(step), rows, manifest.Link("rl", "", {"step": step, **self._settings}))
         self.remove(group.number for group in groups)
 
     def has_table(self, step: int) -> bool:
@@ -87,8 +87,8 @@ class RolloutStore:
         return self._run.rollouts_of(step).exists()
 
     def read_table(self, step: int) -> Batch:
-        """The batch in the table of an update."""
-        groups = groups_of(table.read(str(self._run.rollouts_of(step))).rows)
+        """The batch in the table of an update; DataError if it is damaged."""
+        groups = self._read(self._run.rollouts_of(step))
         return Batch([g for g in groups if g.dropped is None], [g for g in groups if g.dropped is not None])
 
     def tables(self) -> Iterator[Path]:
@@ -99,6 +99,23 @@ class RolloutStore:
         """Delete the files of groups."""
         for number in numbers:
             self._file(number).unlink(missing_ok=True)
+
+    def _write(self, path: Path, rows: pa.RecordBatch, link: manifest.Link) -> None:
+        """A sealed table, which appears complete or not at all."""
+        with table.write(str(path), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
+            sink.write(rows)
+            sink.finish((replace(link, rows_out=rows.num_rows),))
+
+    def _read(self, path: Path) -> list[Group]:
+        """The groups of a table.
+
+        Raises:
+            DataError: it is missing or damaged, or has other columns.
+        """
+        source = table.read(str(path))
+        if source.schema.names != ROLLOUT.names:
+            raise DataError(f"{path} does not have the columns of rollouts")
+        return groups_of(source.rows)
 
     def _file(self, number: int) -> Path:
         return self._run.groups / f"g-{number:08d}.arrow"

@@ -9,21 +9,23 @@ from magcli.data import table
 from magcli.errors import MagError
 from magcli.run import layout, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
-from magcli.run.journal import Dropped
 from magcli.run.stage import Stage
 
 
 def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     """Open a command's tables and preview the stage; a stage without a preview tries only the user's functions.
 
-    Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read.
+    Stdin and tables that are not there, which earlier commands of a pipeline may still make, are not read; without
+    tables only the stage's forecast is made.
 
     Raises:
         MagError: what the command itself would end with before its first result.
     """
+    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
+    if (absent or not inputs) and stage.forecast is not None:
+        stage.forecast(config, console)
     if not inputs:
         return
-    absent = [name for name in inputs if name == "-" or not os.path.exists(name)]
     if stage.preview is None:
         if not absent:
             _try_functions(stage, config, inputs)
@@ -41,6 +43,7 @@ def _try_functions(stage: Stage, config: Any, inputs: Sequence[str]) -> None:
     job = Job(stage.name, Console(quiet=True), Drops(keep=False))
     try:
         source = table.read(inputs[0], table.ignore)
+        layout.arrange(stage, config, [source])
         columns = stage.reads(config) or ()
         _, rows = validation.validate_rows(columns, source.schema, source.rows, job, inputs[0], stage.ALIASES)
         first = next((batch for batch in rows if batch.num_rows), None)
@@ -54,11 +57,7 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     """Read all rows of the tables as the stage would, and say how many are usable."""
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
-
-    def drop(place: str, reason: str, excerpt: str) -> None:
-        job.drops.add(Dropped(place, reason, excerpt))
-
-    sources = [table.read(name, drop) for name in inputs]
+    sources = [table.read(name, job.drops.unread) for name in inputs]
     given = [source.schema for source in sources]
     job.inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
     job.total = job.inputs.total

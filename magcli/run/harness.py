@@ -16,22 +16,27 @@ import pyarrow as pa
 from magcli import __version__
 from magcli import config as configuration
 from magcli.console import Console
-from magcli.data import durable, manifest, seal, table
-from magcli.data.schema import DROPPED
+from magcli.data import durable, manifest, seal, stream, table
 from magcli.data.source import Rows
 from magcli.errors import DataError, MagError, usage
-from magcli.run import layout, trial, validation
+from magcli.run import dropped, layout, outcome, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job
-from magcli.run.journal import Dropped, Journal
+from magcli.run.journal import Journal
+from magcli.run.settings import CHOSEN, differences, fingerprint
 from magcli.run.shard import KEY, Shard
-from magcli.run.stage import CHOSEN, Stage, differences, fingerprint
+from magcli.run.stage import ROWS, Stage
+
+LIMIT = "limit"
+"""The key of a link's configuration for the number of rows that the stage was allowed to read."""
 
 
 @dataclass(frozen=True)
 class Tables:
     """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows.
 
-    ``overwrite`` allows replacing files that magcli did not make.
+    ``overwrite`` allows replacing files that magcli did not make; ``format`` is that of an output that is a stream.
+    ``allow_empty``: a table without rows is a success.
+    ``limit``: the maximum number of rows to read.
     """
 
     inputs: Sequence[str] = ()
@@ -40,6 +45,9 @@ class Tables:
     restart: bool = False
     shard: Shard | None = None
     overwrite: bool = False
+    format: str = ""
+    allow_empty: bool = False
+    limit: int | None = None
 
     @property
     def targets(self) -> list[str]:
@@ -55,6 +63,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     """
     drops = Drops(keep=tables.dropped is not None)
     settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
+    settings |= {LIMIT: tables.limit} if tables.limit else {}
     job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
     more_tables = stage.more_tables(config)
     targets = [*tables.targets, *more_tables]
@@ -64,10 +73,11 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     if owned := stage.owned_dir(config):
         _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
     with contextlib.ExitStack() as stack:
+        for target in targets:
+            table.check_target(target, tables.format if target == tables.output else "")
         interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
-            table.check_target(target)
-            if target != "-":
+            if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
         job.inputs = _inputs(stage, config, tables, drops)
         forced = tables.restart or configuration.is_set(config, "always_run")
@@ -75,6 +85,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             durable.remove(_journal_path(tables))
             durable.remove_stale(_note_of(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
+            _check_outcome(stage, tables, _chain_of(str(tables.output))[-1:], console)
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
@@ -87,15 +98,13 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
 
 def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedInputs:
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
-
-    def drop(place: str, reason: str, excerpt: str) -> None:
-        drops.add(Dropped(place, reason, excerpt))
-
     later = tables.shard is not None and tables.shard.number > 1
-    sources = [table.read(name, table.ignore if later else drop) for name in tables.inputs]
+    bad, head = table.ignore if later else drops.unread, stage.head(config)
+    sources = [table.read(name, bad, head) for name in tables.inputs]
     given = [source.schema for source in sources]
-    renamed = layout.arrange(stage, config, sources)
-    inputs = CountedInputs(sources, given, renamed)
+    inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
+    if tables.limit:
+        inputs.select_first(tables.limit)
     if tables.shard:
         inputs.select_shard(tables.shard)
     return inputs
@@ -132,27 +141,56 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
-    if stage.RESUMES and tables.output not in (None, "-"):
-        job.journal = stack.enter_context(_journal(schema, job, tables))
-    try:
+    dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
+    with _dropped_table(job, tables.dropped, dropped_schema):
+        if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
+            job.journal = stack.enter_context(_journal(schema, job, tables))
         rows_out = _write(stage.run(config, rows, job), schema, tables, job)
-    except MagError:
-        _write_dropped_of_failure(job, tables.dropped)
-        raise
     if job.journal is not None:
         job.journal.remove()
     _report(job, rows_out, started, tables)
+    _check_outcome(stage, tables, job.history(rows_out)[-1:], job.console)
+
+
+def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: Console) -> None:
+    """Refuse a table without rows as a success; of a shard, the command that joins the shards decides."""
+    keeps_rows = stage.OUTPUT == ROWS and tables.output is not None
+    for link in made:
+        if keeps_rows:
+            allow_empty = tables.allow_empty or tables.shard is not None
+            outcome.check(link, str(tables.output), console, allow_empty=allow_empty)
+        else:
+            outcome.check_lost(link.stage, link.dropped)
+
+
+@contextlib.contextmanager
+def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[None]:
+    """The table of dropped rows; of a command that fails, it has those until then.
+
+    Its history shows that magcli wrote it; without an output the command is not up to date.
+    """
+    if name is None:
+        yield
+        return
+    with dropped.DroppedTable(name, schema, job.stage) as job.drops.table:
+        try:
+            yield
+        except MagError:
+            if job.drops.table.is_open and job.drops.table.num_rows:
+                job.drops.table.finish(job.history(0))
+            raise
 
 
 def _say_renamed(job: Job) -> None:
     """Say which columns of which table are read under another tool's name."""
     assert job.inputs is not None
-    for source, renamed in zip(job.sources, job.inputs.renamed, strict=True):
-        if renamed:
-            columns = ", ".join(f"{alias} as {name}" for name, alias in renamed.items())
+    for source, named in zip(job.sources, job.inputs.named, strict=True):
+        if named.columns:
+            columns = ", ".join(f"{place} as {name}" for name, place in named.columns.items())
             where = f" of {source.name}" if len(job.sources) > 1 else ""
-            aliases = {alias: name for name, alias in renamed.items()}
-            job.console.say(f"{job.stage}: reading {columns}{where}", event="renamed", columns=aliases)
+            layout = f" (layout {named.layout})" if named.layout else ""
+            places = {place: name for name, place in named.columns.items()}
+            job.console.say(f"{job.stage}: reading {columns}{where}{layout}", event="renamed", columns=places)
 
 
 def _journal_path(tables: Tables) -> Path:
@@ -184,7 +222,7 @@ def _check_overwrite(targets: Sequence[str], job: Job, interrupted: Sequence[str
     ``interrupted`` writes are magcli's own.
     """
     for target in targets:
-        if target == "-" or target in interrupted or not _holds_something(Path(target)):
+        if stream.is_stream(target) or target in interrupted or not _holds_something(Path(target)):
             continue
         usage(
             bool(_chain_of(target)),
@@ -209,7 +247,9 @@ def _chain_of(target: str) -> manifest.Chain:
 def up_to_date(targets: Sequence[str], job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
     digests = [source.sha256 for source in job.sources]
-    if not targets or "-" in targets or not digests or not all(digests) or not all(map(os.path.exists, targets)):
+    if not targets or any(map(stream.is_stream, targets)) or not all(map(os.path.exists, targets)):
+        return False
+    if not digests or not all(digests):
         return False
     try:
         chains = [table.read(target).chain for target in targets]
@@ -220,7 +260,7 @@ def up_to_date(targets: Sequence[str], job: Job) -> bool:
 
 def _replaced(tables: Tables, job: Job) -> str | None:
     """How the existing output, which this command replaces, was made."""
-    if tables.output in (None, "-") or not Path(str(tables.output)).exists():
+    if tables.output is None or stream.is_stream(tables.output) or not Path(tables.output).exists():
         return None
     chain = _chain_of(str(tables.output))
     if not chain:
@@ -245,19 +285,24 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     """Write all rows; the table of dropped rows is complete before the output appears."""
     if tables.output is None:
         count: int = sum(batch.num_rows for batch in rows)
-        _write_dropped(job, tables.dropped, count)
+        _finish_dropped(job, count)
         return count
     count = 0
     made = job.history(0)[-1]
     known = {key: value for key, value in made.config.items() if key != CHOSEN}
     head = seal.pack({"config": known, "stage": made.stage, "version": made.version})
-    with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
-        for batch in table.rechunk(rows) if tables.output != "-" else rows:
+    with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
+        for batch in table.rechunk(rows) if not stream.is_stream(tables.output) else rows:
             count += batch.num_rows
             sink.write(_cast(batch, schema, job.stage))
-        _write_dropped(job, tables.dropped, count)
+        _finish_dropped(job, count)
         sink.finish(job.history(count))
     return count
+
+
+def _finish_dropped(job: Job, rows_out: int) -> None:
+    if job.drops.table is not None:
+        job.drops.table.finish(job.history(rows_out))
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
@@ -268,35 +313,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatc
     )
 
 
-def _write_dropped_of_failure(job: Job, output: str | None) -> None:
-    """The rows dropped by a command that fails. Its history shows that magcli wrote them; without an output the command
-    is not up to date.
-    """
-    if output is not None and job.drops.rows:
-        _write_dropped_rows(job, output, job.history(0))
-
-
-def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:
-    if output is not None:
-        _write_dropped_rows(job, output, job.history(rows_out))
-
-
-def _write_dropped_rows(job: Job, output: str, history: manifest.Chain) -> None:
-    columns = [list(column) for column in zip(*job.drops.rows, strict=True)] or [[], [], []]
-    batch = pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=DROPPED)
-    with table.write(output, DROPPED, seal.pack({"stage": job.stage})) as sink:
-        for part in table.rechunk(iter([batch])):
-            sink.write(part)
-        sink.finish(history)
-
-
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
     """One line for people, and the note of the run."""
     seconds = time.monotonic() - started
     reasons = job.drops.summary()
-    dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
+    left_out = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
     where = f" -> {tables.output}" if tables.output else ""
-    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{dropped} in {seconds:.1f} s{where}"
+    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{left_out} in {seconds:.1f} s{where}"
     counts = {
         "rows_in": job.rows_in,
         "rows_out": rows_out,
@@ -304,8 +327,8 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         "seconds": round(seconds, 3),
     }
     if tables.output or reasons:
-        job.console.say(text, event="done", stage=job.stage, output=tables.output, **counts)
-    if tables.output and tables.output != "-":
+        job.console.result(text, event="done", stage=job.stage, output=tables.output, **counts)
+    if tables.output and not stream.is_stream(tables.output):
         note = {
             "stage": job.stage,
             "command": sys.argv[1:],

@@ -1,12 +1,11 @@
 """What a stage gets besides its configuration and rows: the console, dropped rows, its journal, its history."""
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,46 +13,53 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.schema import common_schema, conform
-from magcli.data.source import Rows, Source
+from magcli.data.selection import first
+from magcli.data.source import NOT_UTF8, Rows, Source
 from magcli.data.values import to_rows
 from magcli.errors import usage
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.dropped import DroppedTable
+from magcli.run.journal import Journal
+from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard, bounds, slice_rows
-from magcli.run.stage import CHOSEN
+from magcli.run.types import Dropped, Named, Notes
 
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
 
-UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragged-line")
+UNREAD = ("broken-json", "not-an-object", "broken-text", NOT_UTF8, "line-too-large", "ragged-line")
 """Reasons for which readers drop a line."""
 
 
 @dataclass
 class Drops:
-    """Dropped rows, counted by reason and stored for ``--dropped``.
+    """Dropped rows, counted by reason and written to ``table``, the one of ``--dropped``.
 
-    ``first_errors`` has, by reason, what was wrong with the first row whose error says it. A thread that reads the
-    input may drop rows while the stage does.
+    ``keep``: there is or will be such a table. ``first_errors`` has, by reason, what was wrong with the first row whose
+    error says it. A thread that reads the input may drop rows while the stage does.
     """
 
     keep: bool
     counts: Counter[str] = field(default_factory=Counter)
     first_errors: dict[str, str] = field(default_factory=dict)
-    rows: list[Dropped] = field(default_factory=list)
+    table: DroppedTable | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def add(self, dropped: Dropped) -> None:
-        """Count a row, and store it for ``--dropped``."""
-        with self._lock:
-            self.counts[dropped.reason] += 1
-            if self.keep:
-                self.rows.append(dropped)
-
     def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
-        """Count a row given as values, with what is wrong as ``error`` if any; long cells are stored shortened."""
+        """Count a row given as values, with what is wrong as ``error`` if any."""
+        with self._lock:
+            self.counts[reason] += 1
         if error := str(row.get("error") or ""):
             self.first_errors.setdefault(reason, error)
-        self.add(Dropped(id, reason, as_text(row) if self.keep else ""))
+        if self.table is not None:
+            self.table.add(id, reason, row)
+
+    def add(self, dropped: Dropped) -> None:
+        """Count a dropped row of a unit of work."""
+        self.row(dropped.id, dropped.reason, {**dropped.row, **dropped.known})
+
+    def unread(self, place: str, reason: str, excerpt: str) -> None:
+        """Count a line that a reader could not read: a ``BadRow``."""
+        self.row(place, reason, {"detail": f"{place}: {excerpt}"})
 
     def summary(self) -> str:
         """The number of rows of each reason, with the first error if there is one: for messages."""
@@ -63,33 +69,13 @@ class Drops:
             parts.append(f"{reason} {count:,}" + (f": the first: {first}" if first else ""))
         return ", ".join(parts)
 
-    def batch(self, batch: pa.RecordBatch, reason: str, before: int) -> None:
-        """Count all rows of a batch; ``before`` rows of the table came before it."""
+    def batch(self, batch: pa.RecordBatch, reason: str) -> None:
+        """Count all rows of a batch."""
         if not self.keep and batch.num_rows:
             with self._lock:
                 self.counts[reason] += batch.num_rows
-        for number, row in enumerate(to_rows(batch) if self.keep else (), before + 1):
-            self.row(str(row.get("id") or f"row {number}"), reason, row)
-
-
-def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
-    """A row as JSON for people, no longer than ``limit`` characters."""
-    text = json.dumps({k: v[:limit] if isinstance(v, str) else v for k, v in row.items()}, default=str)
-    return text if len(text) <= limit else text[:limit] + "..."
-
-
-def drop_result(row: Mapping[str, Any], reason: str, schema: pa.Schema, **details: str) -> Result:
-    """The result of a unit whose one row is dropped."""
-    return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, as_text({**details, **row}))])
-
-
-class Notes(Protocol):
-    """Unfinished work that records what it was started with: a journal or a run's folder."""
-
-    notes: dict[str, str]
-
-    def note(self, name: str, value: str) -> None:
-        """Record a value."""
+        for row in to_rows(batch) if self.keep else ():
+            self.row(str(row.get("id") or ""), reason, row)
 
 
 @dataclass
@@ -188,22 +174,28 @@ class Job:
 class CountedInputs:
     """Several inputs as one stream whose rows are counted, with the columns of all.
 
-    ``given`` are the schemas of the tables as they are, ``renamed`` the columns that are read under another name.
+    ``given`` are the schemas of the tables as they are, ``named`` the columns that are read under another name.
     """
 
     def __init__(
         self,
         sources: Sequence[Source],
         given: Sequence[pa.Schema] | None = None,
-        renamed: Sequence[Mapping[str, str]] = (),
+        named: Sequence[Named] = (),
     ) -> None:
         self.sources, self.count = sources, 0
         self.given = given or [source.schema for source in sources]
-        self.renamed = renamed or [{} for _ in sources]
+        self.named = named
         self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
         self.bounds: tuple[int, int] | None = None
+        self.limit: int | None = None
+
+    def select_first(self, limit: int) -> None:
+        """Read only the first rows of all tables together."""
+        self.limit = limit
+        self.total = None if self.total is None else min(self.total, limit)
 
     def select_shard(self, shard: Shard) -> None:
         """Read only the rows of one shard.
@@ -224,6 +216,12 @@ class CountedInputs:
             yield batch
 
     def _rows(self) -> Rows:
+        if self.limit is None:
+            return self._all_rows()
+        is_pipe = any(source.total is None for source in self.sources)
+        return first(self._all_rows(), self.limit, to_end=is_pipe)
+
+    def _all_rows(self) -> Rows:
         is_alone = len(self.sources) == 1
         for source in self.sources:
             for batch in source.rows:

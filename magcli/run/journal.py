@@ -10,38 +10,20 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
-from magcli.run.stage import differences, fingerprint
+from magcli.run.settings import differences, fingerprint
+from magcli.run.types import Dropped, Result
 
 FRAME = struct.Struct("<II")
 SYNC_EVERY = 0.5
 """Seconds between two fsyncs. A kill loses nothing, as the page cache has it; a power cut may lose this much."""
-
-
-class Dropped(NamedTuple):
-    """A dropped row: its id, the reason, the row as JSON."""
-
-    id: str
-    reason: str
-    row: str
-
-
-class Result(NamedTuple):
-    """The result of one unit of work: rows for the output and dropped rows.
-
-    ``retry``: the machine failed it, so it is not journaled, and a resumed run repeats it.
-    """
-
-    rows: pa.RecordBatch
-    dropped: Sequence[Dropped] = ()
-    retry: bool = False
 
 
 class Journal:
@@ -50,7 +32,7 @@ class Journal:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
         with durable.disk_errors(path):
-            self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
+            self.file = open(path, "ab+", buffering=0, opener=durable.opener)  # noqa: SIM115
         self.positions: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, str] = {}
         self.synced = time.monotonic()
@@ -124,7 +106,8 @@ class Journal:
 
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""
-        head = json.dumps({"key": key, "dropped": result.dropped}).encode() + b"\n"
+        dropped = [[each.id, each.reason, each.known] for each in result.dropped]
+        head = json.dumps({"key": key, "dropped": dropped}, default=str).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
         self.positions[key] = (start + FRAME.size, length)

@@ -1,50 +1,91 @@
-"""Each input table in its own layout: its columns are named and selected before the tables are joined."""
+"""Each input table in its own layout: its columns are named and selected before the tables are joined.
 
-from collections.abc import Mapping, Sequence
+What layouts there are is told by ``magcli.layouts``, which the stages' hook ``layouts`` uses.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from magcli.data.column_paths import column_at, field_at
 from magcli.data.schema import resolve_aliases
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError
 from magcli.run.stage import Stage
+from magcli.run.types import Columns, Named
 from magcli.run.validation import TEXT, as_text
 
-Columns = Mapping[str, str]
-"""The columns of a table as a stage reads them: name -> name in the table."""
+
+@dataclass(frozen=True)
+class Converted:
+    """A table whose rows are converted from a layout.
+
+    ``columns`` are the names of what is read and its places, ``layout`` names the layout for messages.
+    ``changes_number``: a row may become several.
+    """
+
+    schema: pa.Schema
+    rows: Callable[[Rows], Rows]
+    columns: Columns
+    layout: str
+    changes_number: bool = False
 
 
-def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Columns]:
-    """Name and select the columns of each table as the stage reads them; returns those with another tool's name.
+def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]:
+    """Name, convert and select the columns of each table as the stage reads them; returns what had another name.
 
     Raises:
         DataError: a column could be several, or a table has none that are read; the message names the table.
     """
-    given = [source.schema for source in sources]
-    for source, columns in zip(sources, stage.layouts(config, given) or [], strict=False):
-        if not columns:
-            there = ", ".join(source.schema.names) or "none"
-            raise DataError(f"{stage.name}: {source.name} has none of the columns to read; it has: {there}")
-        _select(source, columns)
+    layouts = stage.layouts(config, [source.schema for source in sources]) or [None] * len(sources)
+    named = [_arrange(stage, source, layout) for source, layout in zip(sources, layouts, strict=True)]
     needs = stage.reads(config) or ()
-    renamed = [_name(source, needs, stage.ALIASES or {}) for source in sources]
+    aliases = [_name(source, needs, stage.ALIASES or {}) for source in sources]
     if len(sources) > 1:
         for source in sources:
             _write_text(source, needs)
-    return renamed
+    return [Named({**each.columns, **renamed}, each.layout) for each, renamed in zip(named, aliases, strict=True)]
+
+
+def _arrange(stage: Stage, source: Source, layout: Any) -> Named:
+    """Bring one table into its layout, as the stage's hook gives it.
+
+    Raises:
+        DataError: the hook says that it cannot be read, or it has no column that is read.
+    """
+    if layout is None:
+        return Named({})
+    if isinstance(layout, DataError):
+        raise DataError(f"{stage.name}: {source.name}: {layout}")
+    if isinstance(layout, Converted):
+        convert(source, layout)
+        return Named(layout.columns, layout.layout)
+    if not layout:
+        there = ", ".join(source.schema.names) or "none"
+        raise DataError(f"{stage.name}: {source.name} has none of the columns to read; it has: {there}")
+    _select(source, layout)
+    return Named({})
+
+
+def convert(source: Source, layout: Converted) -> None:
+    """Convert the rows of a table from its layout."""
+    source.rows = layout.rows(source.rows)
+    source.schema = layout.schema
+    source.total = None if layout.changes_number else source.total
 
 
 def _select(source: Source, columns: Columns) -> None:
     """Leave only these columns in the table."""
-    fields = [source.schema.field(old).with_name(new) for new, old in columns.items()]
+    fields = [field_at(source.schema, old).with_name(new) for new, old in columns.items()]
     source.rows = _selected(source.rows, list(columns.values()), pa.schema(fields, source.schema.metadata))
     source.schema = pa.schema(fields, source.schema.metadata)
 
 
 def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
     for batch in rows:
-        yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+        yield pa.RecordBatch.from_arrays([column_at(batch, name) for name in names], schema=schema)
 
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ RUN/ledger.jsonl    the events of each group
 RUN/groups/         finished groups that are not trained on yet
 RUN/rollouts/       step-000123.arrow, the samples of an update
 
+The files of JSON have checksums (see ``data.checksum``), the tables are sealed.
+
 A run that started from another run's model leads to the runs before it: ``lineage``.
 """
 
@@ -28,9 +30,9 @@ from typing import Any
 
 from magcli import __version__
 from magcli.console import Console
-from magcli.data import durable, manifest
+from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.stage import CHOSEN, differences
+from magcli.run.settings import CHOSEN, differences
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -91,14 +93,14 @@ class RunDir:
         """Record what an option left to ``auto`` resolved to; a resumed run keeps it."""
         if self.notes.get(name) != value:
             self.notes[name] = value
-            identity = json.loads(self.note_path.read_text(encoding="utf-8"))
+            identity = checksum.read_object(self.note_path)
             _write_note(self.note_path, identity | {CHOSEN: self.notes})
 
     def store_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Store the run's inputs and their history, for reports and model cards."""
         record = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
         with durable.atomic_file(self.path / INPUTS) as file:
-            file.write((json.dumps(record, indent=1) + "\n").encode())
+            file.write(checksum.encode_object(record))
 
     @property
     def finished(self) -> bool:
@@ -107,8 +109,10 @@ class RunDir:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line of metrics; numbers that are not finite become null."""
-        with durable.disk_errors(self.metrics_path), open(self.metrics_path, "ab") as file:
-            file.write((json.dumps(_finite(metrics), allow_nan=False) + "\n").encode())
+        path = self.metrics_path
+        with durable.disk_errors(path), open(path, "ab+", opener=durable.opener) as file:
+            line, _ = checksum.encode_line(_finite(metrics), checksum.last_crc(file))
+            file.write(line)
             durable.sync(file)
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -117,14 +121,8 @@ class RunDir:
         Raises:
             DataError: another line is damaged.
         """
-        if not self.metrics_path.exists():
-            return []
-        lines = self.metrics_path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError:
-            text = "the records of this run are damaged; copy the folder again"
-            raise DataError(f"{self.metrics_path}: {text}") from None
+        damaged = "the records of this run are damaged; copy the folder again"
+        return checksum.read_lines(self.metrics_path, damaged).objects
 
     def amend(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Add metrics to the line of a step, which is logged already."""
@@ -136,7 +134,7 @@ class RunDir:
 
     def _rewrite(self, lines: Sequence[Line]) -> None:
         with durable.atomic_file(self.metrics_path) as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            file.write(checksum.encode_lines(lines))
 
     def rewind(self, step: int) -> None:
         """Delete the metrics and stored weights of steps after a checkpoint, which are recomputed with equal values."""
@@ -163,7 +161,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
         _write_note(note, identity)
         return
     try:
-        found = json.loads(note.read_text(encoding="utf-8"))
+        found = checksum.read_object(note)
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     notes = found.pop(CHOSEN, {})
@@ -212,7 +210,7 @@ def _prolong(folder: RunDir) -> None:
 
 def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
     with durable.atomic_file(note) as file:
-        file.write((json.dumps(identity, indent=1) + "\n").encode())
+        file.write(checksum.encode_object(identity))
 
 
 def _has_work(folder: RunDir) -> bool:
@@ -298,7 +296,7 @@ def read_run(folder: Path) -> Trained:
     if not (folder / "run.json").is_file():
         raise DataError(f"{folder} is not the folder of a run: it has no run.json")
     try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        record = checksum.read_object(folder / "run.json")
         inputs, history = _inputs(folder, record["inputs"])
         options = {key: value for key, value in record.items() if key not in NOT_OPTIONS}
         steps = next((line["step"] for line in reversed(RunDir(folder).metrics())), 0)
@@ -310,5 +308,5 @@ def read_run(folder: Path) -> Trained:
 def _inputs(folder: Path, digests: list[str]) -> tuple[tuple[manifest.Input, ...], manifest.Chain]:
     if not (folder / INPUTS).is_file():
         return tuple(manifest.Input("", digest, 0) for digest in digests), ()
-    record = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
+    record = checksum.read_object(folder / INPUTS)
     return tuple(manifest.Input(**each) for each in record["inputs"]), manifest.from_json(record["history"])

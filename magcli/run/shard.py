@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
-from magcli.run.stage import CHOSEN, fingerprint
+from magcli.run.settings import CHOSEN, fingerprint
 
 KEY = "shard"
 """The key of a link's configuration for the shard that the stage processed."""

@@ -17,16 +17,21 @@ from magcli import config as configuration
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
 ROWS = "the rows"
 """The output of a stage that writes its rows to stdout by default."""
-CHOSEN = "chosen"
-"""The key of a history's settings that holds what options left to ``auto`` resolved to."""
 
 
 def _no_columns(_config: Any, _given: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
+def _nothing_learned(_config: Any) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([])
@@ -41,20 +46,24 @@ class Stage:
     run: Callable[[Any, Rows, Job], Rows]
     schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
     reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
-    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Mapping[str, str]] | None] = lambda _config, _given: None
+    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _given: None
     defaults: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None
+    head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
+    learned: Callable[[Any], pa.Schema] = _nothing_learned
     preview: Callable[[Any, Rows, Job], int] | None = None
+    forecast: Callable[[Any, Console], None] | None = None
     serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
     OUTPUT: str = ROWS
     EXAMPLE: str = ""
     RECIPE_TABLE: str = ""
     RESUMES: bool = False
+    NEEDS_ALL: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""
 
@@ -100,24 +109,3 @@ def declared(name: str, module: ModuleType) -> Stage:
     """
     found = {field.name: vars(module)[field.name] for field in fields(Stage) if field.name in vars(module)}
     return Stage(name, doc=inspect.getdoc(module) or "", **found)
-
-
-def differences(found: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How two settings differ, for messages: ``max_tokens 8 (now 16), seed 0 (now 1)``; empty if they are equal."""
-    differ = sorted(key for key in {**found, **now} if found.get(key) != now.get(key))
-    return ", ".join(f"{key} {found.get(key)!r} (now {now.get(key)!r})" for key in differ)
-
-
-def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that determine the rows: without ``CHOSEN``, and without the location of a model that has a digest.
-
-    A server's URL is reduced to the name of the model after ``#``; one without a name stays.
-    """
-    settings = {key: value for key, value in settings.items() if key != CHOSEN}
-    model = str(settings.get("model", ""))
-    name = model.partition("#")[2]
-    if "model_sha256" in settings:
-        return {key: value for key, value in settings.items() if key != "model"}
-    if name and model.startswith(("http://", "https://")):
-        return {**settings, "model": f"#{name}"}
-    return settings

@@ -5,7 +5,9 @@ Stages are synchronous; ``AsyncRunner`` runs their coroutines, with an orderly s
 
 import asyncio
 import hashlib
+import selectors
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
@@ -19,8 +21,8 @@ from magcli.data.source import Rows
 from magcli.data.table import rechunk
 from magcli.data.values import to_rows
 from magcli.run.job import Job
-from magcli.run.journal import Result
 from magcli.run.shutdown import handle_once
+from magcli.run.types import Result
 
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
@@ -57,7 +59,7 @@ def resumable(
         async def finish(key: str, part: pa.RecordBatch) -> Result:
             if job.journal is not None and key in job.journal:
                 bar.advance(part.num_rows, reused=True)
-                return job.journal.get(key)
+                return with_rows(job.journal.get(key), part)
             result = await compute(part)
             if job.journal is not None and not result.retry:
                 job.journal.put(key, result)
@@ -73,6 +75,19 @@ def resumable(
             for dropped in result.dropped:
                 job.drops.add(dropped)
             yield result.rows
+
+
+def with_rows(result: Result, part: pa.RecordBatch) -> Result:
+    """A result of a journal, with the dropped rows, which are of the unit."""
+    if not result.dropped:
+        return result
+    rows = to_rows(part)
+    only = rows[0] if len(rows) == 1 else {}
+    dropped = []
+    for each in result.dropped:
+        row = next((row for row in rows if row.get("id") == each.id), only)
+        dropped.append(each._replace(row=row))
+    return result._replace(dropped=dropped)
 
 
 async def reporting(
@@ -234,6 +249,13 @@ def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) 
             loop.run(end())
 
 
+def _check_descriptors() -> None:
+    """Raise OSError if an event loop cannot have its descriptors: half a loop prints a traceback when it is deleted."""
+    with selectors.DefaultSelector():
+        for end in socket.socketpair():
+            end.close()
+
+
 class AsyncRunner:
     """Runs one coroutine after the other in one event loop, as ``asyncio.Runner`` does.
 
@@ -247,6 +269,8 @@ class AsyncRunner:
         self.interrupted = False
 
     def __enter__(self) -> "AsyncRunner":
+        _check_descriptors()
+        self.runner.get_loop()  # fails here, before there is a coroutine to run, if no descriptor is left for it
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -32,6 +32,9 @@ MISSING = {"prompt": "empty-prompt", "answer": "missing-answer", "completion": "
 EMPTY = ("prompt", "answer")
 """Columns in which blank text counts as missing."""
 
+UNREAD = "_unread"
+"""A column that says why a row cannot be read in its table's layout: the reason, a tab, and what is wrong."""
+
 ID_LIMIT = 200
 """Maximum number of characters of a dropped row's id."""
 
@@ -53,9 +56,10 @@ def validate_rows(
     """
     if found := resolve_aliases(schema, required, aliases or {}):
         schema, rows = _renamed(found, schema, rows, job)
-    require(schema, [name for name in required if name != "id"], stage=job.stage, where=where)
+    visible = pa.schema([field for field in schema if field.name != UNREAD])
+    require(visible, [name for name in required if name != "id"], stage=job.stage, where=where)
     names, alternatives = _present(required, schema)
-    fields = [_converted(field, names) for field in schema]
+    fields = [_converted(field, names) for field in schema if field.name != UNREAD]
     if "id" in names and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
     after = pa.schema(fields, metadata=schema.metadata)
@@ -97,12 +101,32 @@ def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: p
     before = 0
     for batch in rows:
         converted = _convert(batch, schema, names)
-        yield _usable(converted, _reasons(batch, converted, names, alternatives), job, before)
+        read, was_read = _read(batch, converted, job, before)
+        yield _usable(read, _reasons(was_read, read, names, alternatives), job, before)
         before += batch.num_rows
 
 
+def _read(
+    given: pa.RecordBatch, converted: pa.RecordBatch, job: Job, before: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The converted rows that could be read in their layout, and the same as given; the others are dropped."""
+    if UNREAD not in given.schema.names or given.column(UNREAD).null_count == given.num_rows:
+        return converted, given
+    why = given.column(UNREAD)
+    for row in pc.indices_nonzero(why.is_valid()).to_pylist():
+        (values,) = to_rows(converted.slice(row, 1))
+        reason, _, detail = why[row].as_py().partition("\t")
+        job.drops.row(_key(values, before + row), reason, {**values, "error": detail})
+    return converted.filter(why.is_null()), given.filter(why.is_null())
+
+
+def _key(values: Mapping[str, Any], row: int) -> str:
+    """The id of a dropped row, or its number, counted from 1."""
+    return str(values.get("id") or f"row {row + 1}")[:ID_LIMIT]
+
+
 def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
-    columns = {f.name: _convert_column(batch.column(f.name), f, names) for f in batch.schema}
+    columns = {f.name: _convert_column(batch.column(f.name), f, names) for f in batch.schema if f.name != UNREAD}
     if "id" in names:
         columns["id"] = _ids(columns, batch.num_rows)
     return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
@@ -131,7 +155,19 @@ def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
         return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
     if pa.types.is_binary(column.type):
         return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
-    return column.cast(pa.string())
+    texts = column.cast(pa.string())
+    if field.name == "answer" and pc.any(pc.starts_with(texts, '["')).as_py():
+        return pa.array(map(_only_answer, texts.to_pylist()), pa.string())
+    return texts
+
+
+def _only_answer(text: str | None) -> str | None:
+    """The answer in the JSON text of a list of one text, as Skywork-OR1 stores it; other texts as they are."""
+    try:
+        value = json.loads(text) if text and text.startswith('["') else None
+    except ValueError:
+        return text
+    return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
 
 
 def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
@@ -187,7 +223,7 @@ def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> 
         return batch
     for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
         (values,) = to_rows(batch.slice(row, 1))
-        job.drops.row(str(values.get("id") or f"row {before + row + 1}")[:ID_LIMIT], reasons[row].as_py(), values)
+        job.drops.row(_key(values, before + row), reasons[row].as_py(), values)
     return batch.filter(reasons.is_null())
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
+from magcli.layouts import names
 from magcli.stages.shared import engines, options, tables, templates
 
 if TYPE_CHECKING:
@@ -28,14 +29,11 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
-    from magcli.run.journal import Result
 
 INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 ALIASES = tables.ALIASES
-OPTION_COLUMNS = ("choices", "options")
-"""Columns with the options of a multiple-choice question."""
 UNIT = 1024
 """Rows per journal entry without a model."""
 
@@ -66,6 +64,9 @@ def unshardable_reason(config: Config) -> str:
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; an empty statement or answer has its own drop reason."""
     return ("id", "prompt", "answer")
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def check(config: Config) -> None:
@@ -138,9 +139,8 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that the rules keep, or the model if they are uncertain; reports its answers at the end."""
-    from magcli.curate.math.problems import clean, model_question
-    from magcli.data.values import to_rows
-    from magcli.run.units import resumable
+    from magcli.curate.math.problems import Kept, clean, model_question
+    from magcli.run.each_row import Drop, each_row
     from magcli.verify.math import parsable
 
     assert job.schema is not None
@@ -148,36 +148,41 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     generator = engines.open_engine(config, job) if config.model else None
     answers: Counter[str] = Counter()
 
-    async def decide(row: dict[str, Any]) -> Decision:
+    async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
+        cleaned = await decision_on(row)
+        if isinstance(cleaned, Kept):
+            return {**row, **cleaned._asdict()}
+        return Drop(cleaned.reason, detail=cleaned.detail)
+
+    async def decision_on(row: dict[str, Any]) -> Decision:
         prompt = _statement(row)
         decided = clean(prompt, row["answer"], parsable=parsable)
-        if generator and (asked := model_question(prompt, row["answer"], decided, parsable=parsable)):
-            answer = await _answer(config, generator, row["id"], prompt, asked)
-            answers[f"{asked.question}: {answer}"] += 1
-            return asked.decision(answer)
-        return decided
-
-    async def compute(part: pa.RecordBatch) -> Result:
-        given = to_rows(part)
-        return _result(given, [await decide(row) for row in given], out)
+        if generator is None:
+            return decided
+        asked = model_question(prompt, row["answer"], decided, parsable=parsable)
+        if asked is None:
+            return decided
+        answer = await _answer(config, generator, row["id"], prompt, asked)
+        answers[f"{asked.question}: {answer}"] += 1
+        return asked.decision(answer)
 
     async def close() -> None:
         if generator:
             await generator.close()
 
-    size, window = (1, 2 * config.slots) if generator else (UNIT, 1)
-    yield from resumable(rows, job, compute, close, size=size, window=window, unit="problems")
+    size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
+    yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
     if generator:
         counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
         text = f"clean-math: the model's answers on uncertain rows: {counts}"
-        job.console.say(text, event="model-answers", answers=dict(answers))
+        job.console.result(text, event="model-answers", answers=dict(answers))
 
 
 def _statement(row: dict[str, Any]) -> str:
     """The statement with the options of a separate column."""
     from magcli.curate.math.choices import append_options
 
-    return append_options(row["prompt"], next((row[name] for name in OPTION_COLUMNS if row.get(name)), None))
+    return append_options(row["prompt"], next((row[name] for name in names.OPTIONS if row.get(name)), None))
 
 
 async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:
@@ -190,22 +195,6 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
     except PromptRefused:
         return "neither"
     return parse_answer(completion.text, generator.thoughts)
-
-
-def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa.Schema) -> Result:
-    """The cleaned rows, and the dropped ones with their reasons."""
-    from magcli.curate.math.problems import Kept
-    from magcli.data.values import from_rows
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
-
-    kept, dropped = [], []
-    for row, found in zip(rows, decided, strict=True):
-        if isinstance(found, Kept):
-            kept.append({**row, **found._asdict()})
-        else:
-            dropped.append(Dropped(row["id"], found.reason, as_text({**row, "detail": found.detail})))
-    return Result(from_rows(kept, out), dropped)
 
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
@@ -224,7 +213,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
         yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
     counts = ", ".join(f"{name} {matches[name]:,}" for name in short_names(map(Path, config.against)).values())
-    job.console.say(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
+    job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
 def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:

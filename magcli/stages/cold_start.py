@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
+    from magcli.run.layout import Converted
     from magcli.verify.grader import Grader
 
     Row = dict[str, Any]
@@ -90,16 +91,29 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
 
 
-def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str] | Converted | DataError]:
     """The columns of the traces of each table, without large ones that are not needed (tokens and log-probs)."""
-    from magcli.curate.traces import columns_read
+    return [_layout(table) for table in given]
 
-    chosen = []
-    for table in given:
-        answer = _answer_column(table.names)
-        names = columns_read(table.names, answer)
-        chosen.append({"answer" if name == answer else name: name for name in names})
-    return chosen
+
+def _layout(given: pa.Schema) -> dict[str, str] | Converted | DataError:
+    """The columns of one table by name, or how it is converted from another layout."""
+    from magcli.curate.published import check_distinct, columns_read
+    from magcli.layouts.convert import selected
+
+    found = tables.layout_of(given, tables.TRACE_ROLES, natively=True)
+    if isinstance(found, DataError):
+        return found
+    names = (found.schema if found else given).names
+    answer = _answer_column(names)
+    columns = {"answer" if name == answer else name: name for name in columns_read(names, answer)}
+    if found:
+        return selected(found, columns)
+    try:
+        check_distinct(names)
+    except DataError as error:
+        return error
+    return columns
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -114,8 +128,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import spilled_rows
 
     assert job.inputs is not None
-    for source, given in zip(job.sources, job.inputs.given, strict=True):
-        _check_columns(given, source.name)
+    for source, given, named in zip(job.sources, job.inputs.given, job.inputs.named, strict=True):
+        if not named.layout:
+            _check_columns(given, source.name)
     form, rows = _form(config, rows, job)
     with spilled_rows() as traces, spilled_rows() as general:
         yield from _mixed(config, rows, traces, general, form, job)
@@ -123,7 +138,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     """The form of thoughts of the model to train, and all rows."""
-    from magcli.curate.traces import texts_of
+    from magcli.curate.published import texts_of
     from magcli.data.values import to_rows
     from magcli.model.model import Model
 
@@ -146,7 +161,8 @@ def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows,
     from magcli.data.schema import TRACE
 
     system, measure = engines.system_text(config.system, form), _measure(config)
-    usable = _usable(_consistent(_decided(_traces(rows, form), job), job), system, job)
+    judged = _without_foreign_scores(_traces(rows, form), job)
+    usable = _usable(_consistent(_decided(judged, job), job), system, job)
     candidates = _candidates(_spill(usable, given), config, measure)
     selection = _select(config, given, candidates, job)
     _check_format(config, [given[number] for number in selection.copies], form, job)
@@ -186,7 +202,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
 
 
 def _check_columns(schema: pa.Schema, where: str) -> None:
-    from magcli.curate.traces import readable
+    from magcli.curate.published import readable
     from magcli.data.schema import require
 
     if not readable(schema.names, _answer_column(schema.names)):
@@ -200,12 +216,36 @@ def _answer_column(names: Sequence[str]) -> str | None:
 
 def _traces(rows: Rows, form: ThoughtForm) -> Iterator[Row]:
     """All traces in the rows."""
-    from magcli.curate.traces import traces_of
+    from magcli.curate.published import traces_of
     from magcli.data.values import to_rows
 
     for batch in rows:
         for row in to_rows(batch):
             yield from traces_of(row, form)
+
+
+def _without_foreign_scores(rows: Iterable[Row], job: Job) -> Iterator[Row]:
+    """The rows; without their verdicts where these are scores, of which one is outside 0 to 1: it is a rating.
+
+    All rows are read before the first is returned if the table has scores.
+    """
+    from magcli.curate.tables import spilled_rows
+
+    assert job.inputs is not None
+    if not any("score" in given.names for given in job.inputs.given):
+        yield from rows
+        return
+    with spilled_rows() as kept:
+        outside = 0
+        for row in rows:
+            outside += not 0 <= row.get("score", 0) <= 1
+            kept.append(row)
+        if outside:
+            text = f"cold-start: column score is no verdict: {outside:,} values are not within 0 to 1"
+            job.console.say(text, event="scores", outside=outside)
+        for row in kept:
+            is_rating = outside and "score" in row
+            yield {name: value for name, value in row.items() if not is_rating or name not in ("correct", "unclear")}
 
 
 def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
@@ -254,7 +294,7 @@ def _check_format(config: Config, traces: Sequence[Row], form: ThoughtForm, job:
             f"cold-start: {text}, which is {form} and then a \\boxed{{}}; give worked solutions with their answers, "
             "or allow it by --any-format"
         )
-    job.console.say(f"cold-start: {text}", event="format", **faults)
+    job.console.result(f"cold-start: {text}", event="format", **faults)
 
 
 def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
@@ -277,6 +317,13 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """Dropped rows are traces, of which a row may have several."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in ("id", "prompt", "completion")])
+
+
 def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
     from magcli.curate import traces
@@ -292,9 +339,7 @@ def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job
         upsample=config.upsample,
     )
     for number, reason in selection.dropped.items():
-        row = given[number] if job.drops.keep else {}
-        columns = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
-        job.drops.row(candidates[number].key, reason, columns)
+        job.drops.row(candidates[number].key, reason, given[number] if job.drops.keep else {})
     return selection
 
 
@@ -351,8 +396,8 @@ def _answer(row: Row) -> str:
 
 
 def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
+    from magcli.curate.published import columns_read
     from magcli.curate.tables import read_lenient
-    from magcli.curate.traces import columns_read
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
@@ -377,12 +422,12 @@ def _report_rows(config: Config, given: int, selection: Selection, general: int,
     dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
     listed = f" ({', '.join(f'{reason} {count:,}' for reason, count in reasons)})" if reasons else ""
     text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
-    job.console.say(f"cold-start: {text}", event="selected", **dict(reasons))
+    job.console.result(f"cold-start: {text}", event="selected", **dict(reasons))
     copies = sum(selection.copies.values())
     how = " by repetition" if config.upsample == "repetition" else ", harder ones weighted"
     more = f", and {used:,} of {general:,} instructions" if general else ""
     text = f"cold-start: selected traces make {copies:,} rows{how}{more}"
-    job.console.say(text, event="rows", traces=copies, instructions=used)
+    job.console.result(text, event="rows", traces=copies, instructions=used)
 
 
 def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
@@ -390,10 +435,10 @@ def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
     from magcli.curate import traces
 
     if not mixed:
-        job.console.say("cold-start: nothing selected", event="mix", mix={})
+        job.console.result("cold-start: nothing selected", event="mix", mix={})
         return
     found = traces.shares(mixed)
     table = "\n".join(traces.mix_table(found, unit))
-    job.console.say(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
+    job.console.result(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
     bins = traces.histogram(each.length for each in mixed)
-    job.console.say("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)
+    job.console.result("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

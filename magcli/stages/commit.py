@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "The shards, in any order."
+NEEDS_ALL = True
 EXAMPLE = "magcli commit examples/shards/graded-1.arrow examples/shards/graded-2.arrow -o all-graded.arrow"
 
 

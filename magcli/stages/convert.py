@@ -1,26 +1,33 @@
-"""Convert tables between formats, and rename or select columns.
+"""Convert tables between formats; choose and rename columns; filter, sort, shuffle and sample rows.
 
-Reads and writes .arrow, .parquet, .jsonl, .json (one array), .jsonl.gz, .json.gz, .csv, `datasets` folders and - (stdin
-or stdout); reads hub ids. Values stay the same, where a key that is absent equals null and 1 equals 1.0.
+Reads and writes .arrow, .feather, .parquet, .jsonl, .json (one array), .jsonl.gz, .json.gz, .csv, `datasets` folders
+and - (stdin or stdout); reads hub ids. Values stay the same, where a key that is absent equals null and 1 equals 1.0.
+
+The options apply in this order: rename, explode, where, split, sort or shuffle, sample, limit, columns. A column may be
+within the objects of another: reward_model.ground_truth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
-from magcli.errors import usage
+from magcli.errors import DataError, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.data.condition import Condition
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
 INPUTS = "The tables to read, one after the other; - is stdin."
 EXAMPLE = "magcli convert examples/problems.jsonl --rename origin=source -o problems.parquet"
+
+BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,25 @@ class Config:
 
     rename: tuple[str, ...] = opt((), "Columns to rename, as NEW=OLD, comma-separated.")
     columns: tuple[str, ...] = opt((), "Columns to keep, in this order (default: all).")
-    limit: int = opt(0, "Maximum number of rows to keep, from the start; 0 keeps all.")
+    drop_columns: tuple[str, ...] = opt((), "Columns to leave out.")
+    explode: str = opt("", "Column of lists; each element becomes a row.")
+    where: str = opt("", 'Keep only matching rows, such as \'pass_rate < 0.9 and source in ("a", "b")\'.')
+    split: float = opt(0.0, "Keep this share of the rows, by the value of --by; the others go to --dropped.")
+    by: str = opt("prompt", "Column by which --split decides; rows with the same value stay together.")
+    sort: tuple[str, ...] = opt((), "Columns to sort by; -COLUMN sorts from large to small.")
+    shuffle: bool = opt(False, "Put the rows in random order.")
+    sample: int = opt(0, "Number of rows to keep, chosen at random; 0 keeps all.")
+    seed: int = opt(0, "Seed of --split, --shuffle and --sample.")
+    limit: int = opt(0, "Maximum number of rows to keep, from the start; 0 keeps all.", short="-n")
 
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
+    usage(config.sample >= 0, f"convert.sample: {config.sample} is negative")
+    usage(0 <= config.split < 1, f"convert.split: {config.split} is not between 0 and 1")
+    usage(not (config.sort and config.shuffle), "convert: --sort and --shuffle exclude each other")
+    usage(not (config.columns and config.drop_columns), "convert: --columns and --drop-columns exclude each other")
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
         usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
@@ -44,50 +64,166 @@ def check(config: Config) -> None:
 
 
 def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
-    """The columns of each table after renaming and choosing.
+    """The columns of each table after renaming, as name -> path: those that are kept, and those that options read.
 
     Raises:
-        DataError: no table has a column that is renamed or chosen.
+        DataError: no table has a column that is named.
         UsageError: a table has a column of the new name already.
     """
-    import pyarrow as pa
+    from magcli.data.column_paths import has, top_name
 
-    from magcli.data.schema import require
+    renamed = [_renamed(config, schema) for schema in given]
+    every = _named(name for columns in renamed for name in columns)
+    kept = config.columns or [name for name in every.names if name not in config.drop_columns]
+    read = [*_read_by_options(config, every), *config.columns, *config.drop_columns]
+    olds = [pair.partition("=")[2] for pair in config.rename]
+    missing = [old for old in olds if not any(has(old, schema) for schema in given)]
+    missing += [path for path in read if top_name(path, every) is None] if not missing else []
+    if missing:
+        there = ", ".join(dict.fromkeys(name for schema in given for name in schema.names)) or "none"
+        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {there}")
+    wanted = {top_name(path, every) for path in (*kept, *_read_by_options(config, every))}
+    return [{new: path for new, path in columns.items() if new in wanted} for columns in renamed]
+
+
+def _renamed(config: Config, schema: pa.Schema) -> dict[str, str]:
+    """The columns of one table after renaming, as name -> path; a value within objects is copied to its own column."""
+    from magcli.data.column_paths import has
 
     new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
-    require(_together(given), new_of, stage="convert", where="the input")
-    renamed = [[(new_of.get(name, name), name) for name in schema.names] for schema in given]
-    for columns in renamed:
-        names = [new for new, _ in columns]
-        twice = sorted({name for name in new_of.values() if names.count(name) > 1})
-        usage(not twice, f"convert.rename: the input has a column {', '.join(twice)} already; rename that one too")
-    every = _together([pa.schema([(new, pa.null()) for new, _ in columns]) for columns in renamed])
-    require(every, config.columns, stage="convert", where="the input")
-    wanted = set(config.columns or every.names)
-    return [{new: old for new, old in columns if new in wanted} for columns in renamed]
+    columns = [(new_of.get(name, name), name) for name in schema.names]
+    columns += [(new, old) for old, new in new_of.items() if old not in schema.names and has(old, schema)]
+    names = [new for new, _ in columns]
+    twice = sorted({name for name in new_of.values() if names.count(name) > 1})
+    usage(not twice, f"convert.rename: the input has a column {', '.join(twice)} already; rename that one too")
+    return dict(columns)
 
 
-def _together(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The names of the columns of all tables."""
+def _read_by_options(config: Config, schema: pa.Schema) -> list[str]:
+    """The columns, after renaming, that options read."""
+    from magcli.data.condition import columns_of
+
+    named = [pair.partition("=")[0] for pair in config.rename]
+    sort = [key.removeprefix("-") for key in config.sort]
+    by = [config.by] if config.split else []
+    explode = [config.explode] if config.explode else []
+    return [*named, *sort, *by, *explode, *columns_of(config.where, schema)]
+
+
+def _named(names: Iterator[str]) -> pa.Schema:
+    """A schema of these columns, whose types are not known."""
     import pyarrow as pa
 
-    return pa.schema([(name, pa.null()) for name in dict.fromkeys(name for each in schemas for name in each.names)])
+    return pa.schema([(name, pa.null()) for name in dict.fromkeys(names)])
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The columns in the order of their choice."""
-    import pyarrow as pa
+    from magcli.data.selection import columns_schema
 
-    return pa.schema([given.field(name) for name in config.columns or given.names], given.metadata)
+    return columns_schema(_row_schema(config, given), _kept(config, given))
+
+
+def _row_schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The columns of the rows before some are chosen."""
+    from magcli.data.selection import exploded_schema
+
+    return exploded_schema(given, config.explode) if config.explode else given
+
+
+def _kept(config: Config, given: pa.Schema) -> Sequence[str]:
+    return config.columns or [name for name in given.names if name not in config.drop_columns]
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the rows, with the chosen columns in their order."""
+    """Choose and order the rows, then their columns."""
+    from magcli.data import condition, selection
+
     assert job.schema is not None
-    names = schema(config, job.schema).names
-    done = 0
+    given = _row_schema(config, job.schema)
+    if config.explode:
+        rows = _exploded(config.explode, rows, given, job)
+    if config.where:
+        rows = _matching(condition.parse(config.where, given), rows, job)
+    if config.split:
+        rows = _split(config, rows, job)
+    if config.sort or config.shuffle or config.sample:
+        rows = _ordered(config, rows, given, job)
+    if config.limit:
+        rows = _limited(config, rows, job)
+    names = _kept(config, given)
+    if list(names) == given.names:
+        return rows
+    return selection.columns(rows, names, selection.columns_schema(given, names))
+
+
+def _limited(config: Config, rows: Rows, job: Job) -> Rows:
+    """The first rows; those after them are counted only if they are read."""
+    assert job.inputs is not None
+    chooses_rows = config.where or config.explode or config.split or config.sort or config.shuffle or config.sample
+    if not chooses_rows:
+        job.inputs.select_first(config.limit)
+        yield from rows
+        return
+    is_pipe = any(source.total is None for source in job.sources)  # its history is at its end
+    is_read = bool(is_pipe or config.sort or config.shuffle or config.sample)
+    left = config.limit
     for batch in rows:
-        part = batch.slice(0, max(config.limit - done, 0)) if config.limit else batch
-        job.drops.batch(batch.slice(part.num_rows), "over-limit", done + part.num_rows)
-        done += batch.num_rows
-        yield part.select(names) if config.columns else part
+        kept = batch.slice(0, left)
+        left -= kept.num_rows
+        job.drops.batch(batch.slice(kept.num_rows), "over-limit")
+        yield kept
+        if not left and not is_read:
+            return
+
+
+def _exploded(name: str, rows: Rows, given: pa.Schema, job: Job) -> Rows:
+    from magcli.data.selection import explode, is_empty_list
+
+    for batch in rows:
+        job.drops.batch(batch.filter(is_empty_list(batch, name)), "empty-list")
+        yield explode(batch, name, given)
+
+
+def _matching(wanted: Condition, rows: Rows, job: Job) -> Rows:
+    import pyarrow.compute as pc
+
+    for batch in rows:
+        matching = wanted.matching(batch)
+        job.drops.batch(batch.filter(pc.invert(matching)), "not-matching")
+        yield batch.filter(matching)
+
+
+def _split(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows on the side of --split; the others are those that `magcli split` holds out with the same seed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from magcli.data.column_paths import column_at
+    from magcli.stages.shared.sides import held_out
+
+    for batch in rows:
+        values = column_at(batch, config.by).to_pylist()
+        others = pa.array([held_out(value, 1 - config.split, config.seed) for value in values], pa.bool_())
+        job.drops.batch(batch.filter(others), "held-out")
+        yield batch.filter(pc.invert(others))
+
+
+def _ordered(config: Config, rows: Rows, given: pa.Schema, job: Job) -> Rows:
+    """All rows, which are held in memory, in their order; of a sample, the chosen ones."""
+    from magcli.data.selection import in_order, sorted_order
+
+    batches = [batch for batch in rows if batch.num_rows]
+    chance = random.Random(config.seed)
+    numbers: Sequence[int] = range(sum(batch.num_rows for batch in batches))
+    if config.sort:
+        numbers = sorted_order(batches, config.sort, given)
+    if config.shuffle:
+        numbers = chance.sample(numbers, len(numbers))
+    if config.sample and config.sample < len(numbers):
+        places = set(chance.sample(range(len(numbers)), config.sample))
+        others = [number for place, number in enumerate(numbers) if place not in places]
+        numbers = [number for place, number in enumerate(numbers) if place in places]
+        for batch in in_order(batches, sorted(others), BATCH_ROWS):
+            job.drops.batch(batch, "not-sampled")
+    yield from in_order(batches, numbers, BATCH_ROWS)

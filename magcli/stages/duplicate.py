@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.stages.shared import tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
+ALIASES = tables.CODE_ALIASES
 LANGUAGES = ("python", "cpp")
 TEXTS = ("language", "of", "harness")
 """Columns that become text, even in unchanged rows."""
@@ -43,6 +45,9 @@ def unshardable_reason(config: Config) -> str:
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; rows of kind math need no tests."""
     return ("id", "prompt")
+
+
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -126,7 +131,7 @@ def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
     duplicated, math = tally.pop("duplicated", 0), tally.pop("math", 0)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
-    job.console.say(
+    job.console.result(
         f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
         + (f" ({reasons})" if reasons else "")
         + (f"; {math:,} of other kinds" if math else ""),

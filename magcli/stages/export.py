@@ -74,12 +74,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
             _write(config.run / "model", config.out, config.save_dtype, note, card)
-            job.console.say(f"export: model and card in {config.out}", event="exported", path=str(config.out))
+            job.console.result(f"export: model and card in {config.out}", event="exported", path=str(config.out))
     if config.push:
         from magcli.model.hub import push
 
         where = push(config.out, config.push, public=config.public)
-        job.console.say(f"export: pushed to {where}", event="pushed", url=where)
+        job.console.result(f"export: pushed to {where}", event="pushed", url=where)
     return iter(())
 
 
@@ -120,12 +120,12 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
 
 
 def _digest(model: Path, weights: bool) -> str:
-    """The digest of a model folder; empty if it no longer holds a model."""
+    """The digest of a model folder; empty if it no longer holds the model, or a damaged one."""
     from magcli.model.load import fingerprint
 
     try:
         return fingerprint(model, weights=weights)
-    except EnvironmentFault:
+    except (DataError, EnvironmentFault):
         return ""
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from magcli.curate.code.prepare import Prepared
     from magcli.curate.code.problems import Unusable
     from magcli.data.source import Rows
+    from magcli.run.each_row import Decision
     from magcli.run.job import Job
-    from magcli.run.journal import Result
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
@@ -81,6 +81,9 @@ def reads(config: Config) -> tuple[str, ...]:
     from magcli.curate.code.problems import REQUIRED_COLUMNS
 
     return REQUIRED_COLUMNS
+
+
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
 
 
 def check(config: Config) -> None:
@@ -137,6 +140,7 @@ def _replay(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.agreement import MatrixReplay
     from magcli.curate.code.problems import Unusable
     from magcli.data.values import to_rows
+    from magcli.run.each_row import result_of
 
     assert config.from_matrix is not None
     replay = MatrixReplay(config.from_matrix)
@@ -145,7 +149,8 @@ def _replay(config: Config, rows: Rows, job: Job) -> Rows:
             for row in to_rows(batch):
                 prepared = _prepared(config, row)
                 runs = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
-                result = _decided(config, row, prepared, runs, batch.schema)
+                decision = _decided(config, row, prepared, runs)
+                result = result_of([row], [decision], schema(config, batch.schema))
                 for dropped in result.dropped:
                     job.drops.add(dropped)
                 yield result.rows
@@ -161,7 +166,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.execution import ExclusiveRetry, run_all
     from magcli.curate.code.problems import Unusable
     from magcli.data.values import to_rows
-    from magcli.run.units import resumable
+    from magcli.run.each_row import each_row
 
     box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
@@ -176,11 +181,10 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
                 matrix.put(id, prepared.digest, found)
         return found
 
-    async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = to_rows(part)
+    async def decide(row: dict[str, Any]) -> Decision:
         prepared = _prepared(config, row)
         runs = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
-        return _decided(config, row, prepared, runs, part.schema)
+        return _decided(config, row, prepared, runs)
 
     async def close() -> None:
         stopped.set()
@@ -195,7 +199,9 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
     with _open_matrix(config, box.level, job) as matrix:
         source = recorded() if matrix else rows
-        yield from resumable(source, job, compute, close, size=1, window=config.workers, unit="problems")
+        assert job.schema is not None
+        out = schema(config, job.schema)
+        yield from each_row(job, source, decide, schema=out, close=close, window=config.workers, unit="problems")
         if matrix:
             matrix.finish(problems, job.history)
 
@@ -229,20 +235,15 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     )
 
 
-def _decided(
-    config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run], given: pa.Schema
-) -> Result:
+def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run]) -> Decision:
     """The problem after its runs are compared, or why it is dropped."""
-    import pyarrow as pa
-
     from magcli.curate.code.agreement import Rules
     from magcli.curate.code.prepare import decide_prepared, kept_columns
     from magcli.curate.code.problems import Unusable
-    from magcli.data.values import from_rows
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
+    from magcli.run.each_row import Drop, Retry
 
-    columns = schema(config, given)
+    if isinstance(prepared, Unusable):
+        return Drop(prepared.reason, detail=prepared.detail)
     rules = Rules(
         config.agreement,
         config.votes,
@@ -251,11 +252,11 @@ def _decided(
         config.drop_weak,
         config.unlabelled,
     )
-    found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
-    if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
-        dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
-        return Result(pa.RecordBatch.from_pylist([], columns), dropped, retry=found.reason == "not-run")
-    return Result(from_rows([{**row, **kept_columns(prepared, found)}], columns))
+    agreed = decide_prepared(prepared, runs, rules)
+    if isinstance(agreed, Unusable) or agreed.reason:
+        drop = Drop(agreed.reason, detail=agreed.detail)
+        return Retry(drop) if agreed.reason == "not-run" else drop
+    return {**row, **kept_columns(prepared, agreed)}
 
 
 def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
@@ -273,7 +274,7 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
-    job.console.say(
+    job.console.result(
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "

@@ -61,6 +61,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.curate.math.difficulty import band
@@ -91,13 +94,17 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
+def learned(_config: Config) -> pa.Schema:
+    """The difficulty of dropped problems, by which they may be added later."""
+    from magcli.data.schema import DIFFICULTY
+
+    return DIFFICULTY
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
-    from magcli.data.values import from_rows, to_rows
-    from magcli.run.job import drop_result
-    from magcli.run.journal import Result
-    from magcli.run.units import resumable
+    from magcli.run.each_row import Decision, Drop, each_row
     from magcli.verify.reward import RewardRule
 
     generator = engines.open_engine(config, job)
@@ -106,34 +113,32 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     grader = engines.open_grader(config)
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
     assert job.schema is not None
-    columns = schema(config, job.schema)
 
-    async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = to_rows(part)
+    async def decide(row: dict[str, Any]) -> Decision:
         grader.check(row)
         judge = DifficultyJudge(config, grader, row)
         try:
             samples, rewards = await sample_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
-            return drop_result(row, error.reason, columns, error=str(error))
+            return Drop(error.reason, error=str(error))
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await judge.judge(rewards)
-        learned = {**row, **(summary._asdict() if summary else {})}
+        difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
-            return drop_result(learned, judgement, columns)
-        return Result(from_rows([learned], schema(config, part.schema)))
+            return Drop(judgement, **difficulty)
+        return {**row, **difficulty}
 
     async def close() -> None:
         await generator.close()
         await grader.close()
 
-    yield from resumable(
-        rows,
+    yield from each_row(
         job,
-        compute,
-        close,
-        size=1,
+        rows,
+        decide,
+        schema=schema(config, job.schema),
+        close=close,
         window=_window(config),
         unit="problems",
         completions=lambda: generator.num_finished,
@@ -156,7 +161,7 @@ def _wave(config: Config) -> int:
 
 def _window(config: Config) -> int:
     """Concurrent problems: enough to keep every slot busy while others are graded."""
-    return max(2, 2 * config.slots // _wave(config) + 2)
+    return max(2, 2 * config.num_slots // _wave(config) + 2)
 
 
 def _report(spent: SamplingCost, job: Job) -> None:
@@ -164,7 +169,7 @@ def _report(spent: SamplingCost, job: Job) -> None:
     asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
     counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
     job.facts["sampling"] = counts = {**counts, "tokens_saved": round(spent.tokens_saved)}
-    job.console.say(
+    job.console.result(
         f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
         f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
         event="saved",

@@ -37,6 +37,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_engine("generate", config)
@@ -65,8 +68,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.sampling import completion_columns, sample_problem
     from magcli.data.schema import repeat_rows, with_columns
     from magcli.data.values import to_rows
-    from magcli.run.job import drop_result
-    from magcli.run.journal import Result
+    from magcli.run.each_row import Drop, result_of
+    from magcli.run.types import Result
     from magcli.run.units import resumable
 
     generator = engines.open_engine(config, job)
@@ -79,7 +82,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         try:
             samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:
-            return drop_result(row, error.reason, columns, error=str(error))
+            return result_of([row], [Drop(error.reason, error=str(error))], columns)
         return Result(with_columns(repeat_rows(part, config.samples), completion_columns(samples)))
 
     return resumable(
@@ -88,7 +91,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         compute,
         generator.close,
         size=1,
-        window=2 * config.slots,
+        window=2 * config.num_slots,
         unit="problems",
         completions=lambda: generator.num_finished,
     )

@@ -29,7 +29,7 @@ RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 UNIT, CODE_UNIT = 64, 8
 """Rows that are graded and journaled together; fewer with programs, which take longer."""
-ALIASES = tables.ALIASES | {"completion": ("response", "generation", "output")}
+ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ def reads(config: Config) -> tuple[str, ...]:
     if config.reward:
         return ("id", "completion")
     return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.penalty_end else ()))
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def check(config: Config) -> None:
@@ -80,7 +83,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data.schema import with_columns
     from magcli.data.values import to_rows
-    from magcli.run.journal import Result
+    from magcli.run.types import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
@@ -114,14 +117,24 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
         MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
     """
     from magcli.errors import MagError
-    from magcli.verify.reward import describe_error, ungraded
+    from magcli.verify.reward import failed
 
     try:
-        return await grader.reward(opening + row["completion"], row.get("num_tokens") or 0, row, rule)
+        text = _with_thoughts(row, rule.thoughts)
+        return await grader.reward(opening + text, row.get("num_tokens") or 0, row, rule)
     except MagError:
         raise
     except Exception as error:
-        return ungraded("infra-error", describe_error(error))
+        return failed(error)
+
+
+def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
+    """The completion of a row after the thoughts that are beside it in a column of their own, if any."""
+    from magcli.model.messages import thoughts_beside, thoughts_of
+
+    completion: str = row["completion"]
+    thoughts = thoughts_of({**thoughts_beside(row), "content": completion})
+    return form.join(thoughts, completion) if thoughts else completion
 
 
 class VerdictCounts:
@@ -157,7 +170,9 @@ class VerdictCounts:
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
-        job.console.say(f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
+        job.console.result(
+            f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
+        )
         self._hint(job)
 
     def _hint(self, job: Job) -> None:

@@ -116,4 +116,4 @@ def _report(rounded: Rounded, planned: Plan, out: Path, job: Job) -> None:
     changes = f"{rounded.changed:,} of {rounded.values:,} values changed"
     how = f"rounded from {types}: {changes}" if types else "bit by bit"
     text = f"graft: {len(planned)} text tensors {how}; model in {out}"
-    job.console.say(text, event="grafted", tensors=len(planned), changed=rounded.changed, path=str(out))
+    job.console.result(text, event="grafted", tensors=len(planned), changed=rounded.changed, path=str(out))

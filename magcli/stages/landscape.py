@@ -98,6 +98,9 @@ def reads(config: Config) -> tuple[str, ...] | None:
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def defaults(config: Config) -> dict[str, Any]:
     """How the run samples and grades."""
     return run_options.options_of_run(config.run)
@@ -167,7 +170,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     checkpoints = _checkpoints(config)
     if config.cost:
-        job.console.say(_cost(checkpoints), event="cost")
+        job.console.result(_cost(checkpoints), event="cost")
         return
     given = [row for batch in rows for row in batch.to_pylist()]
     out = output_folder(config)
@@ -198,15 +201,9 @@ def _warn_of_differences(config: Config, job: Job) -> None:
 
 def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
-    found = []
     system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
-        for row in engines.answerable(given, model, system, grader, job):
-            if grader.gradable(row):
-                found.append(row)
-            else:
-                job.drops.row(row["id"], "bad-gold", row)
-    return found
+        return engines.answerable(given, model, system, grader, job)
 
 
 def _grid(config: Config, plane: Plane) -> Array:
@@ -227,9 +224,18 @@ def _checkpoints(config: Config) -> list[Path]:
     if len(stored) < 3:
         raise DataError(
             f"landscape: {folder.trajectory} holds {len(stored)} checkpoints, but a plane needs at least 3; "
-            "run magcli rl with --trajectory-every"
+            f"{_advice_for_more(config.run)}"
         )
     return stored
+
+
+def _advice_for_more(run: Path) -> str:
+    """How a run stores more weights: by the option for that, or if it has that already, by more updates."""
+    every = run_options.record(run).get("trajectory_every")
+    if not every:
+        return "run magcli rl with --trajectory-every"
+    more = "prolong the run by --updates"
+    return more if every == 1 else f"{more}, or run another one with a --trajectory-every below {every}"
 
 
 def _cost(checkpoints: Sequence[Path]) -> str:
@@ -242,9 +248,9 @@ def _cost(checkpoints: Sequence[Path]) -> str:
 def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
     from magcli.landscape import pca
 
-    job.console.say(_cost(checkpoints), event="cost")
+    job.console.result(_cost(checkpoints), event="cost")
     plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
-    job.console.say(pca.summary(plane), event="plane", explained=plane.explained.tolist())
+    job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())
     for text in pca.details(plane):
         job.console.say(text, event="plane-detail")
     for text in pca.warnings(plane):
@@ -319,7 +325,16 @@ def _open(
     from magcli.verify.reward import columns
 
     assert config.engine != "server"
-    policy = open_policy(Spec(model, config.engine, dtype, config.slots, config.deterministic, config.device))
+    spec = Spec(
+        model,
+        config.engine,
+        dtype,
+        config.num_slots,
+        config.deterministic,
+        config.device,
+        gpu_memory=config.gpu_memory or engines.ALONE,
+    )
+    policy = open_policy(spec)
     grader, rule, plan = (
         engines.open_grader(config, config.reward),
         engines.reward_rule(config, model.thoughts),

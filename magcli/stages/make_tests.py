@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
-    from magcli.run.journal import Result
     from magcli.verify.sandbox import Sandbox
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
@@ -75,10 +74,14 @@ class Config(options.GenerationOptions, options.EngineOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; a model needs no tests."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.problems import REQUIRED_COLUMNS
+    from magcli.layouts.names import TESTS
 
-    tests = "|".join(TEST_COLUMNS)
+    tests = "|".join(TESTS)
     return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))
+
+
+layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES, natively=True)
 
 
 def check(config: Config) -> None:
@@ -119,24 +122,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.problems import Unusable
     from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
     from magcli.data.schema import NEW_TESTS
-    from magcli.data.values import to_rows
-    from magcli.run.job import drop_result
-    from magcli.run.units import resumable
+    from magcli.run.each_row import Decision, Drop, Retry, each_row
 
     box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 
-    async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = to_rows(part)
+    async def decide(row: dict[str, Any]) -> Decision:
         fewest = 0 if generator else 1
         prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
-            return drop_result(row, prepared.reason, schema(config, part.schema), detail=prepared.detail)
+            return Drop(prepared.reason, detail=prepared.detail)
         written = await _write_generators(config, row, prepared, generator) if generator else None
         work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
         made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)
-        return _result(row, prepared, made, programs, schema(config, part.schema))
+        problem = {**row, **_columns(prepared, made, programs)}
+        return Retry(problem) if made.reason == "not-run" else problem
 
     async def close() -> None:
         stopped.set()
@@ -145,13 +146,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             await generator.close()
 
     counts: Counter[str] = Counter()
-    window = config.workers + (-(-config.slots // config.programs) if config.model else 0)
-    for batch in resumable(rows, job, compute, close, size=1, window=window, unit="problems"):
+    window = config.workers + (-(-config.num_slots // config.programs) if config.model else 0)
+    assert job.schema is not None
+    out = schema(config, job.schema)
+    for batch in each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems"):
         count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist(), config.until)
         yield batch
     if rates := model_counts(counts):
         job.facts["model"] = rates
-    job.console.say(f"make-tests: {summary(counts)}", event="tests", **counts)
+    job.console.result(f"make-tests: {summary(counts)}", event="tests", **counts)
 
 
 async def _write_generators(
@@ -197,15 +200,10 @@ def _make(
     return made, None if written is None else printed.outcomes
 
 
-def _result(
-    row: dict[str, Any], prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None, out: pa.Schema
-) -> Result:
-    """The row with its columns in one form, its tests and the new ones."""
+def _columns(prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:
+    """The columns of a problem in one form, its tests and the new ones."""
     from magcli.curate.code.prepare import problem_columns
     from magcli.curate.inputs.new_tests import outcome_columns
-    from magcli.data.values import from_rows
-    from magcli.run.journal import Result
 
     given = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
-    columns = {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}
-    return Result(from_rows([{**row, **columns}], out), retry=made.reason == "not-run")
+    return {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}

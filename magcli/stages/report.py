@@ -95,7 +95,7 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
     title = config.title or f"Report on {', '.join(labels([str(Path(path).resolve()) for path in config.paths]))}"
     contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
     size = page.write(out, contents)
-    job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
+    job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:

@@ -10,10 +10,10 @@ On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,14 +23,18 @@ from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.shared import engines, forms, heldout, options, tables, templates, training
+from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
+from magcli.stages.shared.forecast import Forecast
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.model.model import Model
     from magcli.run.job import Job
+    from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
@@ -64,7 +68,12 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
     evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
     epochs: int = opt(4, "Number of epochs.", panel=TRAIN)
     max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN)
-    lr: float = opt(1e-5, "Peak learning rate; cosine schedule.", panel=TRAIN)
+    lr: float = opt(
+        0.0,
+        "Peak learning rate; cosine schedule. 0 chooses one by the number of weights: 1e-5 for 24B, 4e-5 for 1.5B, "
+        "ten times that for LoRA.",
+        panel=TRAIN,
+    )
     warmup: float = opt(0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN)
     floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN)
     step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN)
@@ -74,8 +83,6 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
         "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",
         panel=TRAIN,
     )
-    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
-    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     system: Path | None = options.system(TRAIN)
     checkpoint_every: int = opt(
         100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
@@ -94,7 +101,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
 
 
 POSITIVE = (
-    "epochs", "lr", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
+    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
 )  # fmt: skip
 
 
@@ -106,20 +113,12 @@ def check(config: Config) -> None:
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lora",))
+    options.check_not_negative("sft", config, ("lora", "lr"))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
-    if config.lora:
-        _check_lora(config)
-
-
-def _check_lora(config: Config) -> None:
-    from magcli.train.lora import require_peft
-
-    usage(not config.from_scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, "sft: --lora trains in one process; start it without torchrun, or leave --lora out")
-    require_peft()
+    scratch = config.lora and config.from_scratch
+    usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
+    training.check_lora("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -134,6 +133,15 @@ def settings(config: Config) -> dict[str, Any]:
 def side_outputs(config: Config) -> tuple[Path, ...]:
     """The trained model and its adapters."""
     return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
+
+
+def layouts(config: Config, given: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
+    """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
+    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in given]
+
+
+def _is_own(given: pa.Schema) -> bool:
+    return "messages" in given.names or {"prompt", "completion"} <= set(given.names)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -157,14 +165,59 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if model is None:
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
+        forecast(config, job.console)
     else:
-        _require_examples(list(_examples(config, model, rows, job.schema, job, where)), job, where)
+        examples = list(_examples(config, model, rows, job.schema, job, where))
+        _require_examples(examples, job, where)
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
+        longest = max((len(example.tokens) for example in examples), default=0)
+        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size())
+        forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
             heldout.check_table("sft", config.eval_table, config.system, model, grader)
     return usable
+
+
+def forecast(config: Config, console: Console) -> None:
+    """What a run takes in memory, where no trace was read."""
+    model = templates.open_model(config.model, config)
+    made = partial(_forecast, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="sft", folder=config.run)
+
+
+def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1) -> Forecast:
+    """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    from magcli.model import fit, memory
+    from magcli.model.shape import shape_of
+
+    card, shape = forecasts.card_for(config), shape_of(model)
+    bf16 = forecasts.trains_in_bf16(config, model, card)
+    trainer = memory.TrainingPlan(
+        shape,
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
+        on_gpu=card.is_gpu,
+        bf16=bf16,
+        ranks=ranks,
+        lora_rank=config.lora,
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        activation_checkpointing=config.recompute,
+    )
+    engine = None
+    if config.eval_table is not None and config.engine == "torch":
+        tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
+        in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
+        engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
+    plan = fit.Plan(trainer, engine=engine, engine_stays=False)
+    changes = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=longest),
+        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
+    ]
+    return Forecast(
+        "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)
+    )
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -222,12 +275,16 @@ def _train(
     with _open_evaluator(config, model) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
+        longest = max(len(example.tokens) for example in examples)
+        forecasts.check(_forecast(config, model, longest, ranks=controller.ranks.size), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
         total, done = len(trainer.steps), trainer.done
+        if not config.lr:
+            job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
         with job.console.progress(total, "steps", "sft") as bar:
@@ -235,8 +292,8 @@ def _train(
             sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
-        job.console.say(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
-    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+        job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
+    job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _note(line: dict[str, Any]) -> str:
@@ -376,7 +433,7 @@ def _make_trainer(
         examples,
         steps,
         held_out,
-        lr=config.lr,
+        lr=config.lr or _default_lr(config, controller),
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
         micro_tokens=config.micro_tokens,
@@ -385,9 +442,16 @@ def _make_trainer(
     )
 
 
+def _default_lr(config: Config, controller: RankController) -> float:
+    """The learning rate for a model of this size; of sharded weights, all ranks' count."""
+    from magcli.train.optim import default_lr
+
+    weights = sum(parameter.numel() for parameter in controller.state.model.parameters())
+    return default_lr(weights, lora=bool(config.lora))
+
+
 def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
-    import torch
 
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
@@ -396,7 +460,8 @@ def _open_state(config: Config, model: Model) -> OpenState:
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         device, scratch = str(ranks.device), config.from_scratch
-        weights = model.load(dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        dtype = training.base_dtype(config, model, bf16=bf16)
+        weights = model.load(dtype=dtype, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(weights)
         adapters = None
         if config.lora:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
-from magcli.console import put
 from magcli.errors import usage
 from magcli.stages.shared import run_sizes
 from magcli.stages.shared.run_sizes import RunSizes
@@ -56,9 +55,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     for number, (sizes, updates) in enumerate(_stages(config), 1):
         prediction = simulate(config.machine, _settings(sizes, updates), seed=config.seed, workers=config.workers)
         title = f"stage {number}\n" if config.stage else ""
-        put(f"{title}{report(prediction)}\n")
-        if job.console.as_json:
-            job.console.say("", event="prediction", stage=number, **asdict(prediction))
+        job.console.print(title + report(prediction), event="prediction", stage=number, **asdict(prediction))
     return iter(())
 
 

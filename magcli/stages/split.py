@@ -7,16 +7,16 @@ that grows keeps its split. Remove near-duplicates first (magcli clean-math).
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magcli.config import opt
 from magcli.errors import DataError, usage
 from magcli.stages.shared import tables
+from magcli.stages.shared.sides import held_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 INPUTS = "The tables to split, one after the other; - is stdin."
 EXAMPLE = "magcli split examples/problems.jsonl --share 0.2 --held-out held-out.jsonl -o train.jsonl"
 ALIASES = tables.ALIASES
-
-HASH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,9 @@ def reads(config: Config) -> Sequence[str]:
     return (config.by,)
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The columns of the input."""
     return given
@@ -64,13 +65,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.data import seal, table
+    from magcli.data.column_paths import column_at
 
     assert config.held_out is not None
     assert job.schema is not None
     num_rows: Counter[bool] = Counter()
     with table.write(str(config.held_out), job.schema, seal.pack({"stage": job.stage})) as sink:
         for batch in rows:
-            is_held_out = [held_out(value, config.share, config.seed) for value in batch.column(config.by).to_pylist()]
+            is_held_out = [
+                held_out(value, config.share, config.seed) for value in column_at(batch, config.by).to_pylist()
+            ]
             num_rows.update(is_held_out)
             sink.write(batch.filter(pa.array(is_held_out)))
             yield batch.filter(pa.array([not side for side in is_held_out]))
@@ -79,13 +83,4 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             raise DataError(f"split: no {empty_side} row among {num_rows.total():,}; give another --share or --seed")
         sink.finish(job.history(num_rows[True]))
     text = f"{num_rows[False]:,} rows to train on, {num_rows[True]:,} held out"
-    job.console.say(f"split: {text}", event="split", train=num_rows[False], held_out=num_rows[True])
-
-
-def held_out(value: Any, share: float, seed: int) -> bool:
-    """Whether a row with this value is held out: true for ``share`` of all values."""
-    text = value if isinstance(value, str) else repr(value)
-    normalized = " ".join(text.casefold().split())
-    digest = hashlib.blake2b(f"{seed}\0{normalized}".encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
-    fraction: float = int.from_bytes(digest) / 256**HASH_BYTES
-    return fraction < share
+    job.console.result(f"split: {text}", event="split", train=num_rows[False], held_out=num_rows[True])

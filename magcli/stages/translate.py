@@ -77,6 +77,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.curate.translation import NAMES, instruction
@@ -122,12 +125,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Translate the selected rows; reports at the end how many, and why others were not."""
-    import asyncio
-
     from magcli.curate.translation import LanguageChoice, read_translations, with_translations
-    from magcli.data.values import from_rows, to_rows
-    from magcli.run.journal import Result
-    from magcli.run.units import resumable
+    from magcli.run.each_row import each_row
 
     choice = LanguageChoice(config.fraction, config.languages)
     if config.from_:
@@ -139,11 +138,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     assert job.schema is not None
     out = schema(config, job.schema)
 
-    async def compute(part: pa.RecordBatch) -> Result:
-        rows = to_rows(part)
-        changed = await asyncio.gather(*(_translate(config, row, choice, generator) for row in rows))
-        done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, changed, strict=True)]
-        return Result(from_rows(done, out))
+    async def decide(row: dict[str, Any]) -> dict[str, Any]:
+        changed = await _translate(config, row, choice, generator)
+        return {**row, "language": _language_of(row), **changed}
 
     def finished() -> int:
         return generator.num_finished if generator else 0
@@ -156,13 +153,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     earlier: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
     rows = _count_translated(rows, earlier)
-    for batch in resumable(
-        rows,
+    for batch in each_row(
         job,
-        compute,
-        close,
+        rows,
+        decide,
+        schema=out,
+        close=close,
         size=size,
-        window=2 * config.slots,
+        window=2 * config.num_slots,
         unit="problems",
         completions=finished if generator else None,
     ):
@@ -269,7 +267,7 @@ def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
         return f"{counts.total():,}" + (f" ({parts})" if parts else "")
 
     selected = translated.total() + unchanged.total()
-    job.console.say(
+    job.console.result(
         f"translate: {selected:,} of {outcomes.total():,} selected; translated {listed(translated)}, "
         f"unchanged {listed(unchanged)}" + (f"; {earlier:,} were translated before" if earlier else ""),
         event="translations",

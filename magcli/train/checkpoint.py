@@ -4,9 +4,9 @@ A folder ``step-000123`` holds float32 weights, config and tokenizer in Hugging 
 states (``trainer.pt``), the caller's state (``state.json``), and ``checkpoint.json``, written last, with the size and
 SHA-256 of every other file. It appears complete or not at all.
 
-With several ranks, weights and optimizer state are in ``shards/``, one file per rank, written and read by
-``torch.distributed.checkpoint``: ``weights.NAME`` is a parameter or buffer, ``optimizer.NAME.KEY`` the optimizer state
-of a parameter. Either kind loads on any number of ranks.
+With several ranks, weights and optimizer state are in ``shards/``, one file per rank and an index, written and read by
+``torch.distributed.checkpoint`` (see ``train.shard_index``): ``weights.NAME`` is a parameter or buffer,
+``optimizer.NAME.KEY`` the optimizer state of a parameter. Either kind loads on any number of ranks.
 """
 
 import contextlib
@@ -28,7 +28,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
@@ -39,6 +38,7 @@ from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
 from magcli.train.distributed import Ranks
+from magcli.train.shard_index import INDEX, IndexReader, IndexWriter
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -48,8 +48,6 @@ STATE = "state.json"
 TRAINER = "trainer.pt"
 WEIGHTS = "model.safetensors"
 SHARDS = "shards"
-SHARD_INDEX = ".metadata"
-"""The file in ``shards/`` that says which part of which tensor is where; written last."""
 STEP_NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -73,7 +71,7 @@ def save(
     """
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_model_folder(folder) as temp:
+    with atomic_model_folder(folder, sums=False) as temp:
         _write_model(temp, model)
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)
         _finish(temp, state, tokenizer, {})
@@ -166,8 +164,11 @@ def _step(folder: Path) -> int:
 
 
 def _write_model(temp: Path, model: "PreTrainedModel") -> None:
-    """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain."""
-    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain.
+
+    If only adapters are trained, they alone are written: the frozen weights are those of the model at the start.
+    """
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())} - _frozen(model)
     weights = {name: tensor for name, tensor in model.state_dict().items() if name in first_names}
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
@@ -177,9 +178,19 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
         (temp / "generation_config.json").write_text(settings, encoding="utf-8")
 
 
+def _frozen(model: "PreTrainedModel") -> set[str]:
+    """The names of the parameters that are not trained, and of all buffers if there are any."""
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return frozen | {name for name, _ in model.named_buffers()} if frozen else set()
+
+
+def _trained(model: "PreTrainedModel") -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def _require_float32(model: "PreTrainedModel") -> None:
     for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
+        if parameter.requires_grad and parameter.dtype != torch.float32:
             raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints need float32 master weights")
 
 
@@ -188,8 +199,8 @@ def _write_shards(temp: Path, ranks: Ranks, model: "PreTrainedModel", optimizer:
     folder = temp / SHARDS
     tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)} | _optimizer_state(model, optimizer)
     with _dcp_errors(f"cannot write {folder}"):
-        save_shards(tensors, storage_writer=FileSystemWriter(folder), no_dist=not dist.is_initialized())
-    written = [*folder.glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [folder / SHARD_INDEX])]
+        save_shards(tensors, storage_writer=IndexWriter(folder), no_dist=not dist.is_initialized())
+    written = [*folder.glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [folder / INDEX])]
     gathered = ranks.gather({file.relative_to(temp).as_posix(): _digest(file) for file in written})
     return {name: digest for digests in gathered for name, digest in digests.items()}
 
@@ -215,7 +226,7 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
         sharded = (folder / SHARDS).is_dir()
-        required = {f"{SHARDS}/{SHARD_INDEX}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
+        required = {f"{SHARDS}/{INDEX}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -228,10 +239,13 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
 def _load_weights(file: Path, model: "PreTrainedModel") -> None:
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return _load_into_shards(file, model)
+    frozen = _frozen(model)
     try:
-        load_model(model, file)
+        missing, unexpected = load_model(model, file, strict=not frozen)
     except (RuntimeError, SafetensorError) as error:
         raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
+    if frozen and (unexpected or missing & _trained(model)):
+        raise DataError(f"{file} does not fit {type(model).__name__}: it has other adapters")
 
 
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
@@ -279,7 +293,7 @@ def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | 
     state = {} if optimizer is None else _empty_optimizer_state(model, optimizer, sizes)
     tensors |= {name: tensor for kept in state.values() for name, tensor in kept.items()}
     with _dcp_errors(f"cannot read {folder}"):
-        load_shards(tensors, storage_reader=FileSystemReader(folder), no_dist=not dist.is_initialized())
+        load_shards(tensors, storage_reader=IndexReader(folder), no_dist=not dist.is_initialized())
     if optimizer is not None:
         optimizer.state.clear()
         for parameter, kept in state.items():
@@ -330,7 +344,7 @@ def _sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
 
 
 def _stored_sizes(folder: Path) -> dict[str, torch.Size]:
-    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    stored = IndexReader(folder).read_metadata().state_dict_metadata
     return {name: entry.size for name, entry in stored.items() if isinstance(entry, TensorStorageMetadata)}
 
 

@@ -1,8 +1,8 @@
 """Training on one or many ranks: rank 0 runs the training loop and sends commands, the other ranks execute them."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
-from magcli.train import checkpoint
+from magcli.train import checkpoint, lora
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
 from magcli.train.shard import ShardedModel, full_weights
 
@@ -42,6 +43,12 @@ class RankState:
     def model(self) -> PreTrainedModel:
         """The model, whose full weights are available only inside ``sharded``."""
         return self.sharded.model
+
+    @contextmanager
+    def plain(self) -> Iterator[None]:
+        """Inside the block the model has the layout of the original, with adapters merged."""
+        with lora.merged(self.model) if self.adapters else nullcontext():
+            yield
 
 
 ADAM_STATES = 2
@@ -72,8 +79,9 @@ class GatherWeights:
     """Gather the full weights on rank 0, for the generators."""
 
     def run(self, state: RankState) -> dict[str, Tensor]:
-        """The model's full state dict on rank 0."""
-        return full_weights(state.model, state.ranks)
+        """The model's full state dict on rank 0, with adapters merged."""
+        with state.plain():
+            return full_weights(state.model, state.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,11 @@ def follow(ranks: Ranks, open_state: OpenState) -> None:
     while (command := channel.receive()) is not None:
         try:
             if isinstance(command, Open):
-                state = open_state(ranks, command.bf16)
+                with exhausted.explained("loading the model", exhausted.LOADING):
+                    state = open_state(ranks, command.bf16)
             assert state is not None, "a command came before the state was loaded"
-            command.run(state)
+            with exhausted.explained("training", exhausted.TRAINING):
+                command.run(state)
         except Exception as error:
             channel.answer(error)
             if not isinstance(error, RuntimeError):
@@ -159,7 +169,8 @@ class RankController:
         """Load the state of every rank; the other ranks use the function that ``follow`` was given."""
 
         def open_rank_0() -> None:
-            self._state = open_state(self.ranks, bf16)
+            with exhausted.explained("loading the model", exhausted.LOADING):
+                self._state = open_state(self.ranks, bf16)
 
         self._on_all_ranks([Open(bf16)] * self.ranks.size, open_rank_0)
 
@@ -191,7 +202,14 @@ class RankController:
     def save_model(self, folder: Path, *, exact: bool = False) -> None:
         """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
         dtype: SaveDtype | None = "fp32" if exact else None
-        save_model(self.state.model, self._original(), folder, weights=self.weights(), dtype=dtype)
+        weights = self.weights()
+        with self.state.plain():
+            save_model(self.state.model, self._original(), folder, weights=weights, dtype=dtype)
+
+    def save_adapter(self, folder: Path) -> None:
+        """Write the LoRA adapters, if there are any, for ``PeftModel.from_pretrained``."""
+        if self.state.adapters:
+            lora.save_adapter(self.state.adapters, folder)
 
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model`` and a checkpoint will need, without writing weights.
@@ -201,10 +219,12 @@ class RankController:
                 the files of the original.
         """
         parameters = list(self.state.model.parameters())
-        weights = sum(parameter.numel() for parameter in parameters)
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        checkpoint_bytes = (weights + ADAM_STATES * trained) * torch.float32.itemsize
-        try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+        checkpoint_bytes = (1 + ADAM_STATES) * trained * torch.float32.itemsize
+        with self.state.plain():
+            try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
+        if self.state.adapters:
+            lora.try_saving(self.state.adapters, folder)
 
     def _original(self) -> Original:
         """What a saved model takes over."""
@@ -222,7 +242,12 @@ class RankController:
 
     def run(self, commands: Sequence[RankCommand]) -> Any:
         """Run one command on each rank; returns rank 0's result."""
-        return self._on_all_ranks(commands, lambda: commands[0].run(self.state))
+
+        def run_rank_0() -> Any:
+            with exhausted.explained("training", exhausted.TRAINING):
+                return commands[0].run(self.state)
+
+        return self._on_all_ranks(commands, run_rank_0)
 
     def _on_all_ranks(self, commands: Sequence[RankCommand], run_rank_0: Callable[[], Any]) -> Any:
         """Send the other ranks their commands while rank 0 does its own part; returns when all are done."""

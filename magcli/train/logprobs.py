@@ -18,20 +18,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from magcli.errors import MagError
+from magcli.model import memory
 from magcli.train.head import Head, head_of
 from magcli.train.packing import Packed, forward_packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-LOGITS_BYTES = 1 << 30
-"""Float32 logits stored for the backward pass: 5,461 rows for a vocabulary of 49,152."""
-
-BLOCK_BYTES = 1 << 27
-"""Float32 logits computed at once, 682 such rows: larger matrix products are no faster."""
-
-CACHE_BYTES = 1 << 21
-"""The part of a processor's cache used for rows of logits."""
+BLOCK_BYTES = {"cpu": memory.CPU_BLOCK_BYTES, "cuda": memory.GPU_BLOCK_BYTES}
+"""Float32 logits computed at once. On a GPU the gradient of the head, which each block reads and writes, would take
+longer than the products of small blocks."""
 
 
 class LogProbs(NamedTuple):
@@ -59,8 +55,8 @@ def token_logprobs(
 
     ``temperature`` is a scalar, or ``[T]``, the sampling temperature of each token. ``where``, bool ``[T]``, selects
     the tokens to score (those that are trained on); the LM head skips the others. Up to ``chunk`` rows of logits are
-    stored (None: as many as fit in ``LOGITS_BYTES``); with more, all are recomputed in the backward pass. Entropies are
-    differentiable if ``entropy_grad``.
+    stored (None: as many as fit in ``memory.LOGITS_BYTES``); with more, all are recomputed in the backward pass.
+    Entropies are differentiable if ``entropy_grad``.
     """
     before = packed.before()
     predicted = _predicted(before, where)
@@ -87,9 +83,9 @@ def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
 
 def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
     row, device = 4 * len(head.weight), head.weight.device.type
-    most = chunk or max(1, LOGITS_BYTES // row)
+    most = chunk or max(1, memory.LOGITS_BYTES // row)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    block = min(most, max(1, BLOCK_BYTES // row))
+    block = min(most, max(1, BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"]) // row))
     return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products, head.softcap)
 
 
@@ -132,7 +128,7 @@ class _Score(torch.autograd.Function):
         temperature: Tensor,
         plan: ScorePlan,
     ) -> tuple[Tensor, Tensor]:
-        rows, step = len(hidden), _rows_in_cache(weight)
+        rows, step = len(hidden), _rows_at_once(weight, plan)
         logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
         spare = hidden.new_empty(min(step, rows), len(weight))
         values, entropies, normalizer, peak = (hidden.new_empty(rows) for _ in range(4))
@@ -166,7 +162,8 @@ class _Score(torch.autograd.Function):
         ctx.done = True
         plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
         rows, grad_values, grad_entropies = len(hidden), grad_values / temperature, grad_entropies / temperature
-        step, block = _rows_in_cache(weight), max(1, rows) if stored is not None else min(plan.block, rows)
+        step = _rows_at_once(weight, plan)
+        block = max(1, rows) if stored is not None else min(plan.block, rows)
         logits = hidden.new_empty(block, len(weight)) if stored is None else stored
         spare = hidden.new_empty(min(step, rows), len(weight))
         cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
@@ -197,9 +194,13 @@ class _Score(torch.autograd.Function):
                 if grad_hidden is not None:
                     grad_hidden[part] = gradient @ cast_weight
                 if for_weight:
-                    product = (gradient.T @ cast_hidden[part]).to(weight.dtype)
-                    grad_weight = product if grad_weight is None else grad_weight.add_(product)
+                    grad_weight = _added(grad_weight, gradient.T @ cast_hidden[part])
         return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+def _added(total: Tensor | None, product: Tensor) -> Tensor:
+    """The float32 sum of the products so far and one more, which no variable keeps while the next is computed."""
+    return product.float() if total is None else total.add_(product)
 
 
 def _in_place(logits: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
@@ -241,9 +242,14 @@ def _parts(start: int, end: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, end)) for first in range(start, end, size))
 
 
-def _rows_in_cache(weight: Tensor) -> int:
-    """Rows of logits that fit a CPU's cache; on a GPU, any number."""
-    return max(1, CACHE_BYTES // (4 * len(weight))) if weight.device.type == "cpu" else 1 << 30
+def _rows_at_once(weight: Tensor, plan: ScorePlan) -> int:
+    """Rows of logits for row-wise work, for which there is a buffer: those that fit a CPU's cache, or fill a GPU."""
+    piece = memory.CPU_PIECE_BYTES if _is_cpu(weight) else memory.GPU_PIECE_BYTES
+    return max(1, min(piece // (4 * len(weight)), plan.block))
+
+
+def _is_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _write_logits(

@@ -32,6 +32,16 @@ def adamw(model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[floa
     return AdamW([group for group in groups if group["params"]], lr=lr, betas=betas, fused=True)
 
 
+def default_lr(weights: int, *, lora: bool) -> float:
+    """A peak learning rate for SFT of a model of ``weights`` parameters.
+
+    Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``;
+    1e-5 at 24B weights, which gives 1.9e-5 at 7B and 4e-5 at 1.5B. At most 2e-3.
+    """
+    full = 1e-5 * math.sqrt(24e9 / weights)
+    return min(10 * full if lora else full, 2e-3)
+
+
 def cosine(step: int, *, total: int, warmup: int, floor: float = 0.0) -> float:
     """The learning rate at optimizer step ``step``, 0 to ``total`` - 1, as a fraction of its peak.
 

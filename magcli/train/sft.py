@@ -7,7 +7,6 @@ divided by the target tokens of all ranks, so the number of ranks changes a grad
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,17 +216,11 @@ class SFTTrainer:
 
     def save_model(self, folder: Path) -> None:
         """Write the current weights in the model's own layout, with LoRA adapters merged."""
-        state = self.controller.state
-        with lora.merged(state.model) if state.adapters else nullcontext():
-            self.controller.save_model(folder)
+        self.controller.save_model(folder)
 
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model``, a checkpoint and the adapters will need, without writing weights."""
-        state = self.controller.state
-        with lora.merged(state.model) if state.adapters else nullcontext():
-            self.controller.try_saving(folder)
-        if state.adapters:
-            lora.try_saving(state.adapters, folder)
+        self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
         size, hidden = self.controller.ranks.size, hidden_size(self.controller.state.model)

@@ -16,12 +16,11 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault, MagError
-from magcli.model.thoughts import THINK
+from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
-from magcli.verify.types import Verdict
+from magcli.verify.reward import Reward, RewardRule, failed, gold_answer, problem_kind, reward
+from magcli.verify.types import AnswerPair, Verdict
 
 if TYPE_CHECKING:
     from magcli.verify.code.judge import Programs
@@ -76,8 +75,23 @@ class Grader:
             self._code_programs().judge()
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
-        """Whether the ground truth of a math problem can be parsed; True for other problems."""
-        return self._custom or problem_kind(row) == "code" or math.parsable(gold_answer(row))
+        """Whether the ground truth of a problem, its answer or its tests, can be parsed."""
+        return not self.fault(row)
+
+    def fault(self, row: Mapping[str, Any]) -> str:
+        """What is wrong with the ground truth of a problem; empty if it can be parsed."""
+        if self._custom:
+            return ""
+        if problem_kind(row) == "math":
+            gold = gold_answer(row)
+            return "" if math.parsable(gold) else f"the answer {gold[:80]!r} cannot be verified"
+        from magcli.verify.code.judge import check_problem
+
+        try:
+            check_problem(row)
+        except DataError as error:
+            return str(error)
+        return ""
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
         """Grade one completion; see ``magcli.verify.reward.reward``.
@@ -112,8 +126,7 @@ class Grader:
         return self._equal(one, other)
 
     def _compare(self, one: str, other: str) -> bool:
-        job = (f"{THINK.opening}{THINK.closing}\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
-        return self.rewards([job])[0].correct
+        return self._pool.equal(AnswerPair(one, other))
 
     async def close(self) -> None:
         """Stop the workers and wait for them; pending jobs fail with EnvironmentFault."""
@@ -149,7 +162,7 @@ class Grader:
         except MagError:
             raise
         except Exception as error:
-            return ungraded("infra-error", describe_error(error))
+            return failed(error)
 
     def _code_programs(self) -> "Programs":
         """Created for the first code problem, as grading answers needs no sandbox."""
@@ -194,13 +207,14 @@ class _DaemonThreads:
     def _serve(self) -> None:
         while task := self._tasks.get():
             work, arguments, future = task
-            if self._closed:
-                future.set_exception(_closed())
-            elif future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(work(*arguments))
-                except BaseException as error:
-                    future.set_exception(error)
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if self._closed:
+                    raise _closed()
+                future.set_result(work(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
 
 
 def _closed() -> EnvironmentFault:

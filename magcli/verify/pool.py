@@ -7,6 +7,7 @@ worker that dies or is stopped from outside is replaced too, and its job retried
 Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -21,9 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from magcli.errors import EnvironmentFault, MagError
-from magcli.run import orphan
+from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.run import family, orphan
+from magcli.run.limits import exhausted
 from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
+from magcli.verify.types import AnswerPair, Verdict
 from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
 
 START_TIMEOUT = 120.0
@@ -50,6 +53,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._custom = bool(function)
+        self._mark = family.new_mark() if function else ""
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
@@ -58,6 +62,7 @@ class WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
+                env={**os.environ, family.MARK: self._mark} if function else None,
             )
 
     def ready(self) -> bool:
@@ -139,10 +144,15 @@ class WorkerProcess:
         return used < seconds / 2
 
     def kill(self) -> None:
-        """Kill the process and wait for it."""
+        """Kill the process, with all that a custom reward started in it, and wait for it."""
+        if self._custom and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.sock.close()
+        if self._custom:
+            family.end(self._mark)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -164,10 +174,10 @@ Job = tuple[str, int, Mapping[str, Any], RewardRule]
 
 @dataclass(slots=True)
 class _QueuedJob:
-    """A submitted job, and how many workers were lost on it."""
+    """A submitted job, its future reward or verdict, and how many workers were lost on it."""
 
-    job: Job
-    future: "Future[Reward]" = field(default_factory=Future)
+    job: Job | AnswerPair
+    future: "Future[Any]" = field(default_factory=Future)
     attempts: int = 0
 
 
@@ -217,13 +227,27 @@ class Pool:
         They fail with DataError if a problem is of a kind that cannot be graded, EnvironmentFault if no worker starts.
         """
         queued_jobs = [_QueuedJob((text, tokens, self._worker_row(row), rule)) for text, tokens, row, rule in jobs]
+        self._start_jobs(queued_jobs)
+        return [queued.future for queued in queued_jobs]
+
+    def equal(self, pair: AnswerPair) -> bool:
+        """Whether two answers are equal; False if that cannot be said in time. Waits.
+
+        Raises EnvironmentFault if no worker starts.
+        """
+        queued = _QueuedJob(pair)
+        self._start_jobs([queued])
+        outcome: Verdict | Reward = queued.future.result()
+        return outcome.reason == "correct"
+
+    def _start_jobs(self, queued_jobs: Sequence[_QueuedJob]) -> None:
+        """Queue jobs, or without workers grade them now."""
         if not self._threads:
             grader = load_grader(self._function)
             for queued in queued_jobs:
                 _resolve(queued, grade(queued.job, grader))
         else:
             self._queue(queued_jobs)
-        return [queued.future for queued in queued_jobs]
 
     def _worker_row(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The columns of a row that workers are sent; all of them for a custom reward."""
@@ -321,13 +345,13 @@ class Pool:
             self._retire(self._spare)
 
     def _start(self, *, warm: bool = False) -> WorkerProcess:
-        """A worker that is ready; raises EnvironmentFault if several fail to start, or none does in time."""
+        """A worker that is ready; raises EnvironmentFault if none can be started, several fail, or none is in time."""
         failed, begun = 0, time.monotonic()
         while failed < MAX_STARTS and time.monotonic() - begun < START_TIMEOUT:
             with self._changed:
                 if self._closed:
                     raise _closed()
-                worker = WorkerProcess(self._memory, self._function, warm=warm)
+                worker = self._start_process(warm=warm)
                 self._live.add(worker)
             if worker.ready():
                 return worker
@@ -335,13 +359,21 @@ class Pool:
             self._retire(worker)
         raise EnvironmentFault("verify: grading workers do not start; their own error is above")
 
+    def _start_process(self, *, warm: bool) -> WorkerProcess:
+        """A new worker, not yet ready; raises EnvironmentFault if this machine has no room for a process."""
+        try:
+            return WorkerProcess(self._memory, self._function, warm=warm)
+        except OSError as error:
+            reason = exhausted(error) or first_line(error)
+            raise EnvironmentFault(f"verify: a grading worker cannot be started: {reason}") from error
+
     def _retire(self, worker: WorkerProcess) -> None:
         worker.kill()
         with self._changed:
             self._live.discard(worker)
 
 
-def _resolve(queued: _QueuedJob, outcome: Reward | MagError) -> None:
+def _resolve(queued: _QueuedJob, outcome: Reward | Verdict | MagError) -> None:
     """Resolve the future, unless it was cancelled."""
     if not queued.future.set_running_or_notify_cancel():
         return

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
 from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.run.limits import exhausted
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate
-from magcli.verify.types import RIGHT, UNGRADED, Reason, Verdict, Verifier
+from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,16 @@ class Reward:
 def ungraded(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 for a failure of the grading."""
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", printable(detail))
+
+
+def failed(error: Exception) -> Reward:
+    """The reward after an unexpected exception of a verifier: an ``infra-error`` with its location.
+
+    Raises EnvironmentFault if descriptors or processes ran out, since that would end the next verdicts too.
+    """
+    if fault := exhausted(error):
+        raise fault from error
+    return ungraded("infra-error", describe_error(error))
 
 
 def describe_error(error: Exception) -> str:
@@ -165,6 +176,14 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
         else (math.correct_anywhere(answer, gold), "format")
     )
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
+
+
+def verify_pair(pair: AnswerPair) -> Verdict:
+    """Whether two answers without boxes are equal; ``bad-gold`` if the second cannot be parsed."""
+    if not math.parsable(pair.gold):
+        return Verdict(0.0, "bad-gold", pair.answer)
+    correct, path = math.compare(pair.answer, pair.gold)
+    return Verdict(float(correct), "correct" if correct else "wrong", pair.answer, path)
 
 
 def _combined_reward(

@@ -42,6 +42,13 @@ class Fault(NamedTuple):
     detail: str
 
 
+class AnswerPair(NamedTuple):
+    """An answer, and the one that it is compared with, as with a ground truth."""
+
+    answer: str
+    gold: str
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of a verifier.

@@ -2,11 +2,12 @@
 
 Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a custom reward, or empty;
 with WARM 1 all libraries are loaded at once, with 0 each on first use, and the pool is notified. It imports little of
-magcli besides errors and verify, limits its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of
-length and a pickle. An answer is the CPU time used so far and the reward; the loading of a library is enclosed by
-``LOADING`` and the CPU time with None.
+magcli besides errors and verify, limits its own memory, ignores SIGINT, and dies with its parent; what a custom reward
+starts in it ends with it. A frame is 8 bytes of length and a pickle. An answer is the CPU time used so far and the
+reward; the loading of a library is enclosed by ``LOADING`` and the CPU time with None.
 """
 
+import os
 import pickle
 import resource
 import socket
@@ -17,8 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
+from magcli.run import family
 from magcli.verify import custom, language, loading
-from magcli.verify.reward import Reward, describe_error, reward, ungraded
+from magcli.verify.reward import Reward, describe_error, reward, ungraded, verify_pair
+from magcli.verify.types import AnswerPair, Verdict
 
 HEADER = struct.Struct("<Q")
 READY, LOADING = "ready", "loading"
@@ -46,9 +49,14 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return bytes(body)
 
 
-def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | MagError:
-    """The reward of one job; a MagError is returned, any other exception is an infra-error."""
+def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | Verdict | MagError:
+    """The reward of one job, or the verdict on a pair of answers.
+
+    A MagError is returned, any other exception is an infra-error.
+    """
     try:
+        if isinstance(job, AnswerPair):
+            return verify_pair(job)
         return grader(*job)
     except MagError as error:
         return error
@@ -59,9 +67,11 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
 
 
 def limit_memory(memory: int) -> None:
-    """Limit the address space (bytes; 0 for no limit) and disable core dumps."""
+    """Limit the address space (bytes; 0 for no limit), at most to this process's own limit, and disable core dumps."""
     if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -73,6 +83,12 @@ def load_grader(function: str) -> Callable[..., Reward]:
     return lambda text, num_tokens, row, rule: custom.graded(own, text, row, rule.thoughts)
 
 
+def _end_copy(own_pid: int) -> None:
+    """End a copy of the worker that a custom reward forked, and that returned from it: only the worker answers."""
+    if os.getpid() != own_pid:
+        os._exit(0)
+
+
 def preload() -> None:
     """Load what the recipe's reward may need."""
     language.identify("The first call loads the model.")
@@ -81,7 +97,11 @@ def preload() -> None:
 def main(fd: int, memory: int, warm: bool, function: str) -> None:
     """Serve until the parent closes its end."""
     limit_memory(memory)
+    if function:
+        family.guard()
+    own_pid = os.getpid()
     grader = load_grader(function)
+    _end_copy(own_pid)
     if warm and not function:
         preload()
     with socket.socket(fileno=fd) as sock:
@@ -91,6 +111,7 @@ def main(fd: int, memory: int, warm: bool, function: str) -> None:
             while True:
                 for job in receive(sock):
                     outcome = grade(job, grader)
+                    _end_copy(own_pid)
                     send(sock, (time.process_time(), outcome))
         except (EOFError, ConnectionError):
             return

@@ -18,6 +18,7 @@ from magcli.curate.tables import (
     spilled_rows,
     with_context,
 )
+from magcli.data import table
 from magcli.errors import DataError
 
 BROKEN = {
@@ -110,3 +111,10 @@ def test_rows_come_back_as_they_were(rows: list[dict[str, Any]], shuffler: Any) 
         shuffler.shuffle(order)
         assert [spilled[number] for number in order] == [rows[number] for number in order]
         assert list(spilled) == rows
+
+
+@pytest.mark.parametrize("read", [lambda path: read_lenient(path, print), lambda path: table.read(str(path))])
+def test_lines_in_another_encoding_are_never_skipped(tmp_path, read) -> None:
+    (tmp_path / "a.jsonl").write_bytes('{"a": "é"}\n{"a": "e"}\n'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.jsonl: line 1 cannot be read \(not-utf-8\); convert the input"):
+        list(read(tmp_path / "a.jsonl").rows)

@@ -8,21 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.curate import traces
+from magcli.curate.published import columns_read, readable, texts_of, traces_of
 from magcli.curate.traces import (
     Candidate,
     MixedRow,
-    columns_read,
     histogram,
     histogram_lines,
     mix_table,
     near_duplicates,
     ngrams,
     overlap,
-    readable,
     select,
     shares,
-    texts_of,
-    traces_of,
 )
 from magcli.model.thoughts import BRACKETS, CHANNELS, FORMS, THINK
 

@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import json
 import time
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.data import table, types
+from magcli.data import folder, table, types
 from magcli.errors import DataError, EnvironmentFault, UsageError
 
-KINDS = [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""]
+KINDS = [".arrow", ".feather", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""]
 ROWS = [
     {"id": "a", "n": 1, "x": 0.5, "ok": True, "t": "", "l": [{"role": "user", "content": "é,\"'\n"}], "s": {"a": [1]}},
     {"id": "b", "n": None, "x": None, "ok": None, "t": None, "l": None, "s": None},
@@ -162,7 +163,7 @@ def test_a_csv_of_another_tool(tmp_path: Path) -> None:
         {"id": "2", "n": None, "x": 1000.0, "answer": "4,\r\n2", "zip": "5"},
         {"id": "3", "n": 3, "x": 2.0, "answer": "", "zip": "6"},
     ]
-    assert sorted(reported) == ["broken-text", "ragged-line"]
+    assert sorted(reported) == ["not-utf-8", "ragged-line"]
 
 
 NESTED = pa.table(
@@ -297,6 +298,34 @@ def test_a_hub_id_without_a_hub_fails_quickly(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(EnvironmentFault, match="owner/name is not a local file or folder"):
         table.read("owner/name")
     assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "rows"),
+    [(["test"], None, ["test"]), (["test", "train"], None, ["train"]), (["test", "train"], "test", ["test"])],
+)
+def test_a_repository_without_a_named_split_is_its_only_one_or_train(
+    tmp_path: Path, monkeypatch, files: list[str], named: str | None, rows: list[str]
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "data").mkdir()
+    for name in files:
+        (tmp_path / "data" / f"{name}.jsonl").write_text(json.dumps({"a": name}) + "\n")
+    source = folder.open_split("owner/name", str(tmp_path / "data"), None, named)
+    assert [row["a"] for batch in source.rows for row in batch.to_pylist()] == rows
+
+
+def test_of_several_splits_without_train_one_must_be_named(tmp_path: Path, monkeypatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "data").mkdir()
+    for name in ("test", "validation"):
+        (tmp_path / "data" / f"{name}.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(DataError, match=r"give one of them: owner/name:(test|validation), owner/name:"):
+        folder.open_split("owner/name", str(tmp_path / "data"), None, None)
 
 
 # ---- outputs that cannot be ----

@@ -72,23 +72,6 @@ def test_forms_that_are_named_for_what_they_are(tmp_path: Path, name: str) -> No
         rows_of(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "what"),
-    [
-        (READ["bom.jsonl"], 0, "2 rows"),
-        (READ["array.jsonl"], 0, "2 rows"),
-        (CSV.encode(), 3, "stdin is neither an Arrow stream nor JSON: it is text; give the name of a file"),
-        (READ["bom.csv"], 3, "it is text"),
-        (gzip.compress(LINES.encode()), 3, "it is a gzip file"),
-        (LINES.encode("utf-16"), 3, "it is UTF-16"),
-    ],
-)
-def test_stdin_is_read_or_named_for_what_it_is(magcli, data: bytes, status: int, what: str) -> None:
-    done = magcli("show", input=data)
-    assert done.returncode == status
-    assert what in done.stdout.decode() + done.stderr
-
-
 def write_parquet(path: Path, *answers: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"answer": list(answers)}), path)
@@ -125,7 +108,8 @@ def test_the_card_of_a_repository_says_what_its_splits_are(tmp_path: Path) -> No
 def test_a_folder_of_json_lines_leaves_out_side_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"answer": "1"}\n')
     (tmp_path / "b.jsonl").write_text('{"answer": "2", "more": 1}\n')
-    (tmp_path / ".a.jsonl.run.json").write_text("{}")
+    for side_file in (".a.jsonl.run.json", "a.jsonl.run.json"):
+        (tmp_path / side_file).write_text("{}")
     assert answers_of(str(tmp_path)) == ["1", "2"]
 
 

@@ -145,7 +145,7 @@ def test_a_file_with_a_manifest_keeps_types_that_json_does_not_have(tmp_path: Pa
 
 BROKEN = {
     b'{"id": "x7", "a": ': ("x7", "broken-json"),
-    b"\xff\xfe": ("line 2", "broken-json"),
+    b"\xff\xfe": ("line 2", "not-utf-8"),
     b"[1, 2]": ("line 2", "not-an-object"),
     b"{}": ("line 2", "not-an-object"),
     b'{"a": "\\ud800"}': ("line 2", "broken-text"),

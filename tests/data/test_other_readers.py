@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from calling import call_stage
+from pyarrow import feather
 
 from magcli.data import table
 from magcli.data.json_columns import is_json_text
@@ -41,7 +44,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for batch in table.read(str(path)).rows for row in to_rows(batch)]
 
 
-KINDS = (".parquet", ".arrow", ".jsonl", ".json", ".jsonl.gz", "")
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".json", ".jsonl.gz", "")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def by_datasets(folder: Path, kind: str, cache: Path) -> list[dict[str, Any]]:
     datasets.disable_progress_bars()
     if not kind:
         return list(datasets.load_from_disk(str(folder / "rows")))
-    builder = {".parquet": "parquet", ".arrow": "arrow"}.get(kind, "json")
+    builder = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}.get(kind, "json")
     files = str(folder / f"rows{kind}")
     return list(datasets.load_dataset(builder, data_files=files, split="train", cache_dir=str(cache)))
 
@@ -105,14 +108,24 @@ def text_of(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "mixed": json.dumps(row["mixed"])}
 
 
+def by_duckdb(source: str) -> list[dict[str, Any]]:
+    return duckdb.sql(f"from {source}").to_arrow_table().to_pylist()
+
+
+def by_duckdb_through_pyarrow(arrow_table: pa.Table) -> list[dict[str, Any]]:
+    return duckdb.from_arrow(arrow_table).to_arrow_table().to_pylist()
+
+
 READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
     "pyarrow, parquet": lambda folder: pq.read_table(folder / "rows.parquet").to_pylist(),
     "pyarrow, arrow": lambda folder: pa.ipc.open_stream(folder / "rows.arrow").read_all().to_pylist(),
-    "polars, parquet": lambda folder: pytest.importorskip("polars").read_parquet(folder / "rows.parquet").to_dicts(),
-    "polars, arrow": lambda folder: pytest.importorskip("polars").read_ipc_stream(folder / "rows.arrow").to_dicts(),
-    "duckdb, parquet": lambda folder: (
-        pytest.importorskip("duckdb").sql(f"from '{folder}/rows.parquet'").to_arrow_table().to_pylist()
-    ),
+    "pyarrow, feather": lambda folder: feather.read_table(folder / "rows.feather").to_pylist(),
+    "polars, feather": lambda folder: polars.read_ipc(folder / "rows.feather").to_dicts(),
+    "polars, parquet": lambda folder: polars.read_parquet(folder / "rows.parquet").to_dicts(),
+    "polars, arrow": lambda folder: polars.read_ipc_stream(folder / "rows.arrow").to_dicts(),
+    "duckdb, parquet": lambda folder: by_duckdb(f"'{folder}/rows.parquet'"),
+    "duckdb, arrow": lambda folder: by_duckdb_through_pyarrow(pa.ipc.open_stream(folder / "rows.arrow").read_all()),
+    "duckdb, feather": lambda folder: by_duckdb_through_pyarrow(feather.read_table(folder / "rows.feather")),
 }
 
 
@@ -122,16 +135,46 @@ def test_readers_of_arrow_and_parquet_have_the_same_values(converted: Path, read
     assert [{**row, "mixed": json.loads(row["mixed"])} for row in found] == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv"])
+@pytest.mark.parametrize(
+    "name", ["rows.parquet", "rows.feather", "rows.jsonl", "rows.json", "rows.jsonl.gz", "rows.csv"]
+)
 def test_pandas_reads_the_same_values(converted: Path, name: str) -> None:
     path = converted / name
     if name.endswith(".parquet"):
         frame = pd.read_parquet(path)
+    elif name.endswith(".feather"):
+        frame = pd.read_feather(path)
     else:
         frame = pd.read_csv(path) if name.endswith(".csv") else pd.read_json(path, lines=".jsonl" in name)
     assert frame["rate"].tolist() == [0.5, 1.0, 2.0]
     assert frame["topic"].tolist()[0] == "web"
     assert frame["topic"].isna().tolist() == [False, True, True]
+
+
+TEXT_READERS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "polars, jsonl": lambda folder: polars.read_ndjson(folder / "rows.jsonl").to_dicts(),
+    "polars, jsonl.gz": lambda folder: polars.read_ndjson(folder / "rows.jsonl.gz").to_dicts(),
+    "polars, csv": lambda folder: polars.read_csv(folder / "rows.csv").to_dicts(),
+    "duckdb, jsonl": lambda folder: by_duckdb(f"'{folder}/rows.jsonl'"),
+    "duckdb, jsonl.gz": lambda folder: by_duckdb(f"'{folder}/rows.jsonl.gz'"),
+    "duckdb, json": lambda folder: by_duckdb(f"'{folder}/rows.json'"),
+    "duckdb, csv": lambda folder: by_duckdb(f"'{folder}/rows.csv'"),
+}
+
+
+@pytest.mark.parametrize("reader", TEXT_READERS)
+def test_polars_and_duckdb_read_the_same_values_of_text_formats(converted: Path, reader: str) -> None:
+    rows = TEXT_READERS[reader](converted)
+    assert [row["rate"] for row in rows] == [0.5, 1.0, 2.0]
+    assert [row["topic"] for row in rows] == ["web", None, None]
+
+
+def test_polars_reads_a_json_array_whose_columns_have_one_type(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in row.items() if name != "mixed"} for row in GIVEN]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("convert", tmp_path / "in.jsonl", output=tmp_path / "out.json")
+    found = polars.read_json(tmp_path / "out.json").to_dicts()
+    assert [(row["rate"], row["topic"]) for row in found] == [(0.5, "web"), (1.0, None), (2.0, None)]
 
 
 def test_a_csv_of_values_of_several_types_has_texts_as_they_are(converted: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_suite_looks_in_a_given_folder_then_next_to_itself(tmp_path: Path, mon
     assert problems(suite, [str(named)])[0]["prompt"] == "2"
     (own / "q.jsonl").unlink()
     assert problems(suite, [])[0]["prompt"] == "1"
-    with pytest.raises(DataError, match=r"no q.jsonl in \S*/own or the folders in it"):
+    with pytest.raises(DataError, match=r"no q.jsonl in \S*/own or the folders in it.*or name another folder by"):
         problems(suite, [str(own)])
 
 

@@ -19,8 +19,9 @@ from magcli.console import Console
 from magcli.data import durable, seal, table
 from magcli.errors import DataError
 from magcli.run import harness, job, journal
-from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.journal import Journal
 from magcli.run.stage import Stage
+from magcli.run.types import Dropped, Result
 from magcli.run.units import resumable
 
 ROWS = 6
@@ -45,7 +46,7 @@ class Work:
             (row,) = part.to_pylist()
             self.computed.append(row["id"])
             if row["id"] == "3":
-                return Result(part.slice(0, 0), [Dropped("3", "wrong", "{}")])
+                return Result(part.slice(0, 0), [Dropped("3", "wrong", row=row)])
             return Result(part)
 
         async def close() -> None:

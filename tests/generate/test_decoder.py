@@ -215,7 +215,8 @@ def test_damaged_and_missing_files_give_transformers_error(folders, tmp_path, ti
     weights.unlink()
     with pytest.raises(EnvironmentFault, match="no safetensors weights"):
         open_policy(Spec(Model.open(folder), engine="torch", dtype="fp32"))
-    assert open_decoder(Model.open("some/hub-id"), dtype=torch.float32, device="cpu") is None
+    with pytest.raises(EnvironmentFault, match="model some/hub-id: no such folder, and not available from the hub"):
+        open_decoder(Model.open("some/hub-id"), dtype=torch.float32, device="cpu")
 
 
 def test_weights_of_other_types_are_left_to_transformers(folders, tmp_path):
@@ -231,3 +232,17 @@ def test_other_families_still_run(tmp_path, tiny_model_dir):
     assert GenerationConfig.from_pretrained(folder).eos_token_id == 1
     assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None
     assert len(sampled(load_model(str(folder), dtype=torch.float32), deterministic=False)) == 10
+
+
+def test_a_hub_id_gets_the_decoder_too(folders, tmp_path, monkeypatch):
+    snapshot = tmp_path / "models--org--tiny" / "snapshots" / ("0" * 40)
+    snapshot.parent.mkdir(parents=True)
+    shutil.copytree(folders["qwen3"], snapshot)
+    refs = tmp_path / "models--org--tiny" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    decoder = open_decoder(Model.open("org/tiny"), dtype=torch.float32, device="cpu")
+    assert isinstance(decoder, Decoder)

@@ -107,6 +107,40 @@ def test_more_prompts_than_slots_and_a_prefill_budget_lose_nothing(monkeypatch):
     assert worst_difference(build(CONFIGS["llama"]), rollouts) < 1e-4
 
 
+def test_a_bounded_cache_runs_fewer_sequences_at_once_and_loses_nothing():
+    token_bytes = 2 * 2 * 2 * 12 * 4
+    engine = Engine(build(CONFIGS["llama"]), slots=8, ends=[1], cache_bytes=3 * 256 * token_bytes)
+    wanted = {engine.submit([5 + n, 6, 7], Sampling(9), range(n, n + 4)): 4 for n in range(5)}
+    found, rollouts, largest = dict.fromkeys(wanted, 0), [], 0
+    while engine.busy:
+        for request, rollout in engine.step():
+            found[request] += 1
+            rollouts.append(rollout)
+        cache = engine._model.cache
+        largest = max(largest, cache.keys.nbytes + cache.values.nbytes)
+        assert engine.num_running <= 3
+    assert found == wanted
+    assert largest == 3 * 256 * token_bytes
+    assert worst_difference(build(CONFIGS["llama"]), rollouts) < 1e-4
+
+
+def test_a_bounded_cache_is_replaced_for_longer_sequences_when_none_runs():
+    config = LlamaConfig(**SIZES | {"max_position_embeddings": 1024})
+    token_bytes = 2 * 2 * 2 * 12 * 4
+    engine = Engine(build(config), slots=4, ends=[], cache_bytes=4 * 256 * token_bytes)
+    first = engine.submit([5, 6, 7], Sampling(20), [0])
+    engine.step()
+    longer = engine.submit([5 + n % 90 for n in range(300)], Sampling(20), [1, 2, 3])
+    assert engine._model.cache.capacity == 256
+    ended = []
+    while engine.busy:
+        ended += engine.step()
+        assert engine._model.cache.slots * engine._model.cache.capacity <= 4 * 256
+    assert sorted(request for request, _ in ended) == [first, longer, longer, longer]
+    assert engine._model.cache.capacity == 512
+    assert worst_difference(build(config), [rollout for _, rollout in ended]) < 1e-4
+
+
 def test_bfloat16_weights_keep_a_float32_head():
     plain = build(CONFIGS["llama-all-heads"]).bfloat16()
     engine = Engine(build(CONFIGS["llama-all-heads"]).bfloat16(), slots=8, ends=[1])

@@ -17,7 +17,7 @@ from magcli.generate.open import open_policy
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Sampling
 from magcli.generate.weights import sweep
-from magcli.generate.wire import Spec
+from magcli.generate.wire import Failed, Spec
 from magcli.model.load import load_model
 from magcli.model.model import Model
 
@@ -277,3 +277,24 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_an_engine_that_said_why_it_failed_is_started_again_only_if_it_has_worked(spec, has_worked):
+    said = []
+
+    async def scenario():
+        async with fleet_of(spec, 1, said) as fleet:
+            if has_worked:
+                await collect(fleet, [1])
+            member = fleet._members[0]
+            member._take(Failed(None, EnvironmentFault("no kernel for this card")))
+            return await collect(fleet, [2])
+
+    if has_worked:
+        assert len(asyncio.run(scenario())) == 1
+        assert "no kernel for this card; starting another" in said[0]
+    else:
+        with pytest.raises(EnvironmentFault, match=r"no kernel for this card; it has not finished any sequence"):
+            asyncio.run(scenario())
+        assert said == []

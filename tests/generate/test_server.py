@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -26,8 +27,8 @@ class FaultyServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.faults: list[str] = []
         self.tries: Counter[str] = Counter()
         self.bodies: list[dict] = []
@@ -91,6 +92,17 @@ class Handler(BaseHTTPRequestHandler):
     def fault_limit(self, body: dict) -> None:
         self.reply(429, {"error": "slow down"}, (("Retry-After", "0.3"),))
 
+    def fault_goodbye(self, body: dict) -> None:
+        """Answer and close the connection, as a server that ends."""
+        self.reply(200, body, (("Connection", "close"),))
+
+    def fault_late(self, body: dict) -> None:
+        time.sleep(1.5)
+        self.reply(200, body)
+
+    def fault_closed(self, body: dict) -> None:
+        self.reply(429, {"error": "come back tomorrow"}, (("Retry-After", "86400"),))
+
     def fault_too_long(self, body: dict) -> None:
         self.reply(400, {"error": {"message": "This model's maximum context length is 512 tokens."}})
 
@@ -123,11 +135,11 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def fault_stall(self, body: dict) -> None:
-        """Start a reply and stall until the server ends."""
+        """Begin the text of a reply and stall until the server ends."""
         self.send_response(200)
         self.send_header("Content-Length", "100")
         self.end_headers()
-        self.wfile.flush()
+        self.wfile.write(b"{")
         self.server.ended.wait()
         self.close_connection = True
 
@@ -193,15 +205,21 @@ def answer(body: dict) -> dict:
     return {"choices": [choice], "usage": {"completion_tokens": len(text)}}
 
 
-@pytest.fixture
-def faulty() -> Iterator[FaultyServer]:
-    with FaultyServer() as running:
+@contextmanager
+def served(port: int) -> Iterator[FaultyServer]:
+    with FaultyServer(port) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
         running.ended.set()
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def faulty() -> Iterator[FaultyServer]:
+    with served(0) as running:
+        yield running
 
 
 def ask(faulty: FaultyServer, seeds: range = range(3), **options) -> list[Completion]:
@@ -248,6 +266,8 @@ def request(seed: int) -> dict:
         "top_p": 1.0,
         "seed": seed,
         "n": 1,
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
 
 
@@ -274,7 +294,7 @@ def test_concurrent_requests_are_limited(faulty):
 
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("error", "status 503"), ("half", "not valid JSON"), ("stall", "no reply")]
+    ("fault", "reason"), [("error", "status 503"), ("drop", "disconnected"), ("stall", "no more of the reply")]
 )
 def test_the_deadline_error_names_the_server_and_the_request(faulty, short_pauses, fault, reason):
     faulty.faults = [fault] * 1000
@@ -293,6 +313,77 @@ def test_no_server_is_an_error_within_the_deadline(short_pauses):
         await generator.close()
 
     asyncio.run(scenario())
+
+
+def test_a_server_that_never_was_there_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(server, "START_SECONDS", 0.5)
+
+    async def scenario() -> None:
+        generator = ServerGenerator("http://127.0.0.1:9/v1", deadline=3600.0)
+        with pytest.raises(EnvironmentFault, match=r"no connection in 0.5 s \(ConnectError.*start the server"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+        await generator.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc/v1", "http:///v1", "http://[::1/v1"])
+def test_a_url_that_is_none_is_an_error_at_once(url):
+    async def scenario() -> None:
+        generator = ServerGenerator(url, deadline=3600.0)
+        with pytest.raises(EnvironmentFault, match="not the URL of a server"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+        await generator.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", "sk-secr\u00e9t", "sk-\0secret"])
+def test_an_api_key_that_cannot_be_sent_is_an_error_that_does_not_show_it(key):
+    with pytest.raises(EnvironmentFault, match="OPENAI_API_KEY has characters") as refused:
+        ServerGenerator("http://127.0.0.1:9/v1", api_key=key)
+    assert "sec" not in str(refused.value)
+
+
+def test_a_server_that_restarts_is_waited_for(short_pauses, monkeypatch):
+    monkeypatch.setattr(server, "START_SECONDS", 0.0)  # so it would not be waited for if it had never been there
+
+    async def scenario() -> tuple[list[Completion], list[Completion]]:
+        with served(0) as first:
+            first.faults = ["goodbye"]
+            port = first.server_address[1]
+            generator = ServerGenerator(first.url, deadline=60.0)
+            before = await generator.complete(MESSAGES, SAMPLING, seeds=[2])
+        waiting = asyncio.create_task(generator.complete(MESSAGES, SAMPLING, seeds=[2]))
+        await asyncio.wait({waiting}, timeout=0.3)
+        assert not waiting.done()
+        with served(port):
+            after = await waiting
+        await generator.close()
+        return before, after
+
+    before, after = asyncio.run(scenario())
+    assert before == after
+
+
+def test_a_reply_may_take_most_of_the_deadline(faulty):
+    faulty.faults = ["late"]
+    ask(faulty, range(1), deadline=3.0)
+    assert list(faulty.tries.values()) == [1]
+
+
+def test_replies_that_stay_broken_are_not_asked_for_again(faulty, short_pauses):
+    faulty.faults = ["half"] * 1000
+    with pytest.raises(EnvironmentFault, match="3 replies were broken, the last: the reply is not valid JSON"):
+        ask(faulty, range(1), deadline=3600.0)
+    assert len(faulty.bodies) == 3
+
+
+def test_a_server_that_asks_to_wait_beyond_the_deadline_is_an_error_at_once(faulty, short_pauses):
+    faulty.faults = ["closed"] * 1000
+    with pytest.raises(EnvironmentFault, match=r"status 429: the server asks to wait 86400 s, longer than"):
+        ask(faulty, range(1), deadline=3600.0)
+    assert len(faulty.bodies) == 1
 
 
 @pytest.mark.parametrize(

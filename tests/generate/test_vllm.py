@@ -160,6 +160,14 @@ def test_busy_time_counts_only_while_there_is_work(bench):
     assert later == worked
 
 
+def test_a_sequence_is_not_cut_because_the_cache_is_small(bench):
+    policy = bench.policy()
+    policy._context = 210  # as if no more had fitted into the memory of a GPU
+    assert bench.runner.run(collect(policy, LONG, Sampling(10), [1]))
+    with pytest.raises(EnvironmentFault, match="a prompt has 200 and may get 11 more"):
+        bench.runner.run(collect(policy, LONG, Sampling(11), [1]))
+
+
 def test_the_cache_is_limited_by_memory_but_fits_one_context(wide_model_dir):
     config, token = Model.open(wide_model_dir).config, 2 * 2 * 2 * 32 * 4
     spare = 64 * token

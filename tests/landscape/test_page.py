@@ -15,6 +15,7 @@ from browser import BROWSER, FLAGS, in_browser
 from magcli.landscape import results
 from magcli.landscape.results import script_json, write_page
 from magcli.landscape.surface import grid
+from magcli.report.page import Contents, render
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.5 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0
@@ -152,6 +153,32 @@ def test_the_page_loads_nothing_else(page):
     text = page.read_text()
     assert not re.findall(r"""(?:src|href)\s*=|@import|url\((?!#)|fetch\(|XMLHttpRequest""", text)
     assert set(re.findall(r"https?://[^\"' ]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_the_page_has_the_policy_of_the_report(page):
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', page.read_text())[1]
+    report = render(Contents("Report", [], [], [], [], [], []))
+    assert policy == re.search(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', report)[1]
+    assert policy.startswith("default-src 'none'; ")
+
+
+@in_browser
+def test_the_browser_refuses_requests_of_the_page(page):
+    """A script in the page that asks for an image and sends data elsewhere."""
+    script = """
+      const refused = [];
+      document.addEventListener('securitypolicyviolation', event => {
+        refused.push(event.effectiveDirective);
+        const report = document.createElement('pre'); report.id = 'report';
+        report.textContent = JSON.stringify(refused.sort());
+        document.getElementById('report')?.remove(); document.body.append(report);
+      });
+      new Image().src = 'http://127.0.0.1:9/x.png';
+      fetch('http://127.0.0.1:9/').catch(() => {});
+    """
+    copy = page.with_name("asks.html")
+    copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    assert reported(browse(copy.as_uri(), page.parent, "--dump-dom")) == ["connect-src", "img-src"]
 
 
 def test_no_text_in_the_data_breaks_the_page(page):

@@ -10,6 +10,7 @@ import torch
 
 from magcli.model import compute
 from magcli.model.compute import Choice, choose_for, dtype_of
+from magcli.model.device import default_device
 from magcli.model.model import Model
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
@@ -38,6 +39,28 @@ def test_auto_is_the_faster_format(monkeypatch):
         compute._measured.cache_clear()
         assert choose_for(512, 512, "cpu", "training").format == format
     compute._measured.cache_clear()
+
+
+def scripted(monkeypatch, comparisons):
+    """Let the comparisons of bf16 and fp32 take these seconds, in turn."""
+    left = iter(comparisons)
+    monkeypatch.setattr(compute, "_shortest", lambda works, budget: next(left))
+    compute._measured.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("usual", "disturbed", "format", "speed"),
+    [(1.0, 30.0, "fp32", "1 times"), (2.0, 0.05, "bf16", "2.0 times"), (0.5, 9.0, "fp32", "0.5 times")],
+)
+def test_a_few_disturbed_comparisons_do_not_decide(monkeypatch, usual, disturbed, format, speed):
+    """Other work on the machine slows down one of the formats in some of the comparisons."""
+    many = compute.REPEATS // 2
+    comparisons = [[1.0, disturbed]] * many + [[1.0, usual]] * (compute.REPEATS - many)
+    scripted(monkeypatch, [[1.0, usual], *comparisons])
+    choice = choose_for(512, 512, "cpu", "sampling")
+    compute._measured.cache_clear()
+    assert choice.format == format
+    assert choice.reason.removeprefix("bf16 is ").startswith(speed)
 
 
 def test_small_models_are_float32_without_a_measurement(monkeypatch):
@@ -78,3 +101,15 @@ def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
     assert dtype_of("fp32", Model.open(tiny_model_dir), "cpu") == torch.float32
     assert dtype_of("bf16", Model.open(tiny_model_dir), "cpu") == torch.bfloat16
+
+
+def test_without_a_driver_the_device_is_the_cpu(tmp_path):
+    assert default_device(drivers=(tmp_path / "none",)) == "cpu"
+
+
+def test_a_driver_without_a_usable_gpu_is_no_gpu(tmp_path, monkeypatch):
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert default_device(drivers=(tmp_path / "version",)) == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert default_device(drivers=(tmp_path / "version",)) == "cuda"

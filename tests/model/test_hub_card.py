@@ -1,7 +1,10 @@
 from dataclasses import replace
+from html.parser import HTMLParser
+
+from markdown_it import MarkdownIt
 
 from magcli.data.manifest import Input, Link
-from magcli.model.hub import Card, Figure, Training, render, table
+from magcli.model.hub import Card, Figure, Training, code, plain, render, table
 
 FIGURES = [
     Figure("this model", "avg@n", 0.5, 0.25, 0.75, 30, 120),
@@ -46,7 +49,44 @@ def test_missing_information_is_stated():
 
 
 def test_cells_cannot_break_a_table():
-    assert table(("a",), [("x|y\nz\\",)]) == "| a |\n| --- |\n| x\\|y z\\\\ |"
+    rows = [(plain("x|y\nz\\"), code("x|y"))]
+    assert table(("a", "b"), rows) == "| a | b |\n| --- | --- |\n| x\\|y z\\\\ | `x\\|y` |"
+
+
+HOSTILE = "</code><script>alert(1)</script><img src=x onerror=alert(1)>|`` ![x](http://e.org/x.png)\n```\n# [x](y)"
+
+
+class Shown(HTMLParser):
+    """What a browser shows of a page: the elements that it has, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_texts_of_others_are_shown_and_not_interpreted():
+    """The card as a Markdown renderer makes it has every hostile text as it is, and no element of it."""
+    link = Link(HOSTILE, "1.0", {}, [], 2, 1, {HOSTILE: 1})
+    figure = Figure(HOSTILE, HOSTILE, 0.5, None, None, 1, 1)
+    training = Training(HOSTILE, 1, HOSTILE, {HOSTILE: HOSTILE})
+    origin = (HOSTILE, Input(HOSTILE, HOSTILE, 1))
+    card = render(Card(HOSTILE, HOSTILE, HOSTILE, "1.0", [training], (link,), [figure], [origin]))
+    body = card.split("---\n", 2)[2]
+    renderer = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    shown = Shown(renderer.render(body))
+    table_tags = {"table", "thead", "tbody", "tr", "th", "td"}
+    assert shown.tags == {"h1", "h2", "h3", "p", "pre", "code"} | table_tags
+    line = " ".join(HOSTILE.split())
+    # Title, licence, summary 2, training 2 and its option 2, data 2, figure 2, file 3.
+    assert shown.text.count(line) == 15
 
 
 def test_a_model_that_reads_images_is_loaded_with_its_processor():

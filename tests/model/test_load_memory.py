@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from magcli.model.load import prepare_device
 
 FAULTS = """
 import resource, sys
@@ -30,3 +33,15 @@ def faults_of_the_second(how):
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_a_large_tensor_reuses_the_pages_of_a_freed_one():
     assert faults_of_the_second("plain") > 10 * max(faults_of_the_second("keep"), 10)
+
+
+def test_attention_does_without_cudnn_on_a_gpu() -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        prepare_device("cpu")
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+        prepare_device("cuda:1")
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

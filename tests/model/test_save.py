@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausal
 from magcli.errors import EnvironmentFault
 from magcli.model.load import load_model
 from magcli.model.save import open_original, save_model, try_saving
+from magcli.model.sums import SUMS
 
 OLD_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -58,7 +59,7 @@ def source(tiny_model_dir: Path, tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = (file for file in folder.rglob("*") if file.is_file())
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 

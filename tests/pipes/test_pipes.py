@@ -54,7 +54,7 @@ def test_head_ends_a_pipe_without_an_error(tmp_path: Path, shell) -> None:
     done = shell("magcli convert a.jsonl | head -c1 >/dev/null; echo ${PIPESTATUS[0]}", tmp_path)
     assert done.stdout == "141\n"
     assert done.stderr == ""
-    done = shell("magcli show a.jsonl --num 0 | head -n1; echo ${PIPESTATUS[0]}", tmp_path)
+    done = shell("magcli show a.jsonl --limit 0 | head -n1; echo ${PIPESTATUS[0]}", tmp_path)
     assert done.stdout.splitlines()[-1] == "141"
     assert done.stderr == ""
 
@@ -73,6 +73,18 @@ def test_a_named_pipe_is_a_table(tmp_path: Path, shell) -> None:
     done = shell(f"{program} convert <({program} convert a.jsonl) <(cat a.jsonl) -o b.jsonl", tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "b.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_a_table_that_an_option_names_may_be_a_pipe(tmp_path: Path, shell) -> None:
+    """It is read twice: for its digest and for its rows."""
+    rows = [{"prompt": f"Compute {i}+1.", "answer": str(i + 1)} for i in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    program = f"{sys.executable} -m magcli"
+    against = f"--against <(head -n1 a.jsonl) --against <({program} convert a.jsonl --limit 2)"
+    done = shell(f"{program} clean-math <(cat a.jsonl) {against} -o b.jsonl", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "dropped 2 (contaminated 2)" in done.stderr
+    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
 
 
 # ---- two writers ----
@@ -237,7 +249,7 @@ except EndedBySignal as ended:
 # ---- full disks ----
 
 
-@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv", ""])
+@pytest.mark.parametrize("kind", [".arrow", ".feather", ".parquet", ".jsonl", ".csv", ""])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, magcli, kind: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
     before = sorted(tmp_path.iterdir())

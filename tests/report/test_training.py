@@ -1,13 +1,14 @@
 """Runs as they are found: finished, killed in the middle of a line, begun and no more."""
 
-import json
 import shutil
 
 import pytest
 
+from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
 from magcli.report import training
 from magcli.report.training import MAX_POINTS, downsample
+from magcli.rl import ledger
 from magcli.run.rundir import RunDir
 
 
@@ -67,9 +68,8 @@ def test_groups_trained_and_dropped_are_those_of_the_metrics(pipeline):
 
 def test_the_accuracy_on_held_out_problems_has_its_own_steps_and_interval(run):
     folder = RunDir(run)
-    before = [json.dumps({"step": 0, "accuracy": 0.1, "accuracy_low": 0.0, "accuracy_high": 0.2, "answer_tokens": 9.0})]
-    after = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text("\n".join([*before, *after]) + "\n")
+    before = {"step": 0, "accuracy": 0.1, "accuracy_low": 0.0, "accuracy_high": 0.2, "answer_tokens": 9.0}
+    folder.metrics_path.write_bytes(encode_lines([before, *folder.metrics()]))
     for step, accuracy in ((3, 0.4), (6, 0.5)):
         folder.amend(step, {"accuracy": accuracy, "accuracy_low": accuracy - 0.1, "accuracy_high": accuracy + 0.2})
     found = read(run)
@@ -124,18 +124,18 @@ def test_a_run_that_has_only_begun_has_no_charts(run):
 
 
 def test_a_long_run_is_thinned_and_says_so(run):
-    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
-    lines = [json.dumps({**line, "step": step}) + "\n" for step in range(1, 1001)]
-    (run / "metrics.jsonl").write_text("".join(lines))
+    line = RunDir(run).metrics()[0]
+    lines = [{**line, "step": step} for step in range(1, 1001)]
+    (run / "metrics.jsonl").write_bytes(encode_lines(lines))
     found = read(run)
     assert len(chart(found, "Reward").x) == 200
     assert found.facts[-1] == "Each point in the charts is the mean of 5 updates"
 
 
 def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
-    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
-    lines = [json.dumps({**line, "step": step}) + "\n" for step in range(1, 997)]
-    (run / "metrics.jsonl").write_text("".join(lines))
+    line = RunDir(run).metrics()[0]
+    lines = [{**line, "step": step} for step in range(1, 997)]
+    (run / "metrics.jsonl").write_bytes(encode_lines(lines))
     for step in (2, 3, 4, 5, 996):
         shutil.copy(run / "rollouts" / "step-000001.arrow", run / "rollouts" / f"step-{step:06d}.arrow")
     (reward,) = chart(read(run), "Reward").series
@@ -145,8 +145,8 @@ def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
 
 
 def test_a_few_of_many_ledger_faults_are_listed(run):
-    text = (run / "ledger.jsonl").read_text()
-    (run / "ledger.jsonl").write_text(text + text)
+    events = ledger.read(run / "ledger.jsonl")
+    (run / "ledger.jsonl").write_bytes(encode_lines([*events, *events]))
     listed = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more violations" in fact]
     assert len(listed) == 4
     assert listed[-1].endswith("more violations")

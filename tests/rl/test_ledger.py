@@ -55,7 +55,7 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
 def test_an_invalid_event_is_refused_with_its_line(line, tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text(json.dumps({"group": 0, "event": "reserved", "problem": "p", "version": 0}) + f"\n{line}\n")
-    with pytest.raises(DataError, match=r"ledger.jsonl: line 2: invalid ledger event; restore the file or give"):
+    with pytest.raises(DataError, match=r"ledger.jsonl: line 2: .*; restore the file or give"):
         Ledger(path)
 
 

@@ -1,5 +1,7 @@
 """Counts of a run's groups, and when they end a run that cannot learn."""
 
+from dataclasses import replace
+
 import pytest
 
 from magcli.generate.types import Rollout
@@ -9,7 +11,7 @@ from magcli.verify.reward import Reward, ungraded
 
 
 def reward(*, right=False, anywhere=False, correctness=0.0, reason="wrong"):
-    return Reward(0.0, 0.0, correctness, 0.0, 0.0, right, right or anywhere, "correct" if right else reason)
+    return Reward(correctness, 0.0, correctness, 0.0, 0.0, right, right or anywhere, "correct" if right else reason)
 
 
 def group(rewards, dropped="all-wrong", finish="stop"):
@@ -82,6 +84,12 @@ def test_groups_that_train_without_a_right_completion_never_stop_a_run():
 )
 def test_the_advice_follows_from_how_completions_are_wrong(finished, advice):
     assert advice in groups_until_stop(GroupOutcomes(), finished)[1]
+
+
+def test_rewards_of_equal_totals_are_not_advised_to_decide():
+    """They are dropped with --diverse-by reward too, so that it may be given already."""
+    equal = group([reward(), replace(reward(correctness=0.5), total=0.0)])
+    assert "--diverse-by" not in groups_until_stop(GroupOutcomes(), equal)[1]
 
 
 def test_failing_rewards_stop_a_run_when_they_fill_a_batch():

@@ -305,7 +305,7 @@ def test_a_run_rejecting_groups_with_different_rewards_gets_a_hint(tmp_path):
     class Graded(Clock):
         async def roll_out(self, number, problem, settings, ended):
             group = await super().roll_out(number, problem, settings, ended)
-            rewards = tuple(replace(ungraded("wrong"), correctness=part) for part in (0.2, 0.7))
+            rewards = tuple(replace(ungraded("wrong"), correctness=part, total=part) for part in (0.2, 0.7))
             return replace(group, rollouts=group.rollouts * 2, texts=group.texts * 2, rewards=rewards)
 
     with pytest.raises(Stopped, match=r"rewards differ within groups: try --diverse-by reward"):

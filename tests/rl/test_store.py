@@ -1,5 +1,6 @@
 """Groups on disk: what is read back is what was written, a damaged file is refused, a table takes its groups' files."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,25 @@ def test_a_damaged_group_is_named_with_what_to_do(store: RolloutStore, tmp_path:
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(DataError, match=rf"{path.name} is damaged \(.*\); start again"):
         store.load(1, "start again")
+
+
+def test_no_flipped_bit_of_a_group_is_trained_on(store: RolloutStore, tmp_path: Path) -> None:
+    written = store.add(group(1))
+    (path,) = (tmp_path / "run" / "groups").iterdir()
+    whole = path.read_bytes()
+    choose = random.Random(0)
+    refused = 0
+    for bit in choose.sample(range(8 * len(whole)), 1000):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            loaded = store.load(1)
+        except DataError:
+            refused += 1
+        else:
+            assert loaded == written, f"bit {bit}"
+    assert refused > 990
 
 
 def test_a_missing_group_is_named(store: RolloutStore) -> None:

@@ -39,7 +39,7 @@ def problems(tmp_path):
 
 @pytest.fixture
 def dry_run(tmp_path, capsys):
-    """Runs a stage with --dry-run; returns its events, after a check that nothing was written."""
+    """Runs a stage with --dry-run; returns its events without the memory, after a check that nothing was written."""
 
     def run(stage, *inputs, **options):
         before = sorted(tmp_path.rglob("*"))
@@ -48,7 +48,8 @@ def dry_run(tmp_path, capsys):
         assert sorted(tmp_path.rglob("*")) == before
         printed = capsys.readouterr()
         assert json.loads(printed.out)["stage"] == stage
-        return [json.loads(line) for line in printed.err.splitlines()]
+        events = [json.loads(line) for line in printed.err.splitlines()]
+        return [event for event in events if event["event"] != "memory"]
 
     return run
 
@@ -110,8 +111,9 @@ def test_tables_and_models_that_are_not_there_yet_are_left_out(dry_run, problems
     assert event["message"] == f"rl: dry run: no row was checked: {tmp_path}/none.jsonl cannot be read yet"
     (event,) = dry_run("rl", "-", model=str(bare))
     assert event["message"] == "rl: dry run: no row was checked: stdin cannot be read yet"
-    unchecked, event = dry_run("rl", problems, model=str(tmp_path / "runs" / "sft" / "model"))
+    unchecked, memory, event = dry_run("rl", problems, model=str(tmp_path / "runs" / "sft" / "model"))
     assert unchecked["message"].endswith("no such folder")
+    assert memory["message"].startswith("rl: dry run: memory is not checked: ")
     assert event["usable"] == 2
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.run.stage import fingerprint
+from magcli.run.settings import fingerprint
 
 DIGEST = {"model_sha256": "ab", "seed": 1}
 

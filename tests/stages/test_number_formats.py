@@ -14,8 +14,9 @@ from magcli.model import compute
 from magcli.model.compute import Choice
 from magcli.model.model import Model
 from magcli.run.job import Drops, Job
-from magcli.run.journal import Journal, Result
+from magcli.run.journal import Journal
 from magcli.run.rundir import RunDir
+from magcli.run.types import Result
 from magcli.stages import generate, rl
 from magcli.stages.shared import engines, training
 

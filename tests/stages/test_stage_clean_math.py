@@ -19,8 +19,8 @@ def rows_of(path):
 def cleaned(tmp_path, rows, **options):
     source, out, dropped = (tmp_path / name for name in ("p.jsonl", "out.jsonl", "dropped.jsonl"))
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    call_stage("clean-math", source, output=out, dropped=dropped, **options)
-    return rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+    call_stage("clean-math", source, output=out, dropped=dropped, allow_empty=True, **options)
+    return rows_of(out), {row["id"]: row["drop_reason"] for row in rows_of(dropped)}
 
 
 def problem(id, prompt, answer, **more):
@@ -73,7 +73,7 @@ def test_near_duplicates_are_dropped_unless_their_numbers_differ(tmp_path):
     kept, dropped = cleaned(tmp_path, rows)
     assert [row["id"] for row in kept] == ["first", "faster"]
     assert dropped == {"later": "near-duplicate"}
-    assert "first" in next(row["row"] for row in rows_of(tmp_path / "dropped.jsonl"))
+    assert rows_of(tmp_path / "dropped.jsonl")[0]["drop_detail"] == '{"duplicate_of": "first"}'
     assert len(cleaned(tmp_path, rows, similarity=1.0)[0]) == 3
 
 
@@ -83,7 +83,7 @@ def test_problems_of_evaluation_files_are_dropped_and_named(tmp_path, capfd):
     kept, dropped = cleaned(tmp_path, rows, against=(str(tmp_path / "eval.jsonl"),), quiet=False)
     assert [row["id"] for row in kept] == ["other"]
     assert dropped == {"held": "contaminated"}
-    assert json.loads(rows_of(tmp_path / "dropped.jsonl")[0]["row"])["against_row"] == "e7"
+    assert json.loads(rows_of(tmp_path / "dropped.jsonl")[0]["drop_detail"])["against_row"] == "e7"
     assert "found in evaluation files: eval.jsonl 1" in capfd.readouterr().err
 
 

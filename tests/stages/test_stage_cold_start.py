@@ -26,8 +26,14 @@ def rollout(problem, group, sample, correct, step=5, tokens=50):
 
 def chosen(tmp_path, rows, **options):
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
-    call_stage("cold-start", written(tmp_path / "in.jsonl", rows), output=out, dropped=dropped, restart=True, **options)
-    return rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+    places = {"output": out, "dropped": dropped, "allow_empty": True, "restart": True}
+    call_stage("cold-start", written(tmp_path / "in.jsonl", rows), **places, **options)
+    return rows_of(out), {key_of(row): row["drop_reason"] for row in rows_of(dropped)}
+
+
+def key_of(row):
+    """The id of a trace: that of its row, group and sample."""
+    return "/".join(str(row[name]) for name in ("id", "group", "sample") if row.get(name) is not None)
 
 
 def test_only_correct_late_and_long_rollouts_are_selected_up_to_a_limit_per_problem(tmp_path):
@@ -110,7 +116,9 @@ def test_the_mix_can_be_learned(tiny_model_dir, tmp_path):
 def events_of(capsys, tmp_path, rows, **options):
     """The events of a run, by name."""
     chosen(tmp_path, rows, quiet=False, json_events=True, **options)
-    return {event["event"]: event for event in map(json.loads, capsys.readouterr().err.splitlines())}
+    captured = capsys.readouterr()
+    lines = [*captured.err.splitlines(), *captured.out.splitlines()]
+    return {event["event"]: event for event in map(json.loads, lines)}
 
 
 def test_truncated_and_ungraded_completions_are_left_out(tmp_path):
@@ -153,7 +161,7 @@ def test_traces_with_a_negative_or_unclear_verdict_are_not_selected(tmp_path):
     traces, dropped = chosen(tmp_path, rows, any_format=True)
     assert [trace["id"] for trace in traces] == ["d"]
     assert dropped == {"a": "wrong", "b": "wrong", "c": "unclear-verdict", "e": "unclear-verdict"}
-    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": -2.5}])
+    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": 0.5}])
     assert (traces, dropped) == ([], {"a": "unclear-verdict"})
 
 

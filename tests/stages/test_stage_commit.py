@@ -41,7 +41,7 @@ def in_shards(out_of, stage, problems, place, suffix=".arrow", **options):
 
 
 def by_id(rows):
-    return sorted(rows, key=lambda row: (row["id"], row["reason"]))
+    return sorted(rows, key=lambda row: (row["id"], row.get("drop_reason") or ""))
 
 
 @pytest.mark.parametrize(("out_of", "suffix"), [(2, ".arrow"), (3, ".jsonl"), (4, ".parquet")])

@@ -45,14 +45,14 @@ def _filled(tests):
     return [{key: value for key, value in test.items() if value is not None} for test in tests or []]
 
 
-def test_tests_as_text_stay_text_and_duplicating_is_idempotent(tmp_path):
+def test_tests_as_text_are_read_and_duplicating_is_idempotent(tmp_path):
     tests = json.dumps([{"assert": "assert add(1, 2) == 3"}])
     data = written(tmp_path / "p.jsonl", [{"id": "p", "kind": "code", "prompt": "Add two numbers.", "tests": tests}])
     call_stage("duplicate", data, output=tmp_path / "once.jsonl")
     call_stage("duplicate", tmp_path / "once.jsonl", output=tmp_path / "twice.jsonl")
     python, cpp = rows_of(tmp_path / "once.jsonl")
-    assert python["tests"] == tests
-    assert json.loads(cpp["tests"]) == [{"input": "1\n2\n", "output": "3"}]
+    assert _filled(python["tests"]) == json.loads(tests)
+    assert _filled(cpp["tests"]) == [{"input": "1\n2\n", "output": "3"}]
     again = rows_of(tmp_path / "twice.jsonl")
     assert [(row["id"], row["prompt"], row["harness"]) for row in again] == [
         (row["id"], row["prompt"], row["harness"]) for row in (python, cpp)
@@ -92,7 +92,7 @@ def test_values_of_other_types_do_not_end_the_run(tmp_path, column, value, langu
 def test_the_option_only_drops_the_others_with_their_reasons(tmp_path):
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, dropped=dropped, only=True)
-    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
+    assert {row["id"]: row["drop_reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
     assert len(rows_of(out)) == 7
 
 

@@ -127,7 +127,7 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
     assert found["avg@n"]["value"] == pytest.approx(np.mean([row["correct"] for row in rows]))
     assert found["avg@n"]["low"] < 0.25 < found["avg@n"]["high"] + 0.1
     assert found["tokens"]["value"] == pytest.approx(np.mean([row["num_tokens"] for row in rows]))
-    reasons = [(row["id"], row["reason"]) for row in rows_of(dropped)]
+    reasons = [(row["id"], row["drop_reason"]) for row in rows_of(dropped)]
     assert set(reasons) == {("long", "prompt-too-long"), ("bad", "bad-gold")}
     call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4", quiet=False)
     assert "dropped: bad-gold 16" in capsys.readouterr().err

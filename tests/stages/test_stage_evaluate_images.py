@@ -57,7 +57,9 @@ def test_rows_with_images_are_evaluated_before_and_after_a_graft(tiny_model_dir,
 
 
 def test_a_model_without_vision_is_reported(tiny_model_dir, problems, tmp_path):
-    with pytest.raises(UsageError, match="row 1 has images; use a vision-language model and --engine torch"):
+    with pytest.raises(
+        UsageError, match="row 1 has images, which only vision-language models with --engine torch read"
+    ):
         call_stage("evaluate", problems, model=str(tiny_model_dir), **OPTIONS)
     uri = "data:image/png;base64," + base64.b64encode(drawn(1)).decode()
     (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "?", "answer": "1", "images": ["{uri}"]}}\n')

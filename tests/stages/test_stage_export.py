@@ -56,7 +56,7 @@ def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_
     assert "# toy\n" in card
     start = "/".join(tiny_model_dir.parts[-2:])
     assert card.index(f"### sft\n\nStarted from `{start}`") < card.index("### sft\n\nStarted from `first/model`")
-    assert "| convert | 24 | 20 | over-limit 4 |" in card
+    assert "| convert | 20 | 20 | - |" in card
     assert "| this model | avg@n | " in card
     assert "| before sft | avg@n | " in card
     raw = table.read(str(runs / "raw.jsonl")).sha256

@@ -10,9 +10,9 @@ import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.command import stage_of
-from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
+from magcli.layouts.names import SOLUTIONS, TESTS
 from magcli.stages.shared.tables import CODE_ALIASES
 from magcli.verify.code import compiler
 
@@ -42,8 +42,8 @@ def problem(id, tests, solutions, **more):
 def filtered(tmp_path, rows, **options):
     source = written(tmp_path / "problems.jsonl", rows)
     out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
-    call_stage("filter-code", source, output=out, dropped=dropped, restart=True, **options)
-    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["reason"] for row in rows_of(dropped)}
+    call_stage("filter-code", source, output=out, dropped=dropped, restart=True, allow_empty=True, **options)
+    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["drop_reason"] for row in rows_of(dropped)}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def example(tmp_path_factory):
 
 def test_the_example_shows_every_decision(example):
     kept = {row["id"]: row for row in rows_of(example / "kept.arrow")}
-    assert {row["id"]: row["reason"] for row in rows_of(example / "dropped.jsonl")} == {
+    assert {row["id"]: row["drop_reason"] for row in rows_of(example / "dropped.jsonl")} == {
         "split-unchecked": "disputed", "double": "solutions-fail", "one-test": "few-tests", "unsolved": "no-solutions",
     }  # fmt: skip
     assert [test["output"] for test in kept["sum"]["tests"]] == ["3\n", "6\n", "0\n", "15\n"]
@@ -317,5 +317,5 @@ def test_missing_columns_are_reported_and_their_other_names_are_in_the_help(stag
     )
     assert str(raised.value).endswith(f"see: magcli {stage} --help")
     words = set(re.findall(r"\w+", str(stage_of(stage).doc)))
-    names = {*TEST_COLUMNS[1:], *SOLUTION_COLUMNS[1:], *CODE_ALIASES["prompt"]}
+    names = {*TESTS[1:], *SOLUTIONS[1:], *CODE_ALIASES["prompt"]}
     assert names <= words

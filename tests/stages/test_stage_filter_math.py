@@ -41,7 +41,7 @@ def problems(tmp_path):
 def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, problems, tmp_path):
     out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
     call_stage("filter-math", problems, model=str(guesser), output=out, dropped=dropped, keep="0.01..0.4", **ASK)
-    kept, reasons = rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+    kept, reasons = rows_of(out), {row["id"]: row["drop_reason"] for row in rows_of(dropped)}
     assert len(kept) + len(reasons) == 14
     assert all(reasons[f"never{i}"] == "never-solved" for i in range(3))
     assert (reasons["long"], reasons["prose"], reasons["empty"]) == ("prompt-too-long", "bad-gold", "missing-answer")
@@ -50,7 +50,7 @@ def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, pro
         assert row["pass_rate"] * 12 == pytest.approx(round(row["pass_rate"] * 12), abs=1e-4)
         assert (row["num_samples"], row["majority"] in "1234") == (12, True)
         assert 1 / 12 - 1e-6 <= row["majority_share"] <= 1
-    dropped_rows = [json.loads(row["row"]) for row in rows_of(dropped) if row["reason"] in ("never-solved", "too-easy")]
+    dropped_rows = [row for row in rows_of(dropped) if row["drop_reason"] in ("never-solved", "too-easy")]
     assert all(row["num_samples"] == 12 for row in dropped_rows), "a dropped row says what was learned of it"
     link = table.read(str(out)).chain[-1]
     assert (link.rows_in, link.rows_out, link.dropped) == (
@@ -72,7 +72,7 @@ def test_a_majority_against_the_ground_truth_is_suspect_only_on_request(guesser,
     everything, none = found[False]
     assert (len(everything), none) == (16, [])
     _, gone = found[True]
-    assert {row["reason"] for row in gone} == {"suspect-gold"}
+    assert {row["drop_reason"] for row in gone} == {"suspect-gold"}
     shares = {row["id"]: (row["majority_share"], row["majority"]) for row in everything}
     contradicted = {id for id, (share, answer) in shares.items() if share > 0.3 and (id[0] == "p" or answer != "1")}
     assert {row["id"] for row in gone} == contradicted
@@ -126,7 +126,7 @@ def judged(problems, place, **options):
     place.mkdir()
     call_stage("filter-math", problems, output=place / "kept.arrow", dropped=place / "dropped.jsonl", **options)
     kept = {row["id"]: row for row in rows_of(place / "kept.arrow")}
-    return kept, {row["id"]: row["reason"] for row in rows_of(place / "dropped.jsonl")}
+    return kept, {row["id"]: row["drop_reason"] for row in rows_of(place / "dropped.jsonl")}
 
 
 @pytest.mark.parametrize("suspect", [False, True])

@@ -67,10 +67,10 @@ def test_a_prompt_beyond_the_context_is_dropped_and_the_run_continues(guesser, t
     data = written(tmp_path / "p.jsonl", [{"prompt": "x" * 600}, {"prompt": "a?"}, {"prompt": ""}])
     out, dropped = tmp_path / "out.jsonl", tmp_path / "dropped.jsonl"
     call_stage("generate", data, model=str(guesser), output=out, dropped=dropped, **ASK)
-    found = {row["reason"]: row for row in rows_of(dropped)}
+    found = {row["drop_reason"]: row for row in rows_of(dropped)}
     assert set(found) == {"prompt-too-long", "empty-prompt"}
-    assert "does not fit the model's context of 512" in found["prompt-too-long"]["row"]
-    assert json.loads(found["prompt-too-long"]["row"])["prompt"] == "x" * 600
+    assert "does not fit the model's context of 512" in found["prompt-too-long"]["drop_detail"]
+    assert found["prompt-too-long"]["prompt"] == "x" * 600
     assert [row["prompt"] for row in rows_of(out)] == ["a?"] * 3
 
 
@@ -101,7 +101,11 @@ def test_refused_completions_are_dropped_and_reasoning_is_kept(problems, tmp_pat
     server.server_close()
     assert {row["completion"] for row in rows_of(tmp_path / "out.arrow")} == {"<think>easy</think>\\boxed{3}"}
     left = [json.loads(line) for line in (tmp_path / "left.jsonl").read_text().splitlines()]
-    assert [(row["id"], row["reason"]) for row in left] == [("p3", "refused"), ("p11", "refused"), ("p19", "refused")]
+    assert [(row["id"], row["drop_reason"]) for row in left] == [
+        ("p3", "refused"),
+        ("p11", "refused"),
+        ("p19", "refused"),
+    ]
 
 
 def test_the_history_has_digests_of_the_model_and_the_system_prompt(guesser, problems, tmp_path):

@@ -94,7 +94,7 @@ def test_rows_that_cannot_be_graded_are_dropped_and_rows_add_up(tmp_path):
     (tmp_path / "c.jsonl").write_text("\n".join(lines) + "\n")
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("grade", tmp_path / "c.jsonl", output=out, dropped=dropped)
-    reasons = Counter(each["reason"] for each in rows_of(dropped))
+    reasons = Counter(each["drop_reason"] for each in rows_of(dropped))
     assert reasons == {
         "missing-answer": 1, "missing-completion": 1, "nul-byte": 1, "empty-prompt": 1, "broken-json": 1,
     }  # fmt: skip
@@ -143,7 +143,7 @@ def test_completions_come_from_any_tool(tmp_path, capsys):
     messages = capsys.readouterr().err
     assert "reading problem as prompt, gold as answer, response as completion" in messages
     assert "66.7% [" in messages
-    call_stage("show", out, where='reason == "wrong"', num=3)
+    call_stage("show", out, where='reason == "wrong"', limit=3)
     shown = capsys.readouterr().out
     for part in ("prompt: 2*3?", "answer: 6", "extracted: 7", "detail: number", "-- 1 rows"):
         assert part in shown

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.landscape.components import perturbed
+from magcli.model.sums import _check_once
 from magcli.run.journal import FRAME
 
 ASK = {
@@ -191,9 +192,53 @@ def test_the_plane_alone_needs_no_problems(drawn, trained, tmp_path, method, cap
     assert np.array(found_plane["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-5)
     assert {path.name for path in (tmp_path / "out" / "components").glob("c*")} == {"c1.safetensors", "c2.safetensors"}
     said = capsys.readouterr().err
-    assert "2 x 1.31 MB read" in said
+    assert "3 x 1.31 MB read" in said
     assert "(random walk 63.1 / 16.6 / 8.0 %)" in said
     assert "fraction of each checkpoint's displacement outside the plane: step-000000" in said
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    shutil.copytree(trained / "trajectory", tmp_path / "run" / "trajectory")
+    return tmp_path / "run"
+
+
+def flip_bit(path, at):
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("method", ["gram", "lanczos"])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_flipped_bit_of_the_trajectory_is_refused(copied, method, name):
+    """The lowest bit of a weight's mantissa, and one of the configuration of a checkpoint in the middle."""
+    damaged = copied / "trajectory" / "step-000003" / name
+    flip_bit(damaged, damaged.stat().st_size // 2 // 4 * 4)
+    with pytest.raises(DataError, match=f"{damaged} is damaged: it does not match SHA256SUMS"):
+        call_stage("landscape", run=copied, plane_only=True, method=method)
+
+
+def test_a_flipped_bit_of_the_components_is_refused(copied):
+    call_stage("landscape", run=copied, plane_only=True)
+    call_stage("landscape", run=copied, plane_only=True)
+    damaged = copied / "landscape" / "components" / "c1.safetensors"
+    flip_bit(damaged, damaged.stat().st_size - 4)
+    with pytest.raises(DataError, match=f"{damaged} is damaged: it does not match SHA256SUMS"):
+        call_stage("landscape", run=copied, plane_only=True)
+
+
+def test_a_damaged_trajectory_is_not_read_for_the_components(copied):
+    """The sums of the plane are cached, so that only the components need the weights."""
+    call_stage("landscape", run=copied, plane_only=True)
+    damaged = copied / "trajectory" / "step-000002" / "model.safetensors"
+    times = damaged.stat()
+    flip_bit(damaged, damaged.stat().st_size - 4)
+    os.utime(damaged, ns=(times.st_atime_ns, times.st_mtime_ns))
+    shutil.rmtree(copied / "landscape" / "components")
+    _check_once.cache_clear()  # as in another process
+    with pytest.raises(DataError, match=f"{damaged} is damaged"):
+        call_stage("landscape", run=copied, plane_only=True)
 
 
 def test_other_settings_do_not_mix_with_unfinished_points(drawn, trained, problems):
@@ -209,7 +254,10 @@ def test_problems_that_cannot_be_sampled_or_graded_are_dropped(trained, tmp_path
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**ASK, "out": tmp_path / "out", "output": tmp_path / "points.arrow", "points": 4, "samples": 1}
     call_stage("landscape", data, run=trained, dropped=dropped, **options)
-    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"long": "prompt-too-long", "prose": "bad-gold"}
+    assert {row["id"]: row["drop_reason"] for row in rows_of(dropped)} == {
+        "long": "prompt-too-long",
+        "prose": "bad-gold",
+    }
 
 
 def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_path):
@@ -280,6 +328,20 @@ def test_too_few_checkpoints_are_refused(trained, problems, tmp_path):
         shutil.rmtree(tmp_path / "run" / "trajectory" / f"step-{step:06d}")
     with pytest.raises(DataError, match=r"holds 2 checkpoints, but a plane needs at least 3; .*--trajectory-every"):
         call_stage("landscape", problems, run=tmp_path / "run", **ASK)
+
+
+@pytest.mark.parametrize(
+    ("every", "advice"),
+    [
+        (1, "at least 3; prolong the run by --updates$"),
+        (4, "at least 3; prolong the run by --updates, or run another one with a --trajectory-every below 4$"),
+        (0, "at least 3; run magcli rl with --trajectory-every$"),
+    ],
+)
+def test_what_a_run_was_given_already_is_not_advised(tmp_path, every, advice):
+    (tmp_path / "run.json").write_text(json.dumps({"command": "rl", "trajectory_every": every}))
+    with pytest.raises(DataError, match=advice):
+        call_stage("landscape", run=tmp_path, plane_only=True)
 
 
 @pytest.mark.parametrize(

@@ -82,4 +82,4 @@ def test_programs_of_a_model_are_evaluated_and_filtered(coder, tmp_path):
     (row,) = [row for batch in table.read(str(tmp_path / "f.arrow")).rows for row in batch.to_pylist()]
     assert (row["id"], row["majority"], row["num_samples"]) == ("often", "", 16)
     assert 0 < row["pass_rate"] < 1
-    assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["never-solved"]
+    assert [json.loads(line)["drop_reason"] for line in dropped.read_text().splitlines()] == ["never-solved"]

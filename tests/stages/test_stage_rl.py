@@ -18,6 +18,7 @@ from magcli.generate.types import sample_seed
 from magcli.rl import ledger
 from magcli.rl.algorithm import advantages
 from magcli.rl.utilization import SLOT_IDLE, TRAINER_IDLE
+from magcli.run.rundir import RunDir
 
 SMALL = {name: value for name, value in TRAINED.items() if name not in ("schedule", "trajectory_every")}
 TIMES = {
@@ -55,7 +56,7 @@ def rows_beside(run):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 def curve(run):
@@ -415,10 +416,11 @@ def test_an_unreadable_ground_truth_never_trains(guesser, tmp_path):
     data = tmp_path / "p.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**SMALL, "updates": 2, "diverse_by": "reward", "schedule": "sync"}
-    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
-    bad = [row for row in rollouts(tmp_path / "run") if row["id"] == "bad"]
-    assert bad
-    assert {(row["dropped"], row["reason"], row["advantage"]) for row in bad} == {("bad-gold", "bad-gold", None)}
+    dropped = tmp_path / "dropped.jsonl"
+    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", dropped=dropped, **options)
+    assert {row["id"] for row in rollouts(tmp_path / "run")} == {"good"}
+    (row,) = map(json.loads, dropped.read_text().splitlines())
+    assert (row["id"], row["drop_reason"]) == ("bad", "bad-gold")
 
 
 def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path):
@@ -429,7 +431,7 @@ def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path)
     options = {**SMALL, "updates": 1, "dropped": dropped, "output": tmp_path / "out.arrow"}
     call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
     (row,) = map(json.loads, dropped.read_text().splitlines())
-    assert (row["id"], row["reason"]) == ("long", "prompt-too-long")
+    assert (row["id"], row["drop_reason"]) == ("long", "prompt-too-long")
     assert {row["id"] for row in rollouts(tmp_path / "run")} == {"short"}
 
 
@@ -514,7 +516,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
         ({"generators": -1}, "rl.generators: -1 is negative"),
-        ({"engine": "vllm"}, "rl: --engine vllm needs --generators 1 or more"),
+        ({"gpu_memory": 1.5}, "rl.gpu_memory: 1.5 is not between 0 and 1"),
         ({"generator_devices": ("cuda:1",)}, "rl: 1 --generator-devices need at least as many --generators, not 0"),
         (
             {"generators": 1, "generator_devices": ("gpu:1",)},

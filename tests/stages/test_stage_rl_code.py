@@ -11,6 +11,7 @@ from calling import call_stage
 
 from magcli.data import table
 from magcli.evaluation.metrics import estimate, gather
+from magcli.run.rundir import RunDir
 
 RECIPE = {
     "updates": 10,
@@ -86,7 +87,7 @@ def trained(name, rows, writer, folder, **change):
         **RECIPE | change,
     )
     rollouts = [row for batch in table.read(str(folder / f"{name}.arrow")).rows for row in batch.to_pylist()]
-    return rollouts, [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return rollouts, RunDir(run).metrics()
 
 
 @pytest.fixture(scope="module")

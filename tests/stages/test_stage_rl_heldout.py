@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.run.rundir import HELD_OUT
+from magcli.run.rundir import HELD_OUT, RunDir
 from magcli.stages.shared.heldout import HeldOut
 
 SYNC = {name: value for name, value in TRAINED.items() if name != "trajectory_every"}
@@ -30,7 +30,7 @@ def exam(tmp_path):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 def curve(run):
@@ -180,7 +180,10 @@ def test_invalid_options_are_refused_first(change, message):
             "rl: problem a of .* do not fit the model's context of 512",
         ),
         ([{"id": "a", "prompt": "i?", "answer": "3"}] * 2, "rl: two problems of .* have the id a"),
-        ([{"prompt": "i?", "answer": "\\frac{1}{"}], "rl: the answer of problem 0 of .* cannot be parsed"),
+        (
+            [{"prompt": "i?", "answer": "\\frac{1}{"}],
+            "rl: problem 0 of .* cannot be graded: the answer .* cannot be verified",
+        ),
         ([{"prompt": "i?"}], "lacks column"),
     ],
 )

@@ -14,6 +14,7 @@ from magcli.errors import Stopped
 from magcli.generate.slot_model import PackedLinear
 from magcli.rl import ledger
 from magcli.rl.metrics import LIMITS
+from magcli.run.rundir import RunDir
 
 FAULTY_WORKER = Path(__file__).parents[1] / "generate" / "faulty_worker"
 TENSOR = "model.layers.1.self_attn.k_proj.weight"
@@ -42,7 +43,7 @@ def run_command(folder, model, fault, **options):
 
 
 def metrics(folder):
-    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(folder / "run").metrics()
 
 
 def check_stopped_and_resumed(folder, model, fault, **options):

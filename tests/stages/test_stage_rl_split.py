@@ -13,6 +13,7 @@ from overlap import overlap
 
 from magcli.data import table
 from magcli.rl import ledger
+from magcli.run.rundir import RunDir
 
 SMALL = {
     "updates": 6,
@@ -59,7 +60,7 @@ def idle_share(run):
 
 
 def metrics(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 @pytest.mark.flaky(reruns=2)

@@ -74,6 +74,16 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_mode
     assert max(versions) >= 4
 
 
+@pytest.mark.slow
+def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(wide_model_dir, tmp_path):
+    errors = started(tmp_path, wide_model_dir, generators=0, staleness=2).communicate(timeout=280)[1].decode()
+    run = tmp_path / "run"
+    check(run, 6)
+    lines = metrics(run)
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
+    assert overlap(ledger.read(run / "ledger.jsonl")) > 0, "it samples while the trainer computes"
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("transfer", ["file", "broadcast"])

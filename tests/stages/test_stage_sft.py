@@ -13,7 +13,10 @@ from calling import call_stage, kill_and_resume, seconds_of, written_at
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
+from magcli.data.checksum import encode_object, read_object
 from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
+from magcli.run.rundir import RunDir
+from magcli.train.optim import default_lr
 
 SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
 
@@ -33,7 +36,7 @@ def traces(path, count=60, seed=0):
 
 
 def lines(run):
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found = RunDir(run).metrics()
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
 
 
@@ -151,7 +154,7 @@ def test_traces_that_cannot_be_trained_on_are_dropped_with_a_reason(tiny_model_d
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {**SHORT, "max_length": 64, "epochs": 1, "dropped": dropped}
     call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", output=tmp_path / "m.jsonl", **options)
-    found = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    found = {row["id"]: row["drop_reason"] for row in map(json.loads, dropped.read_text().splitlines())}
     assert found == {
         "no-turn": "unusable-trace",
         "all-ones": "unusable-trace",
@@ -161,7 +164,7 @@ def test_traces_that_cannot_be_trained_on_are_dropped_with_a_reason(tiny_model_d
     }
     whole = {**options, "max_length": 32768, "run": tmp_path / "whole", "output": tmp_path / "w.jsonl"}
     call_stage("sft", data, model=str(tiny_model_dir), **whole)
-    left = {row["id"] for row in map(json.loads, dropped.read_text().splitlines()) if row["reason"] == "too-long"}
+    left = {row["id"] for row in map(json.loads, dropped.read_text().splitlines()) if row["drop_reason"] == "too-long"}
     assert left == {"past-context"}, "the model has a context of 512 tokens"
     assert lines(tmp_path / "run")[0]["target_tokens"] == 2, "b and the end of the turn"
 
@@ -238,9 +241,9 @@ def test_problems_that_cannot_be_graded_are_refused_by_name(tiny_model_dir, tmp_
     data, problems = traces(tmp_path / "t.jsonl"), tmp_path / "p.jsonl"
     options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "eval_table": problems}
     for row, message in (
-        ({"prompt": "a", "answer": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be parsed"),
+        ({"prompt": "a", "answer": "\\frac{1}{"}, "problem 0 of .* cannot be graded: the answer .* cannot be verified"),
         ({"prompt": None, "answer": "1"}, "problem 0 of .* has no prompt"),
-        ({"question": "a", "gold": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be parsed"),
+        ({"question": "a", "gold": "\\frac{1}{"}, "problem 0 of .* cannot be graded: the answer .* cannot be verified"),
         ({"riddle": "a"}, "lacks column"),
     ):
         problems.write_text(json.dumps(row) + "\n")
@@ -295,11 +298,18 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
     assert not (tmp_path / "run" / "model").exists()
 
 
+def test_without_lr_the_number_of_weights_decides(tiny_model_dir, tmp_path):
+    options = {**SHORT, "lr": 0.0, "warmup": 0.0, "max_steps": 1}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
+    assert [line["lr"] for line in lines(tmp_path / "run")] == [default_lr(weights, lora=False)]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("max_norm", -1.0, "sft.max_norm: -1.0 is not positive"),
-        ("lr", 0.0, "sft.lr: 0.0 is not positive"),
+        ("lr", -1.0, "sft.lr: -1.0 is negative"),
         ("warmup", 1.0, r"sft.warmup: 1.0 is not in \[0, 1\)"),
         ("lora", -1, "sft.lora: -1 is negative"),
         ("eval_samples", 0, "sft.eval_samples: 0 is not positive"),
@@ -388,13 +398,13 @@ def test_a_date_in_the_prompt_is_that_of_the_runs_start(tiny_model_dir, tmp_path
     run = tmp_path / "run"
     options = {**SHORT, "model": str(tiny_model_dir), "run": run, "chat_template": template}
     call_stage("sft", traces(tmp_path / "t.jsonl"), **options)
-    note = json.loads((run / "run.json").read_text())
+    note = read_object(run / "run.json")
     assert note["chosen"]["date"].count("-") == 2
     first = weights(run)
     shutil.rmtree(run / "model")
     shutil.rmtree(run / "checkpoints")
     note["chosen"]["date"] = "1999-12-31"
-    (run / "run.json").write_text(json.dumps(note))
+    (run / "run.json").write_bytes(encode_object(note))
     call_stage("sft", tmp_path / "t.jsonl", **options)
     assert json.loads((run / "run.json").read_text())["chosen"]["date"] == "1999-12-31"
     assert weights(run) != first, "the prompts have the recorded date"
@@ -448,7 +458,7 @@ def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_d
     path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
-    reasons = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    reasons = {row["id"]: row["drop_reason"] for row in map(json.loads, dropped.read_text().splitlines())}
     assert reasons == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
 
 
@@ -477,7 +487,7 @@ def test_turns_may_have_other_keys(tiny_model_dir, tmp_path, capsys):
     path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
-    assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
+    assert [json.loads(line)["drop_reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
 
 
 def test_an_input_without_a_usable_trace_is_a_data_error_with_reasons(tiny_model_dir, tmp_path):

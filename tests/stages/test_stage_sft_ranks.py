@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from training_ranks import finished, killed_once, launched
 
 from magcli.data import table
+from magcli.run.rundir import RunDir
 
 SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": "no", "checkpoint_every": 3}
 NO_SYSTEM = {"system": Path("none")}
@@ -40,7 +41,7 @@ def alone(given, tiny_model_dir, tmp_path_factory):
 
 
 def lines(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return RunDir(run).metrics()
 
 
 def assert_alike(run, other):

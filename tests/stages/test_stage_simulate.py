@@ -38,10 +38,12 @@ def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):
     assert (resolved["updates"], resolved["n_async"], len(resolved["stage"])) == (20, 256, 2)
     assert "lr" not in resolved
     done = CliRunner().invoke(app, [*asked, "--updates", "5", "--json"])
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(event["event"], event["stage"], event["updates"]) for event in events] == [
+        ("prediction", 1, 2), ("prediction", 2, 5)
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, [*asked, "--updates", "5"])
     assert [line for line in done.stdout.splitlines() if line.startswith("stage")] == ["stage 1", "stage 2"]
-    events = [json.loads(line) for line in done.stderr.splitlines()]
-    found = [(event["stage"], event["updates"]) for event in events if event["event"] == "prediction"]
-    assert found == [(1, 2), (2, 5)]
 
 
 @pytest.mark.parametrize(

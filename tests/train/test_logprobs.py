@@ -4,10 +4,13 @@ import copy
 
 import pytest
 import torch
+from tracking import LiveTensors
 from transformers import CohereConfig, CohereForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.train.logprobs import token_logprobs
+from magcli.model import memory
+from magcli.train import logprobs
+from magcli.train.logprobs import ScorePlan, score_rows, token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 
 SEQUENCES = [[(7 * i + 3 * j) % 104 for j in range(n)] for i, n in enumerate((5, 40, 1, 33, 2))]
@@ -111,3 +114,21 @@ def test_a_head_that_changes_its_logits_in_an_unknown_way_is_rejected():
     model.logit_scale = 0.25
     with pytest.raises(EnvironmentFault, match="training would not compute what it computes"):
         use_packed_attention(model)
+
+
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_scratch_of_a_gpu_is_bounded_by_the_block_not_by_the_tokens(monkeypatch, entropy_grad):
+    rows, width, vocabulary = 3000, 16, 1000
+    row = 4 * vocabulary
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
+    monkeypatch.setattr(memory, "GPU_PIECE_BYTES", 20 * row)
+    hidden = torch.randn(rows, width, requires_grad=True)
+    weight = torch.randn(vocabulary, width, requires_grad=True)
+    targets = torch.randint(vocabulary, (rows,))
+    plan = ScorePlan(block=60, store=False, entropy_grad=entropy_grad)
+    with LiveTensors([hidden, weight, targets]) as live:
+        before = live.live
+        values, entropies = score_rows(hidden, weight, None, targets, torch.ones(rows), plan)
+        (values + entropies if entropy_grad else values).sum().backward()
+    gradients = 2 * (hidden.nbytes + weight.nbytes)
+    assert live.peak - before < gradients + (60 + 4 * 20) * row + 40 * rows

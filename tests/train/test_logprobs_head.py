@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from magcli.train import logprobs
 from magcli.train.logprobs import ScorePlan, score_rows
 
 ROWS, HIDDEN, VOCABULARY = 37, 16, 101
@@ -82,3 +84,43 @@ def test_zero_rows_have_a_zero_gradient():
     values, _ = score_rows(hidden[:0], weight, bias, targets[:0], temperature[:0], ScorePlan(10, store=True))
     values.sum().backward()
     assert not weight.grad.any()
+
+
+class LargestTensor(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that an operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        for made in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(made, torch.Tensor):
+                self.elements = max(self.elements, made.numel())
+        return result
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_the_largest_buffer_is_one_block_of_logits(on_gpu, monkeypatch):
+    rows, vocabulary, block = 3_000, 1_000, 52
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda tensor: not on_gpu)
+    hidden = torch.randn(rows, 8, requires_grad=True)
+    weight = torch.randn(vocabulary, 8, requires_grad=True)
+    targets = torch.randint(vocabulary, (rows,))
+    with LargestTensor() as largest:
+        values, _ = score_rows(hidden, weight, None, targets, torch.ones(rows), ScorePlan(block, store=False))
+        values.sum().backward()
+    assert largest.elements <= block * vocabulary
+
+
+@pytest.mark.parametrize("store", [False, True])
+def test_values_and_gradients_on_a_gpu_are_those_on_a_cpu(store, monkeypatch):
+    given = inputs()
+    results = []
+    for on_gpu in (False, True):
+        monkeypatch.setattr(logprobs, "_is_cpu", lambda tensor, on_gpu=on_gpu: not on_gpu)
+        scored = score_rows(*given, ScorePlan(10, store))
+        results.append((*scored, *gradients(scored, given, entropy=False)))
+    for cpu, gpu in zip(*results, strict=True):
+        torch.testing.assert_close(gpu, cpu, rtol=1e-5, atol=1e-6)

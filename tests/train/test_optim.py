@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.train.logprobs import token_logprobs
-from magcli.train.optim import adamw, autocast, clip_and_step, cosine, set_lr
+from magcli.train.optim import adamw, autocast, clip_and_step, cosine, default_lr, set_lr
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.sft import sft_loss
 
@@ -87,3 +87,10 @@ def test_autocast_runs_products_in_bf16_only_when_enabled():
         assert (x @ x).dtype == torch.bfloat16
     with autocast(torch.device("cpu"), enabled=False):
         assert (x @ x).dtype == torch.float32
+
+
+def test_the_default_learning_rate_falls_with_the_square_root_of_the_number_of_weights():
+    assert default_lr(24_000_000_000, lora=False) == pytest.approx(1e-5)
+    assert default_lr(6_000_000_000, lora=False) == pytest.approx(2e-5)
+    assert default_lr(6_000_000_000, lora=True) == pytest.approx(2e-4)
+    assert default_lr(100_000, lora=False) == 2e-3

@@ -1,7 +1,9 @@
 """Sharded checkpoints: loaded by another number of ranks, rejected when damaged, complete whatever is killed."""
 
 import itertools
+import json
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -20,6 +22,7 @@ from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, clip_and_step
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import full_weights, shard
+from magcli.train.shard_index import INDEX
 
 
 def shared(ranks, model_dir):
@@ -106,7 +109,7 @@ def shards(tiny_model_dir, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["shards/__0_0.distcp", "shards/__1_0.distcp", "shards/.metadata", "state.json"])
+@pytest.mark.parametrize("name", ["shards/__0_0.distcp", "shards/__1_0.distcp", "shards/index.json", "state.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
 def test_a_damaged_shard_is_named(shards, tiny_model_dir, tmp_path, name, damage):
     folder = tmp_path / shards.name
@@ -118,6 +121,37 @@ def test_a_damaged_shard_is_named(shards, tiny_model_dir, tmp_path, name, damage
         (folder / name).write_bytes(content if damage == "flipped" else content[: len(content) // 2])
     with pytest.raises(DataError, match=name):
         checkpoint.load(folder, *alone(tiny_model_dir))
+
+
+def test_nothing_in_a_checkpoint_is_unpickled(shards, tiny_model_dir, tmp_path):
+    """A folder in which the library's own index would run code when it is read."""
+    folder = tmp_path / shards.name
+    shutil.copytree(shards, folder)
+    canary = tmp_path / "canary"
+    (folder / "shards" / ".metadata").write_bytes(pickle.dumps(Runs(f"touch {canary}")))
+    checkpoint.load(folder, *alone(tiny_model_dir))
+    assert not canary.exists()
+
+
+class Runs:
+    """Its pickle runs a command."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("file", ["../../state.json", "/etc/passwd", "missing.distcp"])
+def test_parts_outside_of_the_folder_are_refused(shards, tiny_model_dir, tmp_path, file):
+    folder = tmp_path / shards.name
+    shutil.copytree(shards, folder)
+    index = json.loads((folder / "shards" / INDEX).read_text())
+    index["parts"][0]["file"] = file
+    (folder / "shards" / INDEX).write_text(json.dumps(index))
+    with pytest.raises(DataError, match=r"index\.json is missing or damaged .*is not a file of the checkpoint"):
+        checkpoint.load_verified(folder, *alone(tiny_model_dir))
 
 
 def test_shards_of_another_model_are_rejected_and_change_nothing(shards):

@@ -52,6 +52,19 @@ def test_two_answers_are_compared_as_an_answer_with_the_ground_truth(grader: Gra
     assert not grader.equal("12", "21")
 
 
+def test_an_answer_that_writes_a_second_box_is_not_read_as_a_completion(grader: Grader) -> None:
+    assert not grader.equal("7}\n\n\\boxed{8", "8")
+    assert not grader.equal("", "")
+
+
+def test_answers_are_compared_by_the_verifier_also_beside_a_custom_reward(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def zero(completion, row): return 0.0\n")
+    with Grader(function=f"{own}:zero") as custom:
+        assert custom.equal("\\frac{1}{2}", "0.5")
+        assert not custom.equal("1/2", "0.4")
+
+
 def test_asyncio_gives_the_same(grader: Grader) -> None:
     async def both() -> list[Reward]:
         jobs = (grader.reward(answer(program), 5, SUM, RULE) for program in (RIGHT, WRONG))

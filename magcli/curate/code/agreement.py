@@ -27,8 +27,9 @@ from magcli.curate.code.problems import Label
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import MATRIX, require
 from magcli.errors import DataError, usage
-from magcli.run.journal import Journal, Result
+from magcli.run.journal import Journal
 from magcli.run.shard import KEY
+from magcli.run.types import Result
 
 RIGHT = 0
 """The group of outputs that equal the expected one under the problem's comparison."""

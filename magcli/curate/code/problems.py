@@ -1,10 +1,8 @@
 """Normalise code problems of many formats: their tests, and their solutions with labels.
 
 =========== ============================================================================================================
-tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"stdin": ..}`` and ``{"stdout": ..}``,
-            ``{"inputs": [..], "outputs": [..]}``, ``{"functional": script}``, JSON text of any of these, or a script;
-            ``test_list`` (asserts); ``test`` (a script); ``public_tests``, ``private_tests`` and ``generated_tests``
-            (CodeContests)
+tests       ``tests`` in any form that ``magcli.layouts.tests`` reads; ``test_list`` (asserts); ``test`` (a script);
+            ``public_tests``, ``private_tests`` and ``generated_tests`` (CodeContests)
 solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
             body that continues the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
@@ -13,7 +11,8 @@ comparison  ``compare``, else the flags of an ICPC output validator, else inferr
 limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit`` (MB)
 =========== ============================================================================================================
 
-A solution without a verdict is right, a sample of a model unknown. Python 2 code that parses as Python 3 is converted:
+A solution without a verdict is right, a sample of a model unknown. A solution in a Markdown block is the block's
+content, in its language. Python 2 code that parses as Python 3 is converted:
 ``xrange`` and ``raw_input`` are defined, and division of integers is integral. Everything is a pure function of a row.
 """
 
@@ -26,21 +25,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from magcli.errors import DataError
-from magcli.verify.code.cases import defined_names, split_asserts, stdin_pairs
+from magcli.layouts.names import SOLUTIONS, STATEMENT, TESTS
+from magcli.layouts.tests import Called, read_tests
+from magcli.verify.code.cases import defined_names, stdin_pairs
 from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import infer_comparison
+from magcli.verify.format import blocks
 
 Label = Literal["right", "wrong", "unknown"]
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
-TEST_COLUMNS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
-SOLUTION_COLUMNS = (
-    "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
-    "cpp_file", "samples",
-)  # fmt: skip
-"""All of these that a row has are combined."""
-TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
-"""What ``make-tests`` notes on a test, which stays with it."""
-REQUIRED_COLUMNS = ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
+REQUIRED_COLUMNS = ("id", "prompt", "|".join(TESTS), "|".join(SOLUTIONS))
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
     **dict.fromkeys(
@@ -51,10 +45,6 @@ _LABELS: dict[str, Label] = {
 _LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
-_STATEMENT_COLUMNS = (
-    "prompt", "description", "statement", "statement_md", "statement_html", "problem", "question", "content",
-    "input_format", "output_format", "note",
-)  # fmt: skip
 _FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
 _INDENTATION = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
 _CLASS_NAME = re.compile(r"Solution\d*")
@@ -134,7 +124,7 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
 
 def _statement(row: Mapping[str, Any]) -> str:
     """The problem's text, as far as the row has it; ``input`` and ``output`` sections are part of it."""
-    texts = (row.get(name) for name in _STATEMENT_COLUMNS)
+    texts = (row.get(name) for name in STATEMENT)
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -164,52 +154,15 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """
     if str(row.get("test_setup_code") or "").strip():
         raise DataError("tests with set-up code are not supported")
-    for column in TEST_COLUMNS:
+    called = Called(str(row.get("entry_point") or ""), starter_code=str(row.get("starter_code") or ""))
+    for column in TESTS:
         if row.get(column):
-            yield from _read(row[column], str(row.get("entry_point") or ""))
-
-
-def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, Any]]:
-    match given:
-        case str():
-            value = _json(given)
-            if value is None:
-                yield from (_test({"assert": each}) for each in split_asserts(given, entry_point))
-            else:
-                yield from _read(value, entry_point)
-        case {"functional": str(script)}:
-            yield from _read(script, entry_point)
-        case {"inputs": list(inputs), "outputs": list(outputs)} | {"input": list(inputs), "output": list(outputs)}:
-            if len(inputs) != len(outputs):
-                raise DataError(f"{len(inputs)} inputs but {len(outputs)} outputs")
-            yield from (_test({"input": one, "output": other}) for one, other in zip(inputs, outputs, strict=True))
-        case list():
-            yield from (_test(each if isinstance(each, Mapping) else {"assert": each}) for each in given)
-        case _:
-            raise DataError(f"expected tests as a list or a script, got {type(given).__name__}")
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _test(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = {name: given.get(name) for name in ("input", "output", "call", "assert")}
-    for name, stream in (("input", "stdin"), ("output", "stdout")):
-        if isinstance(value := found[name], Mapping):
-            found[name] = value.get(stream)
-    if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
-        raise DataError(f"the {wrong[0]} of a test is not text")
-    marks = {name: given[name] for name, kind in TEST_MARKS.items() if isinstance(given.get(name), kind)}
-    return {**found, **marks}
+            yield from read_tests(row[column], called)
 
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
     language, prompt = str(row.get("language") or "python"), str(row.get("prompt") or "")
-    for column in SOLUTION_COLUMNS:
+    for column in SOLUTIONS:
         if not (given := row.get(column)):
             continue
         label: Label = "wrong" if column == "incorrect_solutions" else "unknown" if column == "samples" else "right"
@@ -240,6 +193,13 @@ def _body(prompt: str, body: str) -> str:
     return next((each for each in tries if tree_of(each) is not None), prompt + body)
 
 
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
     value = _json(given) if isinstance(given, str) and given[:1] in "[{" else given
     match value:
@@ -255,13 +215,21 @@ def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
 
 def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution:
     source = given.get("code") or given.get("source")
-    code = source if isinstance(source, str) else ""
-    language = str(given.get("language") or language).lower()
+    code, fenced = _without_fence(source if isinstance(source, str) else "")
+    language = str(given.get("language") or fenced or language).lower()
     verdict = given.get("verdict")
     label = label if verdict is None or verdict == "" else _LABELS.get(str(verdict).lower(), "unknown")
     if language in ("python2", "py2") or (LANGUAGES.get(language) == "python" and PYTHON_2.search(code)):
         return Solution(*from_python_2(code), label)
     return Solution(LANGUAGES.get(language, language), code, label)
+
+
+def _without_fence(source: str) -> tuple[str, str]:
+    """The code and its language of a source that begins with a Markdown block; other sources as they are."""
+    if not source.lstrip().startswith("```"):
+        return source, ""
+    block = next(blocks(source), None)
+    return (block.text, block.language) if block else (source, "")
 
 
 def split_python_classes(source: str) -> list[str]:

@@ -70,6 +70,8 @@ def append_options(prompt: str, options: object) -> str:
     """
     if isinstance(options, str):
         return f"{prompt}\n{options}" if options.strip() else prompt
+    if isinstance(options, Mapping) and isinstance(options.get("text"), list):
+        options = options["text"]
     if isinstance(options, Mapping):
         listed = [f"({letter}) {option}" for letter, option in options.items() if option is not None]
     elif isinstance(options, Sequence):

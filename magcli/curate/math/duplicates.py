@@ -24,6 +24,8 @@ from rensa import RMinHash, RMinHashLSH
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
 from magcli.data.values import to_rows
 from magcli.errors import DataError
+from magcli.layouts.convert import converted
+from magcli.run.layout import convert
 
 PERMUTATIONS, BANDS = 64, 16
 """MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
@@ -232,6 +234,8 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
     index = EvaluationIndex()
     for path, name in short_names(paths).items():
         source = read_strict(path)
+        if layout := converted(source.schema, ("prompt",)):
+            convert(source, layout)
         names = source.schema.names
         column = next((each for each in STATEMENTS if each in names), None)
         if column is None:

@@ -7,7 +7,6 @@ needs the speeds that it is to find, this is iterated, at the end with half step
 of a run are noisy.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from magcli.data import checksum
 from magcli.errors import DataError
 from magcli.rl.ledger import read as read_ledger
 from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
@@ -193,14 +193,14 @@ def read_run(folder: Path) -> MeasuredRun:
         DataError: it is not a run of `magcli rl`, has too few updates, or has stages.
     """
     run, problem = RunDir(folder), f"{folder} is not a magcli rl run that can calibrate the simulation"
+    for path in (run.note_path, run.metrics_path, run.ledger):
+        if not path.is_file():
+            raise DataError(f"{problem}: it has no {path.name}")
     try:
-        config = json.loads(run.note_path.read_text(encoding="utf-8"))
-        logged = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
-        lines = [line for line in logged if line.get("step") != 0]
+        config = checksum.read_object(run.note_path)
+        lines = [line for line in run.metrics() if line.get("step") != 0]
         events = read_ledger(run.ledger)
-    except FileNotFoundError as error:
-        raise DataError(f"{problem}: it has no {Path(error.filename).name}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, DataError) as error:
         raise DataError(f"{problem}: {error}") from None
     if not {field.name for field in fields(SimulationSettings)} - {"placement"} <= set(config):
         raise DataError(f"{problem}: its run.json lacks options")

@@ -10,8 +10,8 @@ With --completions the model never generates a sample twice: other metrics are c
 the same way, and --compare shows several runs side by side.
 """
 
-from magcli.stages.evaluate.config import Config, check, reads
-from magcli.stages.evaluate.estimate import preview, run, schema, settings, side_outputs
+from magcli.stages.evaluate.config import Config, check, layouts, reads
+from magcli.stages.evaluate.estimate import learned, preview, run, schema, settings, side_outputs
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
@@ -21,4 +21,16 @@ EXAMPLE = (
     "-o evaluation.arrow"
 )
 
-__all__ = ["ALIASES", "Config", "check", "preview", "reads", "run", "schema", "settings", "side_outputs"]
+__all__ = [
+    "ALIASES",
+    "Config",
+    "check",
+    "layouts",
+    "learned",
+    "preview",
+    "reads",
+    "run",
+    "schema",
+    "settings",
+    "side_outputs",
+]

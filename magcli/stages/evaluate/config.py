@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import options
+from magcli.stages.shared import options, tables
 
 if TYPE_CHECKING:
     from magcli.evaluation.suite import Suite
@@ -67,6 +67,9 @@ def reads(config: Config) -> tuple[str, ...] | None:
     if config.compare:
         return ()
     return ("id", "prompt", "answer|tests") if config.model else ("id", "correct")
+
+
+layouts = tables.problem_layouts(reads)
 
 
 def check(config: Config) -> None:

@@ -81,6 +81,14 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return metrics.COMPARISON if config.compare else metrics.METRICS
 
 
+def learned(config: Config) -> pa.Schema:
+    """The columns of dropped problems of suites, which are no input."""
+    import pyarrow as pa
+
+    names = ("id", "prompt", "answer", "suite") if config.suite else ()
+    return pa.schema([(name, pa.string()) for name in names])
+
+
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable rows, for --dry-run: problems, or without --model completions."""
     if not config.model:
@@ -118,7 +126,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     ]
     _report(estimates, job)
     if dropped:
-        job.console.say(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
+        job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
     for task in (task for task in tasks if task.note):
         job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
@@ -229,7 +237,7 @@ def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
         counts = f"{each.num_problems} problems, {each.num_samples} samples"
         if each.num_left_out:
             counts += f"; {each.num_left_out} problems left out"
-        job.console.say(f"{text}  {counts}", event="metric", **_row(suite, each))
+        job.console.result(f"{text}  {counts}", event="metric", **_row(suite, each))
 
 
 def _compared(config: Config, job: Job) -> pa.RecordBatch:
@@ -249,7 +257,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     if config.markdown:
         with durable.atomic_file(config.markdown) as file:
             file.write(text.encode())
-    job.console.say(text.rstrip(), event="comparison", rows=rows)
+    job.console.result(text.rstrip(), event="comparison", rows=rows)
     return pa.RecordBatch.from_pylist(rows, metrics.COMPARISON)
 
 
@@ -348,16 +356,19 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     Raises:
         DataError: two problems have the same id.
     """
+    from magcli.data.values import to_rows
     from magcli.evaluation import metrics
     from magcli.verify.types import UNCOUNTED
 
     found: dict[str, list[dict[str, Any]]] = {}
     for batch in rows:
-        for row in batch.select([name for name in COLUMNS if name in batch.schema.names]).to_pylist():
+        columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
+        for number, row in enumerate(columns.to_pylist()):
             if row.get("reason") not in UNCOUNTED:
                 found.setdefault(row.get("suite") or "", []).append(row)
             elif job is not None:
-                job.drops.row(row["id"], row["reason"], row)
+                whole_row = to_rows(batch.slice(number, 1))[0] if job.drops.keep else row
+                job.drops.row(row["id"], row["reason"], whole_row)
     if job is not None:
         _report_timeouts(found, job)
     return {suite: metrics.gather(each) for suite, each in found.items()}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magcli.errors import DataError, PromptRefused, PromptTooLong
-from magcli.run.stage import fingerprint
+from magcli.run.settings import fingerprint
 from magcli.stages.evaluate.config import sampling_options
 from magcli.stages.shared import engines, templates
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
-    from magcli.run.journal import Journal, Result
+    from magcli.run.journal import Journal
+    from magcli.run.types import Result
     from magcli.stages.evaluate.config import Config
     from magcli.stages.shared.options import SamplingOptions
     from magcli.verify.grader import Grader
@@ -75,7 +76,8 @@ class SuiteTask(NamedTuple):
 
         from magcli.data.schema import COMPLETION, REWARD, extend_schema
 
-        given = pa.schema([self.problems[0].schema.field(name) for name in self.columns])
+        problems = self.problems[0].schema
+        given = pa.schema([problems.field(name) for name in self.columns], problems.metadata)
         return extend_schema(extend_schema(given, COMPLETION), REWARD)
 
 
@@ -246,7 +248,7 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 
     runner = _Runner(tasks, config, job)
     samples = min(task.plan.samples for task in tasks)
-    window = max(2, 2 * config.slots // samples + 2)
+    window = max(2, 2 * config.num_slots // samples + 2)
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
     with runner.bar:
@@ -307,11 +309,13 @@ class _Runner:
 
     async def finish(self, name: str, part: pa.RecordBatch) -> tuple[int, Result]:
         """The graded samples of a problem, from the journal if it has them."""
+        from magcli.run.units import with_rows
+
         number, _, key = name.partition(":")
         task, journal = self.tasks[int(number)], self.journals[int(number)]
         if journal is not None and key in journal:
             self.bar.advance(reused=True)
-            return int(number), journal.get(key)
+            return int(number), with_rows(journal.get(key), part)
         result = await self._graded(task, part)
         if journal is not None:
             journal.put(key, result)
@@ -322,8 +326,8 @@ class _Runner:
         from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
         from magcli.data.schema import repeat_rows, with_columns
         from magcli.data.values import to_rows
-        from magcli.run.job import drop_result
-        from magcli.run.journal import Result
+        from magcli.run.each_row import Drop, result_of
+        from magcli.run.types import Result
         from magcli.verify.reward import columns
 
         row, grader = to_rows(part)[0], self.graders[task.function]
@@ -331,7 +335,7 @@ class _Runner:
         try:
             samples = await sample_problem(self.generator, row, task.plan)
         except PromptRefused as error:
-            return drop_result(row, error.reason, task.schema, error=str(error))
+            return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
         many = with_columns(repeat_rows(part.select(task.columns), len(samples)), completion_columns(samples))
         return Result(with_columns(many, columns(rewards)))

@@ -10,8 +10,8 @@ command: when 600 completions have no right one, or when the reward function fai
 by --reward is tried on the first problem before anything is generated.
 """
 
-from magcli.stages.rl.config import Config, check, reads, settings, side_outputs, trial
-from magcli.stages.rl.train import preview, run, schema, serve_rank
+from magcli.stages.rl.config import Config, check, layouts, reads, settings, side_outputs, trial
+from magcli.stages.rl.train import forecast, preview, run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
@@ -24,6 +24,6 @@ EXAMPLE = (
 )
 
 __all__ = [
-    "ALIASES", "Config", "check", "preview", "reads", "run", "schema", "serve_rank", "settings", "side_outputs",
-    "trial",
+    "ALIASES", "Config", "check", "forecast", "layouts", "preview", "reads", "run", "schema", "serve_rank", "settings",
+    "side_outputs", "trial",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
-from magcli.stages.shared import engines, options, run_sizes, tables, templates
+from magcli.stages.shared import engines, options, run_sizes, tables, templates, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -27,15 +27,16 @@ class Config(
     )
     generators: int = opt(
         0,
-        "Number of generator processes; 0: generator and trainer take turns in one process, on one device.",
+        "Number of generator processes; 0: the trainer samples itself, on its own device.",
         panel=GENERATORS,
     )
-    engine: Literal["torch", "vllm"] = opt(
-        "torch", "Engine of the generators; vllm needs --generators.", panel=GENERATORS
+    engine: Literal["auto", "torch", "vllm"] = opt(
+        "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
     )
+    gpu_memory: float = options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
     generator_devices: tuple[str, ...] = opt(
         (),
-        "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.",
+        "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",
         panel=GENERATORS,
         affects_rows=False,
     )
@@ -115,6 +116,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
+layouts = tables.problem_layouts(reads)
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.rl.trackers import require
@@ -127,6 +131,7 @@ def check(config: Config) -> None:
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
+    training.check_lora("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
@@ -143,7 +148,7 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
-    usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
+    options.check_gpu_memory("rl", config.gpu_memory)
     options.check_vllm("rl", config.engine, deterministic=exact)
     options.check_generator_devices("rl", config.generator_devices, config.generators)
     if config.transfer == "broadcast":

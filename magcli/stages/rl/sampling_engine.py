@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from magcli.errors import usage
 from magcli.stages.rl.config import Config
+from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -19,30 +22,88 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
-    from magcli.generate.engine import TorchPolicy
+    import torch
+
     from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
-    spec = _spec(config, model)
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
+    idle = sorted(set(_cards(torch.cuda.device_count())) - set(devices) - set(_trainer_cards(config.device, ranks)))
+    if idle and config.device.startswith("cuda"):
+        job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
+    spec = _spec(config, model, devices, ranks)
     opened: RolloutEngine
     if config.generators:
         opened = await Fleet.open(
-            spec,
-            config.generators,
-            devices=config.generator_devices,
-            say=lambda text: job.console.say(f"rl: {text}"),
+            spec, config.generators, devices=devices, say=lambda text: job.console.say(f"rl: {text}")
         )
     else:
-        policy = open_policy(spec)
-        assert isinstance(policy, TorchPolicy), "vLLM runs in generators only"
-        opened = policy
+        opened = open_policy(spec)
     try:
         yield opened
     finally:
         await opened.close()
 
 
-def _spec(config: Config, model: Model) -> Spec:
+def engine_name(config: Config) -> Literal["torch", "vllm"]:
+    """The engine that samples rollouts."""
+    from magcli.generate.open import policy_engine
+
+    device = config.generator_devices[0] if config.generator_devices else config.device
+    return policy_engine(config.engine, device, deterministic=config.schedule == "sync")
+
+
+def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]:
+    """The devices of the engines: those that the user names, else a GPU each that has no trainer rank.
+
+    Args:
+        config: the options.
+        cards: number of GPUs of this machine.
+        ranks: number of trainer ranks on this machine.
+
+    Raises:
+        UsageError: GPUs would be idle, or there are fewer than engines.
+    """
+    if config.generator_devices or not config.device.startswith("cuda"):
+        return config.generator_devices or (config.device,)
+    if not config.generators:
+        usage(ranks == 1, f"rl: with --generators 0 one of {ranks} ranks samples and the others wait; use --generators")
+        return (config.device,)
+    if cards == 1:
+        return (config.device,)
+    free = [card for card in _cards(cards) if card not in _trainer_cards(config.device, ranks)]
+    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank; start fewer ranks, or use --generators 0")
+    usage(
+        config.generators <= len(free),
+        f"rl: {len(free)} of {cards} GPUs have no trainer rank, too few for {config.generators} generators; use "
+        f"--generators {len(free)}, or name their GPUs with --generator-devices",
+    )
+    return free[: config.generators]
+
+
+def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
+    """The share of a GPU's memory that each vLLM engine takes; engines on one GPU divide it."""
+    if config.gpu_memory:
+        return config.gpu_memory
+    with_trainer = set(devices) & set(_trainer_cards(config.device, ranks))
+    share = engines.BESIDE_TRAINER if with_trainer else engines.ALONE
+    engines_per_card = -(-max(config.generators, 1) // len(set(devices)))
+    return share / engines_per_card
+
+
+def _cards(number: int) -> list[str]:
+    return [f"cuda:{index}" for index in range(number)]
+
+
+def _trainer_cards(device: str, ranks: int) -> list[str]:
+    """The GPUs of the trainer's ranks; torchrun gives each its own, by its local number."""
+    if ranks > 1:
+        return _cards(ranks)
+    return ["cuda:0" if device == "cuda" else device]
+
+
+def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> Spec:
     """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
     from magcli.generate.wire import Spec
 
@@ -50,14 +111,15 @@ def _spec(config: Config, model: Model) -> Spec:
     exact = config.schedule == "sync"
     return Spec(
         model,
-        engine=config.engine,
+        engine=engine_name(config),
         dtype=config.dtype,
         slots=-(-most // max(config.generators, 1)),
         deterministic=exact,
-        device=config.generator_devices[0] if config.generator_devices else config.device,
+        device=devices[0],
         threads=_share_threads(config.generators),
         transfer=config.transfer,
         source=config.device,
+        gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices], ranks),
     )
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.sampling_engine import build_engine
+from magcli.stages.rl.memory import plan_memory
+from magcli.stages.rl.sampling_engine import build_engine, engine_name
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
+from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
@@ -70,7 +72,27 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     stage_curriculum(config, usable)
+    if model is None:
+        forecast(config, job.console)
+    else:
+        _announce(config, model, [row for pool in usable for row in pool], job.console)
     return len(usable[0])
+
+
+def forecast(config: Config, console: Console) -> None:
+    """What a run takes in memory, where no problem was read."""
+    model = templates.open_model(config.model, config)
+    made = partial(plan_memory, config, model, ranks=forecasts.world_size())
+    forecasts.announce(made, console, stage="rl", folder=config.run)
+
+
+def _announce(config: Config, model: Model, problems: Sequence[Row], console: Console) -> None:
+    """What a run on these problems takes in memory."""
+    system = engines.system_text(config.system, model.thoughts)
+    longest = forecasts.longest_prompt(problems, model, system)
+    ranks = forecasts.world_size()
+    made = partial(plan_memory, config, model, longest, ranks=ranks)
+    forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -162,6 +184,8 @@ def _train(
         held_out = None
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+        usable = [row for part in rows for row in part]
+        _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -187,8 +211,25 @@ def _train(
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
-    job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
-    job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+    job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
+    job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _check_memory(
+    config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
+) -> None:
+    """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+
+    Raises:
+        EnvironmentFault: it does not fit its GPU.
+    """
+    system = engines.system_text(config.system, model.thoughts)
+    longest = forecasts.longest_prompt(problems, model, system)
+    forecast = plan_memory(config, model, longest, ranks=ranks)
+    forecasts.check(forecast, folder.path, console)
+    if config.generators and config.transfer == "file":
+        weights = 4 * forecast.plan.training.shape.parameters
+        forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
 
 
 def _open_checkpointing(
@@ -235,7 +276,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
-            generates_during_updates=config.generators > 0,
+            generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
         )
         measure = build_measure(held_out, model, engine, scheduler)
         return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
@@ -315,27 +356,37 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
 
 
 def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: float32 weights, optimizer, and the reference model of a KL penalty."""
+    """The function that loads a rank's state: weights, optimizer, and the reference model of a KL penalty.
+
+    With --lora the weights are frozen, their adapters are trained, and the model without these is the reference.
+    """
     import torch
 
-    from magcli.train import optim
+    from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
-    def loaded(ranks: Ranks) -> PreTrainedModel:
-        weights = model.load(dtype=torch.float32, device=str(ranks.device))
+    def loaded(ranks: Ranks, dtype: torch.dtype) -> PreTrainedModel:
+        weights = model.load(dtype=dtype, device=str(ranks.device))
         use_packed_attention(weights)
         return weights
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = shard(loaded(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        policy = loaded(ranks, training.base_dtype(config, model, bf16=bf16))
+        adapters = reference = None
+        if config.lora:
+            adapters = lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        elif config.kl:
+            reference = loaded(ranks, torch.float32).eval().requires_grad_(False)
+        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=config.recompute)
         return RankState(
             ranks,
             sharded,
             optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
             model.tokenizer,
-            reference=loaded(ranks).eval().requires_grad_(False) if config.kl else None,
+            reference=reference,
+            adapters=adapters,
             original=None if ranks.rank else training.original(config, model),
         )
 
@@ -385,13 +436,12 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     Raises:
         DataError: a table lacks a column, or has no usable row.
     """
-    from magcli.data import table
     from magcli.data.values import to_rows
     from magcli.run import validation
 
     found = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
-        source = table.read(path)
+        source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         found.append([row for batch in rows for row in to_rows(batch)])
     return found

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
     from magcli.model.model import Model
-    from magcli.run.job import Job, Notes
+    from magcli.run.job import Job
+    from magcli.run.types import Notes
     from magcli.stages.shared.options import (
         DType,
         EngineOptions,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Choice, Sandbox
 
 
+ALONE, BESIDE_TRAINER = 0.9, 0.35
+"""The share of a GPU's memory that vLLM takes where it has a card to itself, and beside a trainer."""
+
+
 def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | None = None) -> Generator:
     """The engine that a stage's options describe; ``unfinished`` as in ``Job.choose``."""
     from magcli.generate.open import open_generator
@@ -41,10 +46,11 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
         engine=config.engine,
         dtype=dtype,
-        slots=config.slots,
+        slots=config.num_slots,
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,
+        gpu_memory=config.gpu_memory or ALONE,
     )
     forms.record(generator.thoughts, job, unfinished)
     return generator
@@ -61,7 +67,7 @@ def sampling_format(
         return config.dtype
     from magcli.model import compute
 
-    compute.use_threads(model, config.slots)
+    compute.use_threads(model, config.num_slots)
     asked = "fp32" if config.deterministic else config.dtype
     found = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), unfinished)
     return "bf16" if found["dtype"] == "bf16" else "fp32"
@@ -105,7 +111,9 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
 def answerable(
     problems: Sequence[dict[str, Any]], model: Model, system: str | None, grader: Grader, job: Job
 ) -> list[dict[str, Any]]:
-    """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
+    """The problems whose prompt fits into a model's context and whose answer or tests can be read.
+
+    The others are dropped as ``prompt-too-long`` and ``bad-gold``.
 
     Raises:
         DataError: a problem is of a kind that cannot be graded.
@@ -116,11 +124,14 @@ def answerable(
     found = []
     for row in problems:
         grader.check(row)
-        if prompt_length(row, model, system) < context:
+        if fault := grader.fault(row):
+            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
+        elif prompt_length(row, model, system) < context:
             found.append(row)
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
-    usage(len(found) > 0, f"{job.stage}: no usable problem in the input")
+    dropped = job.drops.summary()
+    usage(len(found) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
     return found
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from magcli.data.manifest import Link
     from magcli.data.source import Rows, Source
-    from magcli.run.job import Job, Notes
+    from magcli.run.job import Job
+    from magcli.run.types import Notes
 
     TextsOf = Callable[[pa.RecordBatch], Iterable[Any]]
     """The completions in a batch, and values that are no text."""
@@ -69,7 +70,7 @@ def _known(option: str, sources: Sequence[Source]) -> str:
 
 
 def _recorded(link: Link) -> str:
-    from magcli.run.stage import CHOSEN
+    from magcli.run.settings import CHOSEN
 
     chosen = link.config.get(CHOSEN)
     return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""

@@ -138,12 +138,11 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
     """
     import pyarrow as pa
 
-    from magcli.data import table
     from magcli.data.schema import require, resolve_aliases
     from magcli.data.values import to_rows
 
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
-    source = table.read(str(path))
+    source = tables.read_table(str(path), tables.PROBLEM_ROLES)
     named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
     schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
     require(schema, columns, stage=stage, where=str(path))
@@ -156,12 +155,17 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
 
 def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    from magcli.run.validation import UNREAD
+
     named = {**row, "id": str(row.get("id") or number)}
-    if not row.get("prompt"):
+    fault = str(named.pop(UNREAD, None) or "").partition("\t")[2]
+    if not row.get("prompt") and not fault:
         raise DataError(f"{stage}: problem {named['id']} of {path} has no prompt")
-    grader.check(named)
-    if not grader.gradable(named):
-        raise DataError(f"{stage}: the answer of problem {named['id']} of {path} cannot be parsed; remove the row")
+    if not fault:
+        grader.check(named)
+        fault = grader.fault(named)
+    if fault:
+        raise DataError(f"{stage}: problem {named['id']} of {path} cannot be graded: {fault}; remove the row")
     return named
 
 

@@ -36,7 +36,7 @@ Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 AUTO = "auto"
 """The value of an option that is left to magcli."""
-DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
+DEVICE = re.compile(r"(auto|cpu|mps|(cuda|xpu)(:\d+)?)")
 """Well-formed names of devices; torch knows which ones exist."""
 RESERVED_VARIABLES = (
     "messages", "add_generation_prompt", "tokenize", "tools", "documents", "chat_template", "continue_final_message",
@@ -57,12 +57,18 @@ def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
 
 def device(*, affects_rows: bool = True) -> Any:
     """The device of the model."""
-    return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL, affects_rows=affects_rows)
+    text = "Device of the model: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu."
+    return opt(AUTO, text, panel=MODEL, affects_rows=affects_rows)
 
 
 def dtype(panel: str = MODEL) -> Any:
     """The dtype of the weights for sampling."""
     return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=panel)
+
+
+def gpu_memory(panel: str, default: str) -> Any:
+    """The share of a GPU's memory for vLLM; ``default`` says what 0 stands for."""
+    return opt(0.0, f"Share of the GPU's memory that vLLM may take; {default}.", panel=panel, affects_rows=False)
 
 
 def samples(default: int) -> Any:
@@ -121,13 +127,26 @@ class LocalEngineOptions:
         "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
     )
     dtype: DType = dtype()
-    slots: int = opt(64, "Maximum number of concurrent sequences.", panel=MODEL)
+    slots: int = opt(0, "Maximum number of concurrent sequences; 0: 256 for vLLM on a GPU, else 64.", panel=MODEL)
     deterministic: bool = opt(
         False,
         "Use fp32, and make each row's result bitwise independent of the other sequences in its batch.",
         panel=MODEL,
     )
     device: str = device()
+    gpu_memory: float = gpu_memory(MODEL, "0 is 0.9")
+
+    @property
+    def num_slots(self) -> int:
+        """The maximum number of concurrent sequences."""
+        from magcli.generate.open import policy_engine
+
+        if self.slots:
+            return self.slots
+        if self.engine == "server" or not self.device.startswith("cuda"):
+            return 64
+        uses_vllm = policy_engine(self.engine, self.device, deterministic=self.deterministic) == "vllm"
+        return 256 if uses_vllm else 64
 
 
 @dataclass(frozen=True)
@@ -253,10 +272,19 @@ class TrainingOptions(TemplateOptions):
         "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     recompute: bool = opt(
         False,
         "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
+    )
+    card: str = opt(
+        "",
+        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
+        "that of --device.",
+        panel=TRAIN,
+        affects_rows=False,
     )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
@@ -355,7 +383,8 @@ def _json_or_text(value: str) -> Any:
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     """An engine, its device and its number format."""
     check_device(stage, config.device)
-    check_positive(stage, config, ["slots"])
+    check_not_negative(stage, config, ["slots"])
+    check_gpu_memory(stage, config.gpu_memory)
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
     check_vllm(stage, config.engine, deterministic=config.deterministic)
 
@@ -372,6 +401,11 @@ def _is_address(url: str) -> bool:
 def check_device(stage: str, name: str) -> None:
     """A well-formed name of a device."""
     usage(bool(DEVICE.fullmatch(name)), f"{stage}: --device must be cpu, cuda, cuda:1 or similar, not {name}")
+
+
+def check_gpu_memory(stage: str, share: float) -> None:
+    """A share of a GPU's memory."""
+    usage(0 <= share <= 1, f"{stage}.gpu_memory: {share} is not between 0 and 1")
 
 
 def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:

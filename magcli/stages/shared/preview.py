@@ -87,10 +87,10 @@ def gradable(problems: Sequence[Row], grader: Grader, job: Job) -> list[Row]:
     usable = []
     for row in problems:
         grader.check(row)
-        if grader.gradable(row):
-            usable.append(row)
+        if fault := grader.fault(row):
+            job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
         else:
-            job.drops.row(row["id"], "bad-gold", row)
+            usable.append(row)
     return usable
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from magcli.run.rundir import RunDir
+    from magcli.errors import DataError
+from magcli.run.rundir import RunDir
 
 SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
 GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
@@ -23,9 +24,9 @@ def options_of_run(path: Path) -> dict[str, Any]:
     """
     from magcli.run.rundir import RunDir
 
-    record = _record(path)
-    options = {name: record[name] for name in (*SAMPLED_WITH, *GRADED_WITH) if name in record}
-    stage = _current_stage(record.get("stage") or [], RunDir(path))
+    recorded = record(path)
+    options = {name: recorded[name] for name in (*SAMPLED_WITH, *GRADED_WITH) if name in recorded}
+    stage = _current_stage(recorded.get("stage") or [], RunDir(path))
     return options | {name: value for name, value in stage.items() if name in options}
 
 
@@ -34,24 +35,29 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
 
     ``digests`` are those of the files and functions that the options name, which may have changed since the run.
     """
-    from magcli.run.stage import differences
+    from magcli.run.settings import differences
 
-    record, options = _record(path), options_of_run(path)
+    recorded, options = record(path), options_of_run(path)
     now = {name: config[name] for name in options}
     changed = [differences(options, now)] if options != now else []
     for name, digest in CONTENTS.items():
-        both_known = digest in record and digest in digests
-        if both_known and record[digest] != digests[digest] and options.get(name) == now.get(name):
+        both_known = digest in recorded and digest in digests
+        if both_known and recorded[digest] != digests[digest] and options.get(name) == now.get(name):
             changed.append(f"the content of {name}")
     return ", ".join(changed)
 
 
-def _record(path: Path) -> dict[str, Any]:
+def record(path: Path) -> dict[str, Any]:
     """What an RL run recorded at its start; empty if there is no such run."""
-    from magcli.model.plain import read_json
+    from magcli.data import checksum
 
-    record = read_json(path / "run.json") or {}
-    return record if record.get("command") == "rl" else {}
+    try:
+        recorded = checksum.read_object(path / "run.json")
+    except OSError:
+        return {}
+    except ValueError as error:
+        raise DataError(f"{path / 'run.json'} is damaged ({error}); copy the folder again") from None
+    return recorded if recorded.get("command") == "rl" else {}
 
 
 def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, Any]:

@@ -1,37 +1,119 @@
-"""Column names of other tools, traces as conversations, and digests of tables that options name."""
+"""Layouts of other tools, traces as conversations, and digests of tables that options name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
+from magcli.layouts import names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ALIASES = {
-    "prompt": ("problem", "question", "Problem", "Question"),
-    "answer": ("Answer", "ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
-}
-"""Names of the columns of problems in other tools; one is read if it is the only one and the column is missing."""
-CODE_ALIASES = {
-    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
-               "content", "text"),
-    "id": ("task_id", "slug"),
-}  # fmt: skip
-"""Names of the columns of code problems in other tools."""
+    from magcli.data.source import Source
+    from magcli.run.layout import Converted
+
+    Layouts = Callable[[Any, Sequence[pa.Schema]], list[Converted | DataError | None] | None]
+
+ALIASES = names.PROBLEM
+CODE_ALIASES = names.CODE
+COMPLETION_ALIASES = names.COMPLETION
+CODE_ROLES = ("prompt", "system", "tests", "solutions", "time_limit", "memory_limit")
+"""What belongs to a code problem, in a layout."""
+PROBLEM_ROLES = (*CODE_ROLES, "answer", "choices")
+"""What belongs to a problem; stages that read problems pass it on."""
+COMPLETION_ROLES = ("completion", "thoughts")
+TRACE_ROLES = ("prompt", "system", "messages", "completion", "thoughts", "verdict")
+
+
+def problem_layouts(
+    reads: Callable[[Any], Sequence[str] | None],
+    *,
+    aliases: Mapping[str, Sequence[str]] = ALIASES,
+    natively: bool = False,
+) -> Layouts:
+    """The hook ``layouts`` of a stage that reads problems, and completions if ``reads`` requires them.
+
+    ``aliases`` are the stage's own. ``natively``: it reads the tests and programs of code data sets itself.
+    """
+
+    def layouts(config: Any, given: Sequence[pa.Schema]) -> list[Converted | DataError | None] | None:
+        needs = reads(config) or ()
+        wanted = [*(CODE_ROLES if natively else PROBLEM_ROLES)] if "prompt" in needs else []
+        wanted += COMPLETION_ROLES if "completion" in needs else ()
+        if not wanted:
+            return None
+        found = [layout_of(table, wanted, natively=natively) for table in given]
+        after = [_columns(table, layout) for table, layout in zip(given, found, strict=True)]
+        present = {name for columns in after for name in columns}
+        lacking = _lacking(given, present, needs, aliases)
+        return [lacking.get(number, layout) for number, layout in enumerate(found)]
+
+    return layouts
+
+
+def _columns(given: pa.Schema, layout: Converted | DataError | None) -> list[str]:
+    """The columns of a table in its layout."""
+    names = given.names if layout is None or isinstance(layout, DataError) else layout.schema.names
+    return list(names)
+
+
+def _lacking(
+    given: Sequence[pa.Schema], present: Collection[str], needs: Sequence[str], aliases: Mapping[str, Sequence[str]]
+) -> dict[int, DataError]:
+    """The error for a required column that no table has, where others could be meant; by the number of the table.
+
+    Without such a column, or without a column that could be meant, the harness says what is missing.
+    """
+    from magcli.layouts.describe import could_be
+
+    for need in needs if given else ():
+        role, *others = need.split("|")
+        known = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
+        hint = could_be(given[0].names, role)
+        if role != "id" and hint and known.isdisjoint(present):
+            fix = f"rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT"
+            return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(given[0].names)}; {fix}")}
+    return {}
+
+
+def layout_of(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
+    """How a table of these columns is converted; None if it is as it should be, an error if that is ambiguous."""
+    from magcli.layouts.convert import converted
+
+    try:
+        return converted(given, wanted, natively=natively)
+    except DataError as error:
+        return error
+
+
+def read_table(path: str, wanted: Sequence[str]) -> Source:
+    """Open a table that an option names, in its layout.
+
+    Raises:
+        DataError: it cannot be read, or its layout is ambiguous.
+    """
+    from magcli.data import table
+    from magcli.run import layout
+
+    source = table.read(path)
+    found = layout_of(source.schema, wanted)
+    if isinstance(found, DataError):
+        raise DataError(f"{path}: {found}")
+    if found is not None:
+        layout.convert(source, found)
+    return source
 
 
 def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
     import pyarrow as pa
 
-    from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.schema import extend_schema
 
-    others = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
+    others = [field for field in given if field.name not in (*names.TESTS, *names.SOLUTIONS)]
     return extend_schema(extend_schema(pa.schema(others, given.metadata), code), added)
 
 

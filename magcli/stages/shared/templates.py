@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from magcli.model.model import Model
-    from magcli.run.job import Job, Notes
+    from magcli.run.job import Job
+    from magcli.run.types import Notes
     from magcli.stages.shared.options import TemplateOptions
 
 NO_SYSTEM = Path("none")

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
+from magcli.stages.shared import options
 
 if TYPE_CHECKING:
+    import torch
+
     from magcli.model import compute
     from magcli.model.model import Model
     from magcli.model.save import Original
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.stages.shared.options import TrainingOptions
     from magcli.train.controller import OpenState
 
 FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
@@ -68,11 +72,44 @@ def resolve_formats(
 
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
-    from magcli.model.plain import read_json
-    from magcli.run.stage import CHOSEN
+    from magcli.data import checksum
+    from magcli.run.settings import CHOSEN
 
-    chosen = (read_json(run / "run.json") or {}).get(CHOSEN)
+    try:
+        chosen = checksum.read_object(run / "run.json").get(CHOSEN)
+    except (OSError, ValueError):  # opening the run's folder says what is wrong with it
+        return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
+
+
+def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dtype:
+    """The dtype of the model's weights in memory.
+
+    Trained weights are float32. With LoRA they are frozen: in bf16 if they are stored and multiplied so, which is a
+    third of the memory of float32 weights and their copies in bf16.
+    """
+    import torch
+
+    return torch.bfloat16 if has_bf16_base(config, model, bf16=bf16) else torch.float32
+
+
+def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
+    """Whether the frozen weights under LoRA adapters are in bf16."""
+    import torch
+
+    return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
+
+
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """LoRA in one process, with peft installed."""
+    from magcli.train.lora import require_peft
+
+    options.check_not_negative(stage, config, ("lora",))
+    options.check_positive(stage, config, ("lora_alpha",))
+    if config.lora:
+        alone = os.environ.get("WORLD_SIZE", "1") == "1"
+        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+        require_peft()
 
 
 def original(config: Any, model: Model) -> Original:

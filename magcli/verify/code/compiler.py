@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from magcli.errors import EnvironmentFault
+from magcli.run.limits import exhausted_by
 from magcli.verify.sandbox import Limits, Outcome, Sandbox, printable
 from magcli.verify.types import Fault
 
@@ -30,13 +31,15 @@ plus the time that they waited for a CPU.
 HEADER = "bits/stdc++.h"
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
 _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
+_TEMPORARY = re.compile(rb"(?:/[^\s:]*/)?\bcc[A-Za-z0-9]{6}(?=\.(?:s|o|ii|res|ltrans))")
+"""The names of the compiler's temporary files, which differ in every run."""
 _lock = threading.Lock()
 
 
 def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; returns why it failed, or None.
 
-    Raises EnvironmentFault if there is no compiler.
+    Raises EnvironmentFault if there is no compiler, or no descriptor or process left for it.
     """
     argv = [compiler(), *FLAGS, "-Ipch", "program.cpp", "-o", "program"]
     files: dict[str, bytes | Path] = {
@@ -45,7 +48,19 @@ def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) ->
         f"pch/{HEADER}": f"#include_next <{HEADER}>\n".encode(),  # what a second include of it finds
     }
     outcome = sandbox.build(argv, files, "program", limits=limits, into=into)
+    if exhausted_by(outcome.stderr):  # or the program forges these words
+        _check_startable(argv, files, sandbox)
+        outcome = sandbox.build(argv, files, "program", limits=limits, into=into)
     return _fault(outcome, limits)
+
+
+def _check_startable(argv: list[str], files: dict[str, bytes | Path], sandbox: Sandbox) -> None:
+    """Raise EnvironmentFault if the compiler has no descriptor or process left for the shortest program either."""
+    shortest = {**files, "program.cpp": b"int main() {}"}
+    with tempfile.TemporaryDirectory(prefix="magcli-") as folder:
+        outcome = sandbox.build(argv, shortest, "program", limits=LIMITS, into=Path(folder, "program"))
+    if fault := exhausted_by(outcome.stderr):
+        raise EnvironmentFault(f"the compiler cannot be started: {fault}")
 
 
 def _fault(outcome: Outcome, limits: Limits) -> Fault | None:
@@ -61,8 +76,9 @@ def _fault(outcome: Outcome, limits: Limits) -> Fault | None:
 
 
 def _first_error(stderr: bytes) -> str:
-    found = _ERROR.search(stderr)
-    return printable(found[0] if found else stderr.strip().partition(b"\n")[0])
+    error = _ERROR.search(stderr)
+    line = error[0] if error else stderr.strip().partition(b"\n")[0]
+    return printable(_TEMPORARY.sub(b"temporary", line))
 
 
 def compiler() -> str:

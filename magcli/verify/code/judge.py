@@ -349,6 +349,19 @@ def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return tests
 
 
+def check_problem(row: Mapping[str, Any]) -> None:
+    """Check all that a code problem is judged by, before any program is written.
+
+    Raises:
+        DataError: a test, the limits or the comparison cannot be used.
+    """
+    tests = tests_of(row)
+    parse_tests(tests, defined_names(tests, str(row.get("entry_point") or "")))
+    limits_of(row)
+    if row.get("compare"):
+        comparison(str(row["compare"]))
+
+
 def limits_of(row: Mapping[str, Any]) -> Limits:
     """The limits of one test: the row's, else the recipe's. Raises DataError if one is not a positive number."""
     cpu = _positive_number(row, "time_limit", DEFAULT_LIMITS.cpu)

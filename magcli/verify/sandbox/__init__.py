@@ -9,10 +9,11 @@ from magcli.errors import EnvironmentFault
 if sys.platform != "linux":
     raise EnvironmentFault(f"programs can be judged on Linux only, where they can be isolated; this is {sys.platform}")
 
-from magcli.verify.sandbox.levels import Choice, Finding, Probe, Sandbox, open_sandbox, probe
+from magcli.verify.sandbox.levels import MEANING, Choice, Finding, Probe, Sandbox, open_sandbox, probe
 from magcli.verify.sandbox.program import Limits, Outcome, Program, last_line, printable
 
 __all__ = [
+    "MEANING",
     "Choice",
     "Finding",
     "Limits",

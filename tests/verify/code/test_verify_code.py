@@ -126,6 +126,25 @@ def test_verdicts_on_cpp_programs(program: str, expected: str, detail: str) -> N
     assert verdict.answer == "cpp"
 
 
+BROKEN_ASSEMBLY = 'int main() { asm("no such instruction"); }'
+UNLINKED = "int missing(); int main() { return missing(); }"
+
+
+@pytest.mark.parametrize(
+    ("program", "language"),
+    [
+        (BROKEN_ASSEMBLY, "cpp"),
+        (UNLINKED, "cpp"),
+        ("raise ValueError(object())", "python"),
+        ("import time\ntime.sleep(60)", "python"),
+    ],
+)
+def test_the_detail_of_a_verdict_is_the_same_in_every_run(program: str, language: str) -> None:
+    details = {judge(program, language, SUMS, SHORT).detail for _ in range(3)}
+    assert len(details) == 1, details
+    assert "" not in details
+
+
 def test_cpp_is_cpp20() -> None:
     program = """
     #include <bits/stdc++.h>

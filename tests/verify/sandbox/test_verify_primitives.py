@@ -28,6 +28,24 @@ def test_full_isolation_is_refused_with_the_primitive_and_the_fix() -> None:
     assert done.returncode == 4, done.stderr
     assert "namespaces: EPERM, Operation not permitted" in done.stdout
     assert "--security-opt seccomp=unconfined" in done.stdout
+    assert ("; the sandbox 'restricted' works here" in done.stdout) == landlock()
+
+
+def test_a_level_that_was_tried_already_is_not_advised() -> None:
+    done = in_docker(
+        """
+        from magcli.errors import EnvironmentFault
+        from magcli.verify.sandbox import open_sandbox
+        try:
+            open_sandbox("auto")
+        except EnvironmentFault as fault:
+            print(fault)
+        """,
+        landlock=False,
+    )
+    assert "full: namespaces: EPERM" in done.stdout, done.stderr
+    assert "restricted: landlock: EPERM" in done.stdout
+    assert "the sandbox 'restricted'" not in done.stdout
 
 
 def test_auto_falls_back_to_restricted_isolation() -> None:

@@ -5,10 +5,10 @@ from functools import lru_cache
 
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
-from magcli.verify.math.latex.tree import Expr, add, div, neg, num, rename_symbol
+from magcli.verify.math.latex.tree import Expr, Op, add, div, neg, num, rename_symbol
 
 _OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
-_COMPOSED = frozenset(("+", "*", "/", "^", "f"))
+_COMPOSED: frozenset[Op] = frozenset(("+", "*", "/", "^", "f"))
 _COORDINATES = frozenset("xyz")
 _CIRCULAR = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
@@ -172,8 +172,8 @@ def _name_positions(names: list[str]) -> list[int]:
     return places if run else list(range(len(names)))
 
 
-ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
-_PARTED = frozenset(("list", "tuple", "set", "choice", "cases", "row", "family"))
+ARITHMETIC: frozenset[Op] = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
+_PARTED: frozenset[Op] = frozenset(("list", "tuple", "set", "choice", "cases", "row", "family"))
 _CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
 
 

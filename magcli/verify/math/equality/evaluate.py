@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from magcli.verify.math.latex.tree import INFINITY, PI, Expr, function, num
+from magcli.verify.math.latex.tree import INFINITY, PI, Expr, Op, function, num
 
 MAX_STEPS = 30_000
 """Evaluation steps of one comparison, over all its parts."""
@@ -285,7 +285,7 @@ def _term(body: Expr, letter: str, k: int, point: Point) -> Ball:
     return term
 
 
-_RULES: dict[str, Callable[[Expr, Point], Ball]] = {
+_RULES: dict[Op, Callable[[Expr, Point], Ball]] = {
     "sym": _symbol,
     "const": _constant,
     "+": _sum,

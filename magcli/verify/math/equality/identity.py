@@ -16,7 +16,7 @@ from typing import Any
 from magcli.verify.loading import loading
 from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.latex.answers import parse_answer
-from magcli.verify.math.latex.tree import INFINITY, Expr, num
+from magcli.verify.math.latex.tree import INFINITY, Expr, Op, num
 
 NUM_POINTS = 8
 MIN_AGREEMENTS = 3
@@ -261,7 +261,7 @@ def _sympy_operation(name: str) -> Callable[[Expr, Any], Any]:
     return lambda expr, sympy: getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
 
 
-_SYMPY_RULES: dict[str, Callable[[Expr, Any], Any]] = {
+_SYMPY_RULES: dict[Op, Callable[[Expr, Any], Any]] = {
     "num": lambda expr, sympy: sympy.Rational(expr.number.numerator, expr.number.denominator),
     "sym": lambda expr, sympy: sympy.Symbol(expr.name),
     "const": lambda expr, sympy: {"i": sympy.I, "pi": sympy.pi, "e": sympy.E, "inf": sympy.oo}[expr.name],

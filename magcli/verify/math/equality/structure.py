@@ -24,7 +24,7 @@ from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.quantities import entries, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import E, Expr, I, add, div, mul, num, rename_symbol
+from magcli.verify.math.latex.tree import E, Expr, I, Op, add, div, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 from magcli.verify.math.latex.wording import is_letters
 
@@ -121,10 +121,10 @@ MAX_NESTING = 8
 MAX_UNORDERED = 60
 """Longer lists are compared in order."""
 Compare = Callable[[Expr, Expr, int], Decision]
-_SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
-_SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
-_SUMS = frozenset(("+", "*"))
-_PARTED = frozenset(("list", "set", "tuple"))
+_SETS: frozenset[Op] = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
+_SINGLE: frozenset[Op] = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
+_SUMS: frozenset[Op] = frozenset(("+", "*"))
+_PARTED: frozenset[Op] = frozenset(("list", "set", "tuple"))
 
 
 def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
@@ -282,7 +282,7 @@ def _sets(a: Expr, b: Expr, depth: int) -> Decision:
     return False, "region"
 
 
-def _flatten(expr: Expr, op: str) -> tuple[Expr, ...]:
+def _flatten(expr: Expr, op: Op) -> tuple[Expr, ...]:
     return tuple(p for arg in expr.args for p in _flatten(arg, op)) if expr.op == op else (expr,)
 
 
@@ -463,7 +463,7 @@ def _with_compare(rule: Callable[[Expr, Expr, ComparePart], Decision]) -> Compar
     return lambda a, b, depth: rule(a, b, lambda x, y: same(x, y, depth))
 
 
-_RULES: tuple[tuple[frozenset[str], Compare], ...] = (
+_RULES: tuple[tuple[frozenset[Op], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
     (frozenset(("family",)), _families),
     (frozenset(("and", "or", "xor", "not", "forall", "exists")), _formulas),

@@ -20,6 +20,7 @@ from magcli.verify.math.latex.tree import (
     E,
     Expr,
     I,
+    Op,
     ParseError,
     add,
     div,
@@ -163,7 +164,7 @@ def _logarithm(value: Expr, base: Expr) -> Expr:
     return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln")) if value != ONE else num(0)
 
 
-def _series(cursor: Cursor, kind: str) -> Expr:
+def _series(cursor: Cursor, kind: Op) -> Expr:
     r"""``\sum_{k=1}^{n} ..`` and ``\prod``: index, bounds and body."""
     cursor.expect("_")
     cursor.expect("{")

@@ -1,12 +1,14 @@
 r"""Formulas of logic from their parts: ``p \land q``, ``\neg p``, ``p \to q``."""
 
-from magcli.verify.math.latex.tree import Expr
+from magcli.verify.math.latex.tree import Expr, Op
 
 CONNECTIVES = (r"\lor", r"\oplus", r"\land")
 """From the loosest to the tightest."""
 IMPLICATIONS = (r"\to", r"\iff")
-_NODES: dict[str, str] = {r"\lor": "or", r"\oplus": "xor", r"\land": "and"}
-_PROPOSITIONS = frozenset(("sym", "const", "not", "and", "or", "xor", "forall", "exists", "f", "*", "rel"))
+_NODES: dict[str, Op] = {r"\lor": "or", r"\oplus": "xor", r"\land": "and"}
+_PROPOSITIONS: frozenset[Op] = frozenset(
+    ("sym", "const", "not", "and", "or", "xor", "forall", "exists", "f", "*", "rel")
+)
 
 
 def are_propositions(operands: list[Expr]) -> bool:

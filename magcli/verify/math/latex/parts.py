@@ -3,7 +3,7 @@
 from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, NEGATIONS, POINT_WORDS, Cursor
-from magcli.verify.math.latex.tree import ZERO, Expr, ParseError, div, function, mul, num
+from magcli.verify.math.latex.tree import ZERO, Expr, Op, ParseError, div, function, mul, num
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
 
 MAX_PARTS = 1_000
@@ -22,9 +22,10 @@ _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}"
 _AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
 _COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before a pair in brackets: the number of combinations or permutations."""
-_VALUES = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
+_VALUES: frozenset[Op] = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
+_SIDE_NODES: dict[str, Op] = {r"\cup": r"\cup", r"\cap": r"\cap", r"\setminus": r"\setminus", ":": "ratio"}
 _SEPARATORS = (",", ";", "and", "or")
-_LABELS = frozenset(("text", "choice", "sym"))
+_LABELS: frozenset[Op] = frozenset(("text", "choice", "sym"))
 """Answers that name something: one or the other of them is not both."""
 
 
@@ -199,7 +200,7 @@ def _disjunction(cursor: Cursor) -> Expr:
 
 def _quantified(cursor: Cursor) -> Expr:
     r"""``\forall x \in S: ...``: the letter, its set (0 without one) and what holds."""
-    quantifier = cursor.next().value[1:]
+    quantifier: Op = "forall" if cursor.next().value == r"\forall" else "exists"
     letter = parse_atom(cursor)
     domain = parse_sum(cursor) if cursor.eat(r"\in") else ZERO
     while cursor.eat(":", ",", "."):
@@ -343,11 +344,11 @@ def _side(cursor: Cursor) -> Expr:
     if sign := cursor.eat(r"\over", r"\choose"):
         value = div(value, parse_sum(cursor)) if sign == r"\over" else function("binom", value, parse_sum(cursor))
     first = cursor.at
-    while sign := cursor.eat(r"\cup", r"\cap", r"\setminus", ":"):
+    while sign := cursor.eat(*_SIDE_NODES):
         if sign == ":" and value.op == "ratio":
             value = Expr("ratio", (*value.args, _operand(cursor)))
         else:
-            value = Expr("ratio" if sign == ":" else sign, (value, _removed(_operand(cursor), sign)))
+            value = Expr(_SIDE_NODES[sign], (value, _removed(_operand(cursor), sign)))
     return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
 
 

@@ -6,7 +6,7 @@ evaluate rational values within budgets; larger ones stay trees and are never ev
 
 import math
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 MAX_BITS = 1 << 16
 """Maximum size of an evaluated power."""
@@ -18,10 +18,19 @@ class ParseError(Exception):
     """The text is not an answer in the grammar, or exceeds a budget, as the message says."""
 
 
+Op = Literal[
+    "num", "sym", "const", "+", "*", "/", "^", "f", "pm", "percent", "unit", "base", "sum", "prod",
+    "tuple", "list", "set", "row", "matrix", "set-name", "builder", "\\cup", "\\cap", "\\setminus",
+    "rel", "chain", "cases", "residue", "ratio", "family",
+    "not", "and", "or", "xor", "forall", "exists", "text", "choice", "raw",
+]  # fmt: skip
+"""The kinds of nodes: expressions; structures and sets; relations; formulas of logic, and words."""
+
+
 class Expr(NamedTuple):
     """``op`` names the node: ``num`` (``number``), ``sym`` (``name``), ``+ * / ^``, ``f`` (function ``name``), .."""
 
-    op: str
+    op: Op
     args: tuple["Expr", ...] = ()
     name: str = ""
     number: Fraction = Fraction(0)
@@ -215,8 +224,8 @@ def _entries(term: Expr) -> tuple[Expr, ...]:
     return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
 
 
-_FACTORS = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
-_UNUSUAL = frozenset(("tuple", "set-name", "^"))
+_FACTORS: frozenset[Op] = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f"))
+_UNUSUAL: frozenset[Op] = frozenset(("tuple", "set-name", "^"))
 """Factors that may be a point or a power of a set."""
 
 

@@ -1,13 +1,19 @@
+import ast
+from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magcli.verify import math
 from magcli.verify.math.latex.tree import (
     ONE,
     ZERO,
     Expr,
+    Op,
     ParseError,
     add,
     div,
@@ -89,3 +95,35 @@ def test_set_differences_are_evaluated() -> None:
 
 def test_renamed() -> None:
     assert rename_symbol(add([X, ONE]), "x", "y") == add([Expr("sym", name="y"), ONE])
+
+
+def names_of_nodes(tree: ast.Module) -> Iterator[str]:
+    """The names with which code compares an ``op``, by ``in`` or a pattern; mypy checks the other uses."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(ast.Attribute(_, "op"), _, [compared]):
+                yield from strings(compared)
+            case ast.Compare(compared, _, [ast.Tuple(parts)]) if any(is_op(part) for part in parts):
+                yield from strings(compared)
+            case ast.Compare(ast.Set(parts), _, [compared]) if any(is_op(part) for part in parts):
+                yield from strings(compared)
+            case ast.MatchClass(ast.Name("Expr"), [pattern, *_]):
+                yield from strings(pattern)
+
+
+def is_op(node: ast.expr) -> bool:
+    """Whether an expression is the ``op`` of a node."""
+    return isinstance(node, ast.Attribute) and node.attr == "op"
+
+
+def strings(node: ast.AST) -> list[str]:
+    """The strings in a syntax tree."""
+    return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def test_code_compares_nodes_with_names_that_exist() -> None:
+    sources = sorted(Path(math.__file__).parent.rglob("*.py"))
+    names = [name for source in sources for name in names_of_nodes(ast.parse(source.read_text(encoding="utf-8")))]
+    assert len(names) > 100
+    assert set(names) <= set(get_args(Op))
+    assert list(names_of_nodes(ast.parse('a.op in ("tupel", "list")'))) == ["tupel", "list"]

@@ -1,0 +1,204 @@
+"""Published traces as conversations (recipe, section 5, "Small").
+
+Formats besides magcli's own and those of ``magcli.layouts``: rows with several samples in lists, with or without a list
+of verdicts (evaluations of Qwen2.5-Math); conversations of ``from`` and ``value`` (ShareGPT, OpenThoughts); and a
+separate column with the reasoning (servers with ``reasoning_content``). A worked solution becomes thoughts and a boxed
+answer (``magcli.curate.worked``). Thoughts come out in one form, that of the model to train.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from magcli.curate.worked import worked_solution
+from magcli.errors import DataError
+from magcli.layouts.names import (
+    CONVERSATIONS,
+    TRACE_COMPLETIONS,
+    TRACE_PROMPTS,
+    TRACE_THOUGHTS,
+    TRACE_VERDICTS,
+    WORKED,
+)
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.thoughts import THINK, ThoughtForm, rewritten
+
+Row = Mapping[str, Any]
+CONVERSATION_VERDICTS = tuple(name for name in TRACE_VERDICTS if name != "score")
+"""Verdicts on conversations, where ``score`` rates the conversation; in OpenR1-Math they sit next to samples."""
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no"), False),
+}
+"""Verdicts in lower case."""
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+OPEN_THOUGHTS = ("<|begin_of_thought|>", "<|end_of_thought|>", "<|begin_of_solution|>", "<|end_of_solution|>")
+"""Markers of OpenThoughts."""
+
+
+def readable(names: Sequence[str], answer: str | None = None) -> bool:
+    """Whether a table with these columns may hold traces; in column ``answer`` a worked solution may precede it."""
+    texts = _first((*TRACE_COMPLETIONS, *WORKED), names) or answer
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(TRACE_PROMPTS, names) and texts)
+
+
+def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
+    """The columns to read; tokens and log-probs of rollouts are large and not needed."""
+    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *WORKED)
+    chosen = [_first(each, names) for each in (TRACE_PROMPTS, TRACE_COMPLETIONS, TRACE_THOUGHTS, CONVERSATIONS)]
+    return [name for name in names if name in {*metadata, *chosen, *TRACE_VERDICTS, "system", "input"}]
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Check that there is one prompt and one kind of completion.
+
+    Raises:
+        DataError: several columns could be it; the message names them.
+    """
+    if _first(CONVERSATIONS, names):
+        return
+    samples = [name for name in TRACE_COMPLETIONS if name not in WORKED]
+    for role, columns in (("prompt", TRACE_PROMPTS), ("completion", samples), ("reasoning_content", TRACE_THOUGHTS)):
+        there = [name for name in columns if name in names]
+        if len(there) > 1 and role not in there:
+            fix = f"name one: magcli convert INPUT --rename {role}={there[0]} -o OUTPUT"
+            raise DataError(f"column {role} is missing and could be {' or '.join(there)}; {fix}")
+
+
+def texts_of(row: Row) -> Iterator[Any]:
+    """What assistants say in a row, as it is: completions, and their turns of conversations."""
+    for column in (*TRACE_COMPLETIONS, *CONVERSATIONS):
+        value = row.get(column)
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, Mapping):
+                yield item
+            elif _role(item) == "assistant":
+                yield item.get("content", item.get("value"))
+
+
+def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> Iterator[dict[str, Any]]:
+    """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
+
+    Thoughts are written in ``form``, also those that are in another form of the table.
+
+    A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
+    ``sample``. The trace of a worked solution has its ``answer``, from that column if there is one, and ``own_answer``,
+    at which the solution itself arrives. A row without any of these has neither messages nor a completion.
+    """
+    names = [name for name, value in row.items() if value is not None]
+    if turns := _first(CONVERSATIONS, names):
+        plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
+        verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
+        yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
+        return
+    is_completion = row.get("prompt") is not None and "completion" in row
+    prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
+    column = "completion" if is_completion else _first(TRACE_COMPLETIONS, names)
+    samples = row.get(column or "")
+    plain = {name: row.get(name) for name in row if name not in (*TRACE_COMPLETIONS, *TRACE_VERDICTS, *TRACE_THOUGHTS)}
+    plain["prompt"] = _prompt(row, prompt) if prompt else None
+    if column in (None, *WORKED) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
+        yield plain | worked
+        return
+    reasoning = row.get(_first(TRACE_THOUGHTS, names) or "")
+    verdict_column = _first(TRACE_VERDICTS, names) or ""
+    verdicts = _verdicts(row.get(verdict_column), len(samples) if isinstance(samples, list) else 1)
+    if verdict_column == "score":
+        plain |= _score(row["score"])
+    if not isinstance(samples, list):
+        yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
+        return
+    for number, text in enumerate(samples):
+        thoughts = reasoning[number] if isinstance(reasoning, list) and number < len(reasoning) else None
+        completion = _completion(thoughts, text, form)
+        yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _prompt(row: Row, column: str) -> Any:
+    """The prompt; for an instruction (Alpaca) followed by the column ``input``."""
+    prompt, given = row[column], row.get("input")
+    if column == "instruction" and isinstance(prompt, str) and isinstance(given, str) and given.strip():
+        return f"{prompt}\n\n{given}"
+    return prompt
+
+
+def _messages(turns: Any, system: Any, form: ThoughtForm) -> list[dict[str, Any]]:
+    """Messages with role and content, preceded by a system prompt from a separate column."""
+    messages = []
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, Mapping):
+            messages.append(_message(turn, form))
+    if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def _message(turn: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]:
+    """A message as role and text, with the thoughts beside an assistant's content in front of it.
+
+    Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
+    """
+    role, content = _role(turn), turn.get("content", turn.get("value"))
+    content = without_thoughts(content) if role == "assistant" else content
+    try:
+        text = _with_tags(text_of(content), form)
+    except DataError:
+        text = content
+    if role == "assistant":
+        text = _completion(thoughts_of(turn), text, form)
+    message = {"role": role, "content": text}
+    calls = turn.get("tool_calls")
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _role(turn: Mapping[str, Any]) -> Any:
+    """The role of a turn by the name that chat templates use."""
+    role = turn.get("role") or turn.get("from")
+    return ROLES.get(str(role), role)
+
+
+def _with_tags(text: Any, form: ThoughtForm) -> Any:
+    """Text with the markers of OpenThoughts replaced by the tags of the form."""
+    if isinstance(text, str) and OPEN_THOUGHTS[0] in text:
+        for theirs, ours in zip(OPEN_THOUGHTS, (form.opening, form.ending, "", ""), strict=True):
+            text = text.replace(theirs, ours)
+    return text
+
+
+def _completion(thoughts: Any, answer: Any, form: ThoughtForm) -> Any:
+    """The completion: thoughts followed by the answer, or only the answer; one that is no text as it is."""
+    if not isinstance(answer, str):
+        return answer
+    return form.join(str(thoughts), answer) if thoughts else rewritten(_with_tags(answer, form), form)
+
+
+def _verdicts(given: Any, samples: int) -> list[Any]:
+    """The verdict of each sample; if the numbers differ, each gets the whole list, which counts as unclear."""
+    verdicts = given if isinstance(given, list) else [given]
+    if all(verdict is None for verdict in verdicts):
+        return [None] * samples
+    return verdicts if len(verdicts) == samples else [verdicts] * samples
+
+
+def _verdict(verdict: Any) -> dict[str, Any]:
+    """``correct``, or ``unclear`` with the original verdict; empty without a verdict."""
+    text = str("" if verdict is None else verdict).strip().lower()
+    if not text:
+        return {}
+    return {"correct": BOOLEANS[text]} if text in BOOLEANS else {"unclear": str(verdict)}
+
+
+def _score(given: Any) -> dict[str, float]:
+    """A score that is a number, from which the caller tells whether the column has verdicts."""
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return {"score": float(given)} if is_number else {}
+
+
+def _only(value: Any) -> Any:
+    """A single value, possibly in a list of one."""
+    if isinstance(value, list):
+        return value[0] if len(value) == 1 else None
+    return value

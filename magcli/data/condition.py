@@ -1,0 +1,279 @@
+"""Conditions on rows, such as ``reward < 0.5 and reason == "wrong"``: what ``--where`` takes.
+
+A condition has comparisons of columns, lengths and constants joined by ``and``, ``or``, ``not``; it is parsed as Python
+is, but never executed. A comparison with a null is neither true nor false, also under ``not``, as in SQL.
+"""
+
+import ast
+import io
+import tokenize
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import column_paths
+from magcli.data.json_columns import DECODER, is_json_text
+from magcli.errors import DataError, UsageError, first_line
+
+COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: pc.equal,
+    ast.NotEq: pc.not_equal,
+    ast.Lt: pc.less,
+    ast.LtE: pc.less_equal,
+    ast.Gt: pc.greater,
+    ast.GtE: pc.greater_equal,
+}
+HELP = "use < <= == != >= > in contains, 'is null' and len(...) of columns and constants, joined by and, or, not"
+ERRORS = (SyntaxError, tokenize.TokenError, ValueError, RecursionError, pa.ArrowException, UsageError, DataError)
+"""What parsing a wrong condition, or trying it on an empty table, raises."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parsed condition; ``columns`` are the columns of the table that it reads."""
+
+    tree: ast.expr
+    columns: frozenset[str]
+
+    def matching(self, batch: pa.RecordBatch) -> pa.Array:
+        """Whether the condition holds, for each row; never null."""
+        return pc.fill_null(_mask(self.tree, batch), False)
+
+
+def parse(text: str, schema: pa.Schema) -> Condition:
+    """The condition that a text describes on tables of a schema.
+
+    Raises:
+        UsageError: it is not of the form above, names an unknown column, or compares values of different types.
+    """
+    try:
+        tree = ast.parse(_with_operators(text), mode="eval").body
+        names = {name for node in ast.walk(tree) if (name := _name(node)) is not None}
+        columns = {column_paths.top_name(name, schema) for name in names}
+        condition = Condition(tree, frozenset(column for column in columns if column is not None))
+        condition.matching(pa.RecordBatch.from_pylist([], schema=schema))
+    except ERRORS as error:
+        raise UsageError(f"condition '{text}': {getattr(error, 'msg', None) or first_line(error)}") from None
+    return condition
+
+
+def columns_of(text: str, schema: pa.Schema) -> frozenset[str]:
+    """The columns of a table that a condition reads, of those that the table has; none if it is no condition."""
+    try:
+        tree = ast.parse(_with_operators(text), mode="eval").body
+    except ERRORS:
+        return frozenset()
+    names = (_name(node) for node in ast.walk(tree))
+    columns = {column_paths.top_name(name, schema) for name in names if name is not None}
+    return frozenset(column for column in columns if column is not None)
+
+
+def _with_operators(text: str) -> str:
+    """The text with ``@``, which Python can parse, in place of the operator ``contains``."""
+    tokens = [(token.type, token.string) for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline)]
+    replaced = []
+    follows_operand = False
+    for kind, word in tokens:
+        is_operator = word == "contains" and follows_operand
+        replaced.append((tokenize.OP, "@") if is_operator else (kind, word))
+        is_operand = kind in (tokenize.NAME, tokenize.STRING) and word not in ("and", "or", "not", "in", "is")
+        follows_operand = word == ")" or (is_operand and not is_operator)
+    return tokenize.untokenize(replaced)
+
+
+# ---- true or false ----
+
+
+def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    match tree:
+        case ast.BoolOp(op=op, values=values):
+            join = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
+            return reduce(join, [_mask(value, batch) for value in values])
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return pc.invert(_mask(operand, batch))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [left, *others]
+            pairs = zip(sides, ops, sides[1:], strict=False)
+            return reduce(pc.and_kleene, [_compared(one, op, other, batch) for one, op, other in pairs])
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+            return _contains(left, right, batch)
+        case ast.Call(func=ast.Name(id="contains"), args=[left, right], keywords=[]):
+            return _contains(left, right, batch)
+        case _ if (name := _name(tree)) is not None:
+            field = column_paths.field_at(batch.schema, name)
+            if not pa.types.is_boolean(field.type):
+                raise UsageError(f"column {name} is not true or false")
+            return column_paths.column_at(batch, name)
+    raise UsageError(HELP)
+
+
+def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    match op:
+        case ast.In() | ast.NotIn():
+            found = _is_in(left, right, batch)
+            return found if isinstance(op, ast.In) else pc.invert(found)
+        case ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() if _is_null(left, batch) or _is_null(right, batch):
+            column = _values(left if _is_null(right, batch) else right, batch, None)
+            return column.is_null() if isinstance(op, ast.Is | ast.Eq) else column.is_valid()
+    if type(op) not in COMPARE or _is_null(left, batch) or _is_null(right, batch):
+        raise UsageError(f"null can only be compared by is, is not, == and !=; {HELP}")
+    constants = [_constant(side, batch) for side in (left, right)]
+    if None not in constants:
+        raise UsageError("a comparison needs a column on one side")
+    sides = [
+        _values(side, batch, other) if constant is None else constant
+        for side, constant, other in zip((left, right), constants, reversed(constants), strict=True)
+    ]
+    return COMPARE[type(op)](*_of_one_type(*sides))
+
+
+def _of_one_type(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both sides in types that can be compared; a text beside a time is read as a time.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if pa.types.is_temporal(left.type) and pa.types.is_string(right.type):
+        return left, right.cast(left.type)
+    if pa.types.is_temporal(right.type) and pa.types.is_string(left.type):
+        return left.cast(right.type), right
+    if _kind(left.type) != _kind(right.type):
+        raise UsageError(f"{left.type} and {right.type} cannot be compared")
+    return left, right
+
+
+def _kind(kind: pa.DataType) -> str:
+    is_a = pa.types
+    is_number = is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_decimal(kind)
+    return "number" if is_number else str(kind)
+
+
+def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    """Whether a value is one of a list of constants, or a constant is within the texts or lists of a column."""
+    if not isinstance(right, ast.List | ast.Tuple | ast.Set):
+        return _contains(right, left, batch)
+    constants = [constant for each in right.elts if (constant := _constant(each, batch)) is not None]
+    is_uniform = len({_kind(each.type) for each in constants}) == 1
+    if not is_uniform or len(constants) < len(right.elts):
+        raise UsageError("in needs constants of one type: in ('a', 'b')")
+    column = _values(left, batch, constants[0])
+    _of_one_type(column, constants[0])
+    choices = pa.array([each.as_py() for each in constants])
+    if not pa.types.is_string(column.type):
+        column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pc.is_in(column, value_set=choices))
+
+
+def _contains(whole: ast.expr, part: ast.expr, batch: pa.RecordBatch) -> pa.Array:
+    """Whether the texts or lists of a column contain a constant."""
+    constant, name = _constant(part, batch), _name(whole)
+    if constant is None or name is None:
+        raise UsageError("contains needs a column and a constant: prompt contains 'prime'")
+    field, column = column_paths.field_at(batch.schema, name), column_paths.column_at(batch, name)
+    if is_json_text(field):
+        wanted = constant.as_py()
+        found = [None if text is None else _json_contains(DECODER.decode(text), wanted) for text in column.to_pylist()]
+        return pa.array(found, pa.bool_())
+    if pa.types.is_list(column.type):
+        return _list_contains(column, constant)
+    if not pa.types.is_string(column.type) or not pa.types.is_string(constant.type):
+        raise UsageError(f"{column.type} cannot contain {constant.type}")
+    return pc.match_substring(column, constant.as_py())
+
+
+def _json_contains(value: Any, part: Any) -> bool:
+    if isinstance(value, str):
+        return isinstance(part, str) and part in value
+    return isinstance(value, list | dict) and part in value
+
+
+def _list_contains(column: pa.Array, constant: pa.Scalar) -> pa.Array:
+    elements, other = _of_one_type(column.flatten(), constant)
+    rows = pc.list_parent_indices(column).filter(pc.equal(elements, other))
+    found = np.zeros(len(column), bool)
+    found[rows.to_numpy()] = True
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pa.array(found))
+
+
+# ---- values ----
+
+
+def _values(tree: ast.expr, batch: pa.RecordBatch, beside: pa.Scalar | None) -> pa.Array:
+    """The values of a column or of its lengths; those of JSON in the type of the constant ``beside`` them."""
+    match tree:
+        case ast.Call(func=ast.Name(id="len" | "length"), args=[inner], keywords=[]) if _name(inner) is not None:
+            return _lengths(batch, str(_name(inner)))
+        case _ if (name := _name(tree)) is not None:
+            column = column_paths.column_at(batch, name)
+            if beside is not None and is_json_text(column_paths.field_at(batch.schema, name)):
+                return _of_json(column, beside.type)
+            return column
+    raise UsageError(HELP)
+
+
+def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """The number of characters, or of elements."""
+    field, column = column_paths.field_at(batch.schema, name), column_paths.column_at(batch, name)
+    if is_json_text(field):
+        values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
+        return pa.array([len(each) if isinstance(each, str | list | dict) else None for each in values], pa.int64())
+    if pa.types.is_list(column.type):
+        return pc.list_value_length(column)
+    if not pa.types.is_string(column.type):
+        raise UsageError(f"column {name} is {column.type}, which has no length")
+    return pc.utf8_length(column)
+
+
+def _of_json(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values of JSON texts that are of a type; null for the others."""
+    values: list[Any] = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
+    if pa.types.is_string(kind) or pa.types.is_boolean(kind):
+        wanted = str if pa.types.is_string(kind) else bool
+        return pa.array([value if type(value) is wanted else None for value in values], kind)
+    return pa.array([float(value) if type(value) in (int, float) else None for value in values], pa.float64())
+
+
+def _constant(tree: ast.expr, batch: pa.RecordBatch) -> "pa.Scalar | None":
+    """The constant that a part of a condition is; None if it is none."""
+    match tree:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return _scalar(-number)
+        case ast.Constant(value=str() | int() | float() as constant):
+            return _scalar(constant)
+        case ast.Name(id="true" | "false" as word) if word not in batch.schema.names:
+            return _scalar(word == "true")
+    return None
+
+
+def _scalar(value: str | float) -> pa.Scalar:
+    try:
+        return pa.scalar(value)
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+        raise UsageError(f"{value!a} cannot be the value of a column") from None
+
+
+def _is_null(tree: ast.expr, batch: pa.RecordBatch) -> bool:
+    match tree:
+        case ast.Constant(value=None):
+            return True
+        case ast.Name(id="null"):
+            return "null" not in batch.schema.names
+    return False
+
+
+def _name(tree: ast.AST) -> str | None:
+    """The path of a column that a part of a condition is; None if it is no column."""
+    match tree:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=key):
+            outer = _name(value)
+            return None if outer is None else f"{outer}.{key}"
+        case ast.Call(func=ast.Name(id="column"), args=[ast.Constant(value=str() as name)], keywords=[]):
+            return name
+    return None

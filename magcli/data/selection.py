@@ -1,0 +1,118 @@
+"""Rows and columns of a table, chosen while its batches pass."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import column_paths
+from magcli.data.condition import Condition
+from magcli.data.json_columns import DECODER, encoded, is_json_text
+from magcli.data.source import Rows
+from magcli.errors import DataError, first_line
+
+
+def matching(rows: Rows, condition: Condition) -> Rows:
+    """The rows for which a condition holds."""
+    for batch in rows:
+        yield batch.filter(condition.matching(batch))
+
+
+def columns(rows: Rows, paths: Sequence[str], schema: pa.Schema) -> Rows:
+    """The columns at these paths, named by ``schema``."""
+    for batch in rows:
+        yield pa.RecordBatch.from_arrays([column_paths.column_at(batch, path) for path in paths], schema=schema)
+
+
+def columns_schema(schema: pa.Schema, paths: Sequence[str]) -> pa.Schema:
+    """The schema of the columns at these paths, named by them.
+
+    Raises:
+        DataError: a path leads nowhere.
+    """
+    return pa.schema([column_paths.field_at(schema, path) for path in paths], schema.metadata)
+
+
+def first(rows: Rows, count: int, *, to_end: bool = False) -> Rows:
+    """The first rows; ``to_end``: the others are read too, as the history of a pipe is at its end."""
+    left = count
+    for batch in rows:
+        part = batch.slice(0, left)
+        left -= part.num_rows
+        if part.num_rows:
+            yield part
+        if not left and not to_end:
+            return
+
+
+def exploded_schema(schema: pa.Schema, name: str) -> pa.Schema:
+    """The schema after a column of lists has become one of their elements.
+
+    Raises:
+        DataError: the column holds no lists.
+    """
+    field = schema.field(name)
+    if is_json_text(field):
+        return schema
+    if not pa.types.is_list(field.type):
+        raise DataError(f"column {name} holds no lists but {field.type}; name one with lists")
+    return schema.set(schema.get_field_index(name), pa.field(name, field.type.value_type))
+
+
+def explode(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBatch:
+    """One row for each element of the lists in a column; a row without elements has none."""
+    column = batch.column(name)
+    if is_json_text(batch.schema.field(name)):
+        values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
+        lists = [value if isinstance(value, list) else [] for value in values]
+        elements = encoded(each for value in lists for each in value)
+        rows = pa.array([row for row, value in enumerate(lists) for _ in value], pa.int64())
+    else:
+        elements, rows = column.flatten(), pc.list_parent_indices(column)
+    columns = [elements if each == name else batch.column(each).take(rows) for each in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_empty_list(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Whether a row has no element in a column of lists."""
+    column = batch.column(name)
+    if is_json_text(batch.schema.field(name)):
+        values = (None if text is None else DECODER.decode(text) for text in column.to_pylist())
+        return pa.array([not value or not isinstance(value, list) for value in values], pa.bool_())
+    return pc.equal(pc.fill_null(pc.list_value_length(column), 0), 0)
+
+
+def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema: pa.Schema) -> Sequence[int]:
+    """The numbers of all rows, sorted by the values at some paths; ``-`` before one: from large to small; nulls last.
+
+    Raises:
+        DataError: a path leads nowhere, or to values without an order.
+    """
+    paths = [key.removeprefix("-") for key in keys]
+    fields = [column_paths.field_at(schema, path).with_name(str(number)) for number, path in enumerate(paths)]
+    columns = [[column_paths.column_at(batch, path) for batch in batches] for path in paths]
+    chunked = [pa.chunked_array(parts, field.type) for parts, field in zip(columns, fields, strict=True)]
+    values = pa.table(chunked, names=[field.name for field in fields])
+    order = ["descending" if key.startswith("-") else "ascending" for key in keys]
+    try:
+        indices = pc.sort_indices(values, [(field.name, each) for field, each in zip(fields, order, strict=True)])
+    except pa.ArrowException as error:
+        raise DataError(f"rows cannot be sorted by {', '.join(paths)}: {first_line(error)}") from None
+    numbers: list[int] = indices.to_pylist()
+    return numbers
+
+
+def in_order(batches: Sequence[pa.RecordBatch], numbers: Sequence[int], size: int) -> Rows:
+    """The rows of these numbers, in this order, in batches of ``size``."""
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    for begin in range(0, len(numbers), size):
+        wanted = np.asarray(numbers[begin : begin + size])
+        owners = np.searchsorted(starts, wanted, side="right") - 1
+        parts, positions = [], []
+        for owner in np.unique(owners):
+            mine = np.flatnonzero(owners == owner)
+            parts.append(batches[owner].take(pa.array(wanted[mine] - starts[owner])))
+            positions.append(mine)
+        joined = pa.concat_batches(parts)
+        yield joined.take(pa.array(np.argsort(np.concatenate(positions))))

@@ -1,0 +1,208 @@
+"""Rows in the columns of magcli, converted from a layout.
+
+The columns that a place uses up are left out, so that a converted table is not converted twice. Several samples of a
+row become rows of their own. A row that cannot be read keeps what it has, with the reason in column ``UNREAD``, for
+which validation drops it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from magcli.data.json_columns import json_field
+from magcli.data.source import Rows
+from magcli.data.values import from_rows, to_rows
+from magcli.layouts.kinds import KIND, with_kinds
+from magcli.layouts.recognise import Reading, readings
+from magcli.layouts.types import COLUMNS, Unreadable, column_of, value_at
+from magcli.run.layout import Converted
+from magcli.run.validation import UNREAD
+
+KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error", "id"))
+"""Columns that stay although a place reads them, as they say more than that."""
+SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
+"""Roles of which a message says where they are read."""
+OF_SAMPLES = ("completion", "thoughts", "verdict")
+"""Roles that may have one value for each sample of a row."""
+SAMPLE = pa.field("sample", pa.int32())
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How the rows of a table are converted: the readings, and the columns before and after."""
+
+    readings: Sequence[Reading]
+    given: pa.Schema
+    schema: pa.Schema
+
+    @cached_property
+    def unchanged(self) -> list[pa.Field]:
+        """The columns that are not converted."""
+        return [
+            field for field in self.given if field.name in self.schema.names and self.schema.field(field.name) == field
+        ]
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether a row may become several."""
+        return SAMPLE.name in self.schema.names and SAMPLE.name not in self.given.names
+
+    def rows(self, batches: Rows) -> Rows:
+        """The converted rows."""
+        for batch in batches:
+            converted = [new for row in to_rows(batch) for new in self._converted(row)]
+            yield from_rows(converted, self.schema)
+
+    def _converted(self, row: Row) -> Iterator[Row]:
+        try:
+            values = self._values(row)
+        except Unreadable as error:
+            yield {
+                **{field.name: row[field.name] for field in self.unchanged},
+                UNREAD: f"{error.reason}\t{error.detail}",
+            }
+            return
+        kept = self._rest(row)
+        if "tests" in values and not row.get("kind"):
+            kept["kind"] = "code" if values["tests"] else None
+        yield from _samples({COLUMNS[role].name: value for role, value in values.items()}, kept)
+
+    def _values(self, row: Row) -> Row:
+        """The values of all roles.
+
+        Raises:
+            Unreadable: the row is ambiguous, or lacks what its layout has.
+        """
+        values: Row = {}
+        for reading in self.readings:
+            given = [value_at(row, path) if path else None for path in reading.paths]
+            value: Any = reading.place.read(*given) if reading.place.read else given[0]
+            if len(reading.roles) == 1:
+                value = {reading.roles[0]: value}
+            values.update({role: value[role] for role in reading.wanted})
+        return values
+
+    def _rest(self, row: Row) -> Row:
+        """The row without what its places use up: objects lose the fields that are read."""
+        rest = dict(row)
+        for column, field in used_up(self.readings, self.given):
+            if field and isinstance(rest.get(column), Mapping):
+                rest[column] = {name: value for name, value in rest[column].items() if name != field}
+        return rest
+
+
+def converted(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
+    """How a table of these columns becomes one with the roles that a stage reads; None if it is one already.
+
+    Raises:
+        DataError: a role could be read from several places.
+    """
+    found = readings(given, wanted, natively=natively)
+    has_tests = any("tests" in reading.wanted for reading in found)
+    if not found:
+        return with_kinds(given) if "answer" in wanted else None
+    made = conversion(found, given)
+    places = {said: reading.main for reading in found if (said := _said(reading)) != reading.main}
+    names = ", ".join(dict.fromkeys(reading.layout.name for reading in found))
+    layout = Converted(made.schema, made.rows, places, names, made.has_samples)
+    kinds = with_kinds(made.schema) if "answer" in wanted and not has_tests else None
+    if kinds is None:
+        return layout
+    return replace(layout, schema=kinds.schema, rows=lambda batches: kinds.rows(made.rows(batches)))
+
+
+def selected(layout: Converted, columns: Mapping[str, str]) -> Converted:
+    """A converted table with only these columns, as name -> name in it."""
+    old = [*columns.values(), UNREAD]
+    fields = [layout.schema.field(name).with_name(new) for new, name in zip([*columns, UNREAD], old, strict=True)]
+    schema = pa.schema(fields, layout.schema.metadata)
+
+    def rows(batches: Rows) -> Rows:
+        for batch in layout.rows(batches):
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in old], schema=schema)
+
+    return replace(layout, schema=schema, rows=rows)
+
+
+def _said(reading: Reading) -> str:
+    """The columns that a reading fills, for messages."""
+    names = [COLUMNS[role].name for role in reading.wanted if role in SAID]
+    return " or ".join(names) or reading.main
+
+
+def conversion(readings: Sequence[Reading], given: pa.Schema) -> Conversion:
+    """How a table of these columns is converted."""
+    fields = {field.name: field for field in given}
+    for column, part in used_up(readings, given):
+        remaining = _without(fields.pop(column), part) if column in fields else None
+        if remaining is not None:
+            fields[column] = remaining
+    for reading in readings:
+        for role in reading.wanted:
+            field = COLUMNS[role]
+            fields[field.name] = json_field(field.name) if role == "messages" else field
+    roles = [role for reading in readings for role in reading.wanted]
+    if "completion" in roles and any(_is_listed(reading) for reading in readings):
+        fields.setdefault(SAMPLE.name, SAMPLE)
+    if "tests" in roles:
+        fields.setdefault(KIND.name, KIND)
+    fields[UNREAD] = pa.field(UNREAD, pa.string())
+    return Conversion(readings, given, pa.schema(list(fields.values()), given.metadata))
+
+
+def _is_listed(reading: Reading) -> bool:
+    """Whether the completions of a row may be several."""
+    name = getattr(reading.place.read, "__name__", "")
+    return "completion" in reading.roles and name in ("samples_of", "batch_choices", "harness_samples")
+
+
+def used_up(readings: Sequence[Reading], given: pa.Schema) -> list[tuple[str, str]]:
+    """The columns that places use up; with the name of the field if that is all that they use of an object."""
+    used = []
+    for reading in readings:
+        paths = [path for path in reading.paths if path] if reading.place.uses_up else []
+        for path in paths:
+            column = column_of(path)
+            field = path.partition(".")[2].partition(".")[0].partition(":")[0].removesuffix("[]")
+            is_object = pa.types.is_struct(given.field(column).type)
+            if column not in KEPT:
+                used.append((column, field if is_object else ""))
+    return used
+
+
+def _without(field: pa.Field, part: str) -> pa.Field | None:
+    """A column of objects without a field; None if nothing remains."""
+    inner = [each for each in field.type if each.name != part] if part else []
+    return field.with_type(pa.struct(inner)) if inner else None
+
+
+def _samples(values: Row, kept: Row) -> Iterator[Row]:
+    """One row for each sample, or the only one."""
+    columns = [COLUMNS[role].name for role in OF_SAMPLES]
+    completions = values.get("completion")
+    if not isinstance(completions, list):
+        yield {**kept, **{name: _single(name, value) for name, value in values.items()}}
+        return
+    for number in range(len(completions)):
+        own = {name: _nth(values[name], number, len(completions)) for name in columns if name in values}
+        sample = {**values, **{name: _single(name, value) for name, value in own.items()}}
+        yield {**kept, SAMPLE.name: number, **sample}
+
+
+def _nth(values: Any, number: int, count: int) -> Any:
+    """The value of one sample; if there is not one for each, all of them, from which nothing can be told."""
+    return values[number] if isinstance(values, list) and len(values) == count else values
+
+
+def _single(column: str, value: Any) -> Any:
+    """A verdict as text, and a message of a sample as its text."""
+    if column == "correct":
+        return None if value is None else str(value)
+    if column == "completion" and isinstance(value, Mapping):
+        return value.get("content")
+    return value

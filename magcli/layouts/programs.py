@@ -1,0 +1,153 @@
+"""How the tests and programs of a layout become those of a code problem."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from magcli.errors import DataError
+from magcli.layouts.readers import as_text, final_answer, only
+from magcli.layouts.tests import Called, Test, read_tests
+from magcli.layouts.types import Unreadable
+
+PROGRAM_KEYS = ("tests", "test_cases", "inputs", "functional")
+"""Keys of a ground truth that is tests instead of an answer."""
+
+
+def read_all(given: Any, entry_point: Any = None, starter_code: Any = None, metadata: Any = None) -> list[Test] | None:
+    """The tests in a value, see ``magcli.layouts.tests``; None without any.
+
+    Args:
+        given: The tests.
+        entry_point: What a script checks.
+        starter_code: Tells whether a function is a method of ``Solution``.
+        metadata: JSON that may have the name of the function as ``func_name``.
+
+    Raises:
+        Unreadable: one cannot be read.
+    """
+    if not given:
+        return None
+    name = _mapping(metadata).get("func_name")
+    called = Called(str(entry_point or ""), name if isinstance(name, str) else "", str(starter_code or ""))
+    try:
+        return list(read_tests(given, called))
+    except DataError as error:
+        raise Unreadable("bad-tests", str(error)) from None
+
+
+def joined_tests(*given: Any) -> list[Test] | None:
+    """All tests of several columns."""
+    *columns, metadata, starter = given
+    found = [test for column in columns for test in read_all(column, None, starter, metadata) or ()]
+    return found or None
+
+
+def official_tests(official: Any, examples: Any, checker: Any, interaction: Any, mode: Any) -> list[Test] | None:
+    """The tests of a Codeforces problem, its examples if it has no others.
+
+    Raises:
+        Unreadable: it is interactive, reads files, or accepts several outputs.
+    """
+    if isinstance(interaction, str) and interaction.strip():
+        raise Unreadable("interactive", "the program talks to another one")
+    if mode == "file":
+        raise Unreadable("bad-tests", "the program reads and writes files")
+    if isinstance(checker, str) and checker.strip():
+        raise Unreadable("no-checker", "several outputs are accepted; the data set's checker has another interface")
+    return read_all(official or examples)
+
+
+def solved_or_tested(solution: Any, test_cases: Any, starter_code: Any) -> dict[str, Any]:
+    """The tests of a problem if it has some, else the answer at which its solution arrives (OpenThoughts)."""
+    found = read_all(test_cases, None, starter_code)
+    return {"answer": None if found else final_answer(solution), "tests": found}
+
+
+def programs(given: Any, language: Any = None) -> list[dict[str, Any]] | None:
+    """Solutions: one program, several, or the JSON text of several; fences are removed where they are run."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        given = _parsed(given) or given
+    listed = given if isinstance(given, list) else [given]
+    codes = [code for code in listed if isinstance(code, str) and code.strip()]
+    name = language if isinstance(language, str) else None
+    return [{"language": name, "code": code, "verdict": None} for code in codes] or None
+
+
+def continued_program(completion: Any, prelude: Any) -> list[dict[str, Any]] | None:
+    """A solution that continues the code before it (LeetCodeDataset)."""
+    if not isinstance(completion, str) or not completion.strip():
+        return None
+    return programs(f"{prelude or ''}\n{completion}")
+
+
+def verified(info: Any) -> dict[str, Any]:
+    """The answer or the tests of ``verification_info``: an object, its JSON, or a Python literal of it.
+
+    Raises:
+        Unreadable: it has neither.
+    """
+    if isinstance(info, Mapping) and info.get("ground_truth") is not None:
+        return {"answer": only(info["ground_truth"]), "tests": None}
+    if isinstance(info, str):
+        return verified(_object(info))
+    found = read_all(dict(info)) if info else None
+    if not found:
+        raise Unreadable("missing-answer", "verification_info has neither a ground truth nor test cases")
+    return {"answer": None, "tests": found}
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    import ast
+
+    value = _parsed(text)
+    if value is None:
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise Unreadable("missing-answer", "verification_info is neither JSON nor a Python literal") from None
+    return _mapping(value)
+
+
+def ground_truth(given: Any, ability: Any = None) -> dict[str, Any]:
+    """The answer, or the tests of a code problem, of verl's ``ground_truth``.
+
+    Raises:
+        Unreadable: there are several answers, or the tests cannot be read.
+    """
+    value = _parsed(given) if isinstance(given, str) and given.lstrip()[:1] in ("{", "[") else given
+    if _is_tests(value) or ability in ("code", "coding"):
+        return {"answer": None, "tests": read_all(given)}
+    return {"answer": only(given), "tests": None}
+
+
+def _is_tests(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(value.get(key) is not None for key in PROGRAM_KEYS)
+    if isinstance(value, list) and value:
+        return all(_is_test(each) for each in value)
+    return False
+
+
+def _is_test(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "output" in value or "assert" in value or "call" in value
+    return isinstance(value, str) and value.lstrip().startswith("assert ")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    value = _parsed(given) if isinstance(given, str) else given
+    return value if isinstance(value, Mapping) else {}
+
+
+def struct_answer(given: Any) -> str | None:
+    """The ground truth of an answer that is an object, as verl's reward model stores it."""
+    if isinstance(given, Mapping):
+        return only(given.get("ground_truth", given.get("value")))
+    return as_text(given)

@@ -1,0 +1,327 @@
+"""How the values of a layout become those of a role: prompts, answers, choices and completions.
+
+A reader gets the values at the paths of its ``Place``. It raises ``Unreadable`` for a row that is ambiguous or lacks
+what it needs.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from magcli.errors import DataError
+from magcli.layouts.types import Unreadable
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.verify.format import last_box
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_FINAL = re.compile(r"(?:\A|\n)\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+# ---- prompts ----
+
+
+def asked(given: Any) -> dict[str, Any]:
+    """The prompt, and the system prompt if there is one, of a text or of messages.
+
+    Raises:
+        Unreadable: the messages have several turns besides the system prompt.
+    """
+    if not isinstance(given, list):
+        return {"prompt": given, "system": None}
+    turns = [turn for turn in given if isinstance(turn, Mapping)]
+    systems = [_content(turn) for turn in turns if _role(turn) in ("system", "developer")]
+    others = [turn for turn in turns if _role(turn) not in ("system", "developer")]
+    if len(others) != 1 or _role(others[0]) != "user":
+        roles = ", ".join(_role(turn) for turn in turns) or "none"
+        raise Unreadable("several-turns", f"the prompt has turns of {roles}; one question is expected")
+    return {"prompt": _content(others[0]), "system": "\n\n".join(filter(None, systems)) or None}
+
+
+def _role(turn: Mapping[str, Any]) -> str:
+    role = str(turn.get("role") or turn.get("from") or "?")
+    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role)
+
+
+def _content(turn: Mapping[str, Any]) -> Any:
+    content = turn.get("content", turn.get("value"))
+    try:
+        return text_of(content)
+    except DataError as error:
+        raise Unreadable("not-text", str(error)) from None
+
+
+def with_starter(question: Any, starter: Any) -> Any:
+    """A question followed by the code that it starts from, if any."""
+    if not isinstance(question, str) or not isinstance(starter, str) or not starter.strip():
+        return question
+    return f"{question.rstrip()}\n\n```python\n{starter.rstrip()}\n```"
+
+
+def with_input(instruction: Any, given: Any) -> Any:
+    """An instruction followed by what it is about, if any (Alpaca)."""
+    if not isinstance(instruction, str) or not isinstance(given, str) or not given.strip():
+        return instruction
+    return f"{instruction}\n\n{given}"
+
+
+def statement(description: Any, input: Any, output: Any, interaction: Any, examples: Any, note: Any) -> str:
+    """A statement from its parts, under the headings of Codeforces."""
+    parts = [("", description), ("Input", input), ("Output", output), ("Interaction", interaction)]
+    parts += [("Examples", _examples(examples)), ("Note", note)]
+    texts = [(heading, text.strip()) for heading, text in parts if isinstance(text, str) and text.strip()]
+    return "\n\n".join(f"{heading}\n\n{text}" if heading else text for heading, text in texts)
+
+
+def _examples(given: Any) -> str:
+    pairs = [pair for pair in given if isinstance(pair, Mapping)] if isinstance(given, list) else []
+    fenced = (f"```\n{str(pair.get(name) or '').strip()}\n```" for pair in pairs for name in ("input", "output"))
+    return "\n".join(fenced)
+
+
+# ---- answers ----
+
+
+def final_answer(solution: Any) -> str:
+    """The answer at which a worked solution arrives: in its last box, or after ``####`` at its end.
+
+    Raises:
+        Unreadable: it has neither.
+    """
+    text = solution if isinstance(solution, str) else ""
+    if final := _FINAL.search(text):
+        return final["answer"]
+    box = last_box(text)
+    if box is None or not box.strip():
+        raise Unreadable("missing-answer", "the solution has no final answer in a box")
+    return box
+
+
+def short_or_final(given: Any) -> Any:
+    """The final answer of a worked solution; a text of one line that names none is the answer itself.
+
+    Raises:
+        Unreadable: a solution of several lines names none.
+    """
+    if isinstance(given, str) and "\n" in given.strip():
+        return final_answer(given)
+    return answer_or_final(given)
+
+
+def answer_or_final(given: Any) -> Any:
+    """A short answer as it is; of a worked solution its final answer."""
+    if isinstance(given, str) and (last_box(given) is not None or _FINAL.search(given)):
+        return final_answer(given)
+    return only(given)
+
+
+def only(given: Any) -> str | None:
+    """The only answer of a value, of a list or of the JSON text of a list.
+
+    Raises:
+        Unreadable: there are several.
+    """
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        listed = _json(given)
+        given = listed if isinstance(listed, list) and all(isinstance(each, str) for each in listed) else given
+    if isinstance(given, list):
+        if len(given) != 1:
+            raise Unreadable("several-answers", f"{len(given)} answers are given, one is expected: {given}")
+        given = given[0]
+    return as_text(given)
+
+
+def as_text(given: Any) -> str | None:
+    """A value as text: whole numbers without a point, objects as JSON."""
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, float) and given.is_integer():
+        return str(int(given))
+    return json.dumps(given, ensure_ascii=False, default=str)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+# ---- choices ----
+
+
+def chosen_by_index(index: Any, choices: Any) -> dict[str, Any]:
+    """The option at an index from 0, and all options.
+
+    Raises:
+        Unreadable: the index is outside of the options.
+    """
+    options = option_texts(choices)
+    if not options:
+        return {"answer": as_text(index), "choices": None}
+    if not isinstance(index, int) or not 0 <= index < len(options):
+        raise Unreadable("ambiguous-choice", f"answer {index} is no index from 0 of {len(options)} choices")
+    return {"answer": options[index], "choices": options}
+
+
+def chosen_by_label(key: Any, choices: Any) -> dict[str, Any]:
+    """The option with a label, and all options; a value that is no label is the answer itself.
+
+    Raises:
+        Unreadable: the key is the label of one option and the text of another.
+    """
+    options, labels = option_texts(choices), option_labels(choices)
+    key = as_text(key)
+    if not options or key not in labels:
+        return {"answer": key, "choices": options or None}
+    text = options[labels.index(key)]
+    if key in options and text != key:
+        raise Unreadable("ambiguous-choice", f"answer {key} is the label of {text!r} and the text of another choice")
+    return {"answer": text, "choices": options}
+
+
+def chosen_among(correct: Any, *others: Any) -> dict[str, Any]:
+    """The right option and the wrong ones of columns of their own."""
+    texts = [as_text(option) for option in (correct, *others)]
+    return {"answer": texts[0], "choices": [text for text in texts if text]}
+
+
+def option_texts(choices: Any) -> list[str]:
+    """The options of a list, of ``{text, label}``, or of a mapping by letter."""
+    if isinstance(choices, Mapping) and isinstance(choices.get("text"), list):
+        choices = choices["text"]
+    elif isinstance(choices, Mapping):
+        choices = [option for option in choices.values() if option is not None]
+    return [str(option) for option in choices] if isinstance(choices, list) else []
+
+
+def option_labels(choices: Any) -> list[str]:
+    """The labels of the options: given, the keys of a mapping, or the letters."""
+    if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
+        return [str(label) for label in choices["label"]]
+    if isinstance(choices, Mapping) and "text" not in choices:
+        return [str(key) for key, option in choices.items() if option is not None]
+    return list(LETTERS[: len(option_texts(choices))])
+
+
+# ---- completions ----
+
+
+def said(given: Any) -> dict[str, Any]:
+    """The completion and its thoughts, of a text, a message or messages, or of each of several samples.
+
+    Raises:
+        Unreadable: the assistant has several turns.
+    """
+    if isinstance(given, Mapping):
+        return _turn(given)
+    if not isinstance(given, list):
+        return {"completion": given, "thoughts": None}
+    if not given or not isinstance(given[0], Mapping):
+        return {"completion": given, "thoughts": None}
+    turns = [turn for turn in given if isinstance(turn, Mapping) and _role(turn) == "assistant"]
+    if len(turns) != 1 or _role(given[-1]) != "assistant":
+        raise Unreadable("several-turns", f"the completion has {len(turns)} turns of the assistant; one is expected")
+    return _turn(turns[0])
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    content = turn.get("content", turn.get("value"))
+    try:
+        return {"completion": text_of(without_thoughts(content)), "thoughts": thoughts_of(turn) or None}
+    except DataError as error:
+        raise Unreadable("not-text", str(error)) from None
+
+
+def samples_of(given: Any) -> list[Any]:
+    """Several samples, of which each is a text or a message, as texts."""
+    return list(given) if isinstance(given, list) else [given]
+
+
+def batch_choices(body: Any, error: Any) -> dict[str, Any]:
+    """The completions of a response of OpenAI's batch API.
+
+    Raises:
+        Unreadable: the request failed.
+    """
+    choices = body.get("choices") if isinstance(body, Mapping) else None
+    if not choices:
+        raise Unreadable("missing-completion", f"the request of the batch failed: {as_text(error) or 'no choices'}")
+    turns = [_turn(choice.get("message") or {}) for choice in choices]
+    return {role: [turn[role] for turn in turns] for role in ("completion", "thoughts")}
+
+
+def harness_samples(resps: Any) -> list[Any]:
+    """The texts that a model generated in lm-evaluation-harness: one request with one or more repeats.
+
+    Raises:
+        Unreadable: the task has several requests a row, such as multiple choice by likelihood.
+    """
+    requests = resps if isinstance(resps, list) else []
+    repeats = requests[0] if len(requests) == 1 and isinstance(requests[0], list) else []
+    if not repeats or not all(isinstance(text, str) for text in repeats):
+        raise Unreadable("missing-completion", "the row has no generated text: its task compares likelihoods")
+    return list(repeats)
+
+
+def harness_prompt(doc: Any, arguments: Any) -> Any:
+    """The question of a row of lm-evaluation-harness, else the whole text that the model got."""
+    fields = doc if isinstance(doc, Mapping) else {}
+    for name in ("question", "problem", "prompt", "Question", "Problem"):
+        if isinstance(fields.get(name), str) and fields[name].strip():
+            return fields[name]
+    first = arguments.get("gen_args_0") if isinstance(arguments, Mapping) else None
+    if isinstance(first, Mapping):
+        return first.get("arg_0")
+    return _first_text(arguments)
+
+
+def _first_text(given: Any) -> Any:
+    while isinstance(given, Sequence) and not isinstance(given, str) and given:
+        given = given[0]
+    return given if isinstance(given, str) else None
+
+
+def turns(given: Any, system: Any) -> list[dict[str, Any]] | None:
+    """Turns of ``from`` and ``value`` as messages, after the system prompt of a column of its own."""
+    if not isinstance(given, list):
+        return None
+    messages = [{**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))} for turn in given]
+    for message in messages:
+        message.pop("from", None)
+        message.pop("value", None)
+    if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def conversation(prompt: Any, completion: Any) -> list[dict[str, Any]] | None:
+    """A conversation from the messages of a prompt and of a completion, which may each be text."""
+    if prompt is None or completion is None:
+        return None
+    before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    after = completion if isinstance(completion, list) else [{"role": "assistant", "content": completion}]
+    return [*before, *after]
+
+
+# ---- limits ----
+
+
+def seconds(given: Any) -> float | None:
+    """A time limit in seconds: a number, ``2.0 seconds``, or CodeContests' mapping."""
+    if isinstance(given, Mapping):
+        nanos = given.get("nanos") or 0
+        return float(given.get("seconds") or 0) + float(nanos) / 1e9 or None
+    return _first_number(given)
+
+
+def megabytes(given: Any) -> float | None:
+    """A memory limit in MB: a number, or such as ``256.0 megabytes``."""
+    return _first_number(given)
+
+
+def _first_number(given: Any) -> float | None:
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given) or None
+    numbers: Iterable[str] = _NUMBER.findall(given) if isinstance(given, str) else ()
+    return next(map(float, numbers), None)

@@ -1,0 +1,237 @@
+"""The tests of code problems in the forms of public data sets, read into one form.
+
+=================================================  =====================================================================
+what is stored                                     where
+=================================================  =====================================================================
+``[{"input": .., "output": ..}]``                  magcli, codeforces, DeepCoder; ``{"stdin": ..}``, ``{"stdout": ..}``
+``{"inputs": [..], "outputs": [..]}``              APPS, TACO, CodeContests (``input``, ``output``)
+the same with ``fn_name``                          functions of APPS and TACO
+``type`` or ``testtype``, ``fn_name``              PrimeIntellect's ``test_cases``, LiveCodeBench (name in ``metadata``)
+``["assert f(1) == 2"]``, a script                 MBPP, HumanEval and LeetCodeDataset (``check``), pytest (KodCode)
+JSON text, a Python literal, a compressed pickle   of any of these (``magcli.layouts.pickled``)
+=================================================  =====================================================================
+
+A test in one form is a mapping as ``magcli.verify.code.cases`` describes. Of a function that returns one value, APPS
+and TACO store the value or a list with it; such a test accepts both, as their own judges do.
+"""
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from magcli.errors import DataError
+from magcli.layouts.pickled import packed_json
+from magcli.verify.code.cases import split_asserts
+from magcli.verify.code.extraction import SubstituteNames, parsed
+
+TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
+"""What ``make-tests`` notes on a test, which stays with it."""
+FUNCTION_KINDS = ("functional", "function_call", "function", "call_based")
+"""Values of ``type`` or ``testtype`` of tests that call a function."""
+MAX_LITERAL = 1 << 22
+"""Maximum number of characters of a Python literal; parsing one takes about a hundred times its size."""
+
+Test = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Called:
+    """What the tests of a problem call.
+
+    ``entry_point`` is what a script checks. ``function`` is the name of the function that lists of arguments are passed
+    to; it is a method of ``Solution`` if ``starter_code`` declares that class.
+    """
+
+    entry_point: str = ""
+    function: str = ""
+    starter_code: str = ""
+
+    def call(self, arguments: Sequence[Any]) -> str:
+        """The expression that passes these arguments.
+
+        Raises:
+            DataError: the name of the function is unknown.
+        """
+        if not self.function.isidentifier():
+            raise DataError("the tests call a function whose name is not stated")
+        owner = "Solution()." if "class Solution" in self.starter_code else ""
+        return f"{owner}{self.function}({', '.join(map(repr, arguments))})"
+
+
+NOTHING = Called()
+
+
+def read_tests(given: Any, called: Called = NOTHING) -> Iterator[Test]:
+    """The tests in a value of any of the forms above.
+
+    Raises:
+        DataError: a test cannot be read, or the value is none of these forms.
+    """
+    match given:
+        case str():
+            yield from _from_text(given, called)
+        case {"functional": str(script)}:
+            yield from read_tests(script, called)
+        case {"test_cases": list() | str() as tests}:
+            yield from read_tests(tests, called)
+        case {"inputs": list(inputs), "outputs": list(outputs)} | {"input": list(inputs), "output": list(outputs)}:
+            if len(inputs) != len(outputs):
+                raise DataError(f"{len(inputs)} inputs but {len(outputs)} outputs")
+            called = _named(given, called)
+            pairs = zip(inputs, outputs, strict=True)
+            yield from (_pair(one, other, called) for one, other in pairs)
+        case list():
+            yield from (_test(item, called) for item in given)
+        case _:
+            raise DataError(f"expected tests as a list or a script, got {type(given).__name__}")
+
+
+def _from_text(text: str, called: Called) -> Iterator[Test]:
+    """The tests in a JSON text, a Python literal, a compressed pickle or a script."""
+    value = _value_of(text)
+    if value is not None:
+        yield from read_tests(value, called)
+    else:
+        yield from (_checked({"assert": source}) for source in _script_asserts(text, called.entry_point))
+
+
+def _value_of(text: str) -> Any:
+    """The value of a text that is data; None for a script.
+
+    Raises:
+        DataError: a Python literal is too large.
+    """
+    start = text.lstrip()[:1]
+    if start in ("[", "{", '"'):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return _literal(text)
+    if text[:2] == "eJ":  # the start of every text that is compressed with zlib and in base64
+        return packed_json(text)
+    return None
+
+
+def _literal(text: str) -> Any:
+    if len(text) > MAX_LITERAL:
+        raise DataError(f"tests as a Python literal of {len(text):,} characters are too large; store them as JSON")
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _test(given: Any, called: Called) -> Test:
+    """One test of a list: an assert, or a mapping."""
+    if not isinstance(given, Mapping):
+        return _checked({"assert": given})
+    if any(given.get(key) in FUNCTION_KINDS for key in ("type", "testtype")) or given.get("fn_name"):
+        return _pair(given.get("input"), given.get("output"), _named(given, called), is_function=True)
+    test = {name: given.get(name) for name in ("input", "output", "call", "assert")}
+    for name, stream in (("input", "stdin"), ("output", "stdout")):
+        if isinstance(value := test[name], Mapping):
+            test[name] = value.get(stream)
+    marks = {name: given[name] for name, kind in TEST_MARKS.items() if isinstance(given.get(name), kind)}
+    return {**_checked(test), **marks}
+
+
+def _checked(test: dict[str, Any]) -> dict[str, Any]:
+    if wrong := [name for name, value in test.items() if not isinstance(value, str | None)]:
+        raise DataError(f"the {wrong[0]} of a test is not text")
+    return {name: test.get(name) for name in ("input", "output", "call", "assert")}
+
+
+def _named(given: Mapping[str, Any], called: Called) -> Called:
+    """What is called, with the name of the function that the tests themselves state."""
+    metadata = given.get("metadata")
+    name = given.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
+    return replace(called, function=name) if isinstance(name, str) and name else called
+
+
+def _pair(given: Any, output: Any, called: Called, *, is_function: bool = False) -> Test:
+    """A test from its input and output; of a function, if its name is known, from the arguments and the value."""
+    if not called.function and not is_function:
+        return _checked({"input": _lines(given), "output": _lines(output)})
+    call = called.call(_arguments(given))
+    value = _json_value(output)
+    if isinstance(value, list) and len(value) == 1 and not isinstance(output, str):
+        return {"input": None, "output": None, "call": None, "assert": f"assert {call} in ({value!r}, {value[0]!r})"}
+    return {"input": None, "output": repr(value), "call": call, "assert": None}
+
+
+def _lines(value: Any) -> Any:
+    """Text of stdin or stdout, which some problems of TACO have as a list of lines."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    return value
+
+
+def _arguments(given: Any) -> list[Any]:
+    """The arguments of a call: a list, or one JSON value a line."""
+    if isinstance(given, list):
+        return given
+    if isinstance(given, str):
+        return [_json_value(line) for line in given.splitlines() if line.strip()]
+    raise DataError(f"the arguments of a test are {type(given).__name__}, not a list")
+
+
+def _json_value(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError:
+        return given
+
+
+# ---- scripts ----
+
+
+def _script_asserts(source: str, entry_point: str) -> list[str]:
+    """The asserts of a script: at its top level, of ``check(candidate)``, or of pytest's functions ``test_*``."""
+    tests = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
+    if not any(node.name.startswith("test") for node in tests):
+        return split_asserts(source, entry_point)
+    return list(_pytest_asserts(source))
+
+
+def _pytest_asserts(source: str) -> Iterator[str]:
+    """The asserts of pytest's functions; a name that is assigned before an assert stands for its expression.
+
+    Raises:
+        DataError: a function has other statements, or parameters such as fixtures.
+    """
+    for node in parsed(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test"):
+            raise DataError(f"the test script has {ast.unparse(node)[:60]!r} outside of its test functions")
+        if node.args.args or node.decorator_list:
+            raise DataError(f"{node.name} of the test script has parameters or decorators")
+        yield from _function_asserts(node)
+
+
+def _methods_called(function: ast.FunctionDef) -> Counter[str]:
+    """How often methods or other attributes of each name are used."""
+    attributes = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
+    return Counter(node.value.id for node in attributes if isinstance(node.value, ast.Name))
+
+
+def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:
+    values: dict[str, ast.expr] = {}
+    methods = _methods_called(function)
+    for node in function.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if methods[name] > 1 and any(isinstance(part, ast.Call) for part in ast.walk(value)):
+                    raise DataError(f"{function.name} of the test script calls several methods of one object, {name}")
+                values[name] = SubstituteNames(values).visit(value)
+            case ast.Assert(test=test) if not isinstance(test, ast.Constant):
+                yield ast.unparse(ast.Assert(SubstituteNames(values).visit(test)))
+            case ast.Assert() | ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+                pass
+            case _:
+                raise DataError(f"{function.name} of the test script has {ast.unparse(node)[:60]!r}, not an assert")

@@ -1,0 +1,140 @@
+"""What a layout declares, and paths into the columns of a table.
+
+A path names a value: ``answer``, ``reward_model.ground_truth`` (a field of an object), ``prompt[].role`` (of the
+objects of a list). ``question|problem`` is whichever of them the table has. A type may follow for recognition:
+``answer:int``. Columns that store JSON, whose values may be of any type, may have any field.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from magcli.data.json_columns import is_json_text
+from magcli.data.schema import SOLUTION, TEST
+
+Role = Literal[
+    "prompt", "system", "answer", "choices", "tests", "solutions", "completion", "thoughts", "verdict", "messages",
+    "time_limit", "memory_limit",
+]  # fmt: skip
+"""What a stage reads."""
+
+COLUMNS: Mapping[str, pa.Field] = {
+    "prompt": pa.field("prompt", pa.string()),
+    "system": pa.field("system", pa.string()),
+    "answer": pa.field("answer", pa.string()),
+    "choices": pa.field("choices", pa.list_(pa.string())),
+    "tests": pa.field("tests", pa.list_(TEST)),
+    "solutions": pa.field("solutions", pa.list_(SOLUTION)),
+    "completion": pa.field("completion", pa.string()),
+    "thoughts": pa.field("reasoning_content", pa.string()),
+    "verdict": pa.field("correct", pa.string()),
+    "messages": pa.field("messages", pa.string()),
+    "time_limit": pa.field("time_limit", pa.float64()),
+    "memory_limit": pa.field("memory_limit", pa.float64()),
+}
+"""The column of each role, with the type that a reader's values have; ``messages`` are JSON."""
+
+TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "int": pa.types.is_integer,
+    "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)),
+}
+"""The types that a path may ask for."""
+
+
+class Unreadable(Exception):
+    """A row that cannot be read as its layout says; ``reason`` is why it is dropped, ``detail`` what is wrong."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the values of one or more roles lie.
+
+    ``paths`` are passed to ``read`` as values, None for one that a table or a row lacks. Without ``read`` the only
+    value is taken as it is. For several roles ``read`` returns a mapping. A column of which all is ``used`` up here is
+    left out of the output.
+    """
+
+    paths: tuple[str, ...]
+    read: Callable[..., Any] | None = None
+    uses_up: bool = True
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a data set or tool names and nests its columns.
+
+    ``columns`` are the paths by which it is recognised; a table that has one of ``without`` is not of this layout.
+    ``places`` say where each role lies (``answer|tests`` is both). ``native``: the code stages read its tests and
+    solutions as they are. ``source`` is where the layout is documented.
+    """
+
+    name: str
+    source: str
+    columns: tuple[str, ...]
+    places: Mapping[str, Place]
+    without: tuple[str, ...] = ()
+    native: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns, without what lies in them, by which it is recognised."""
+        return frozenset(column_of(option) for path in self.columns for option in path.split("|"))
+
+
+def column_of(path: str) -> str:
+    """The name of the column that a path begins in."""
+    return path.partition(":")[0].partition(".")[0].removesuffix("[]")
+
+
+def has_path(schema: pa.Schema, path: str) -> bool:
+    """Whether a table has a value at a path, or one of several."""
+    return bool(options_present(schema, path))
+
+
+def options_present(schema: pa.Schema, path: str) -> list[str]:
+    """The alternatives of a path that a table has."""
+    return [option for option in path.split("|") if _has(schema, option)]
+
+
+def _has(schema: pa.Schema, path: str) -> bool:
+    steps, _, kind = path.partition(":")
+    column, *inner = steps.split(".")
+    name = column.removesuffix("[]")
+    if name not in schema.names:
+        return False
+    field = schema.field(name)
+    if is_json_text(field):
+        return not kind or bool(inner) or column.endswith("[]")
+    found = _type_at(field.type, column, inner)
+    return found is not None and (not kind or TYPES[kind](found))
+
+
+def _type_at(kind: pa.DataType, step: str, inner: Sequence[str]) -> pa.DataType | None:
+    """The type at the end of a path; None if there is nothing."""
+    if step.endswith("[]"):
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            return None
+        kind = kind.value_type
+    if not inner:
+        return kind
+    if not pa.types.is_struct(kind) or kind.get_field_index(inner[0].removesuffix("[]")) < 0:
+        return None
+    return _type_at(kind.field(inner[0].removesuffix("[]")).type, inner[0], inner[1:])
+
+
+def value_at(row: Mapping[str, Any], path: str) -> Any:
+    """The value of a row at a path; of a list, the whole list."""
+    value: Any = row
+    for step in path.partition(":")[0].split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step.removesuffix("[]"))
+        if step.endswith("[]"):
+            return value
+    return value

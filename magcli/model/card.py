@@ -1,0 +1,96 @@
+"""The memory of a card or of this machine, and how much of it a run may use."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from magcli.errors import EnvironmentFault, UsageError
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([GM])(?:i?B)?", re.IGNORECASE)
+UNITS = {"G": 1 << 30, "M": 1 << 20}
+
+VISIBLE = 0.985
+"""The part of a card's nominal memory that programs see: 23.6 GiB of 24."""
+
+CONTEXT = 640 << 20
+"""Memory of a CUDA context with the kernels of PyTorch and its libraries: an estimate, never measured by us."""
+
+UNFRAGMENTED = 0.95
+"""The part of the rest that PyTorch's allocator can fill."""
+
+LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Files with a container's memory limit and its use, of both versions of control groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Memory for a run: ``total`` bytes of which ``usable`` are for its tensors. ``is_gpu`` False is this machine's."""
+
+    name: str
+    total: int
+    usable: int
+    is_gpu: bool = True
+
+
+def named_card(text: str) -> Card:
+    """A made-up card of a size such as 24G.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    match = SIZE.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"--card must be a size such as 24G, not {text!r}")
+    total = round(float(match[1]) * UNITS[match[2].upper()] * VISIBLE)
+    return Card(f"a card of {text.strip()}", total, usable(total))
+
+
+def usable(free: int) -> int:
+    """The bytes that tensors may take of a card's free memory."""
+    return max(0, round((free - CONTEXT) * UNFRAGMENTED))
+
+
+def installed_card(device: str) -> Card:
+    """A card of this machine; memory of other processes is not usable.
+
+    Raises:
+        EnvironmentFault: PyTorch finds no such GPU.
+    """
+    import torch
+
+    number = torch.device(device).index or 0
+    if number >= torch.cuda.device_count():
+        raise EnvironmentFault(f"--device {device}: PyTorch finds {torch.cuda.device_count()} GPUs; see magcli doctor")
+    free, total = torch.cuda.mem_get_info(device)
+    return Card(f"{torch.cuda.get_device_name(device)} ({device})", total, usable(free))
+
+
+def host() -> Card:
+    """This machine's memory, within a container's limit."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Card("this machine", total, min([_available(total), *_container_limits()]), is_gpu=False)
+
+
+def _available(total: int) -> int:
+    """The memory that programs can still take; where the system does not say, all of it."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return total
+    kibibytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return total if kibibytes is None else int(kibibytes) * 1024
+
+
+def _container_limits() -> list[int]:
+    """What is left of the memory limits of this container."""
+    left = []
+    for limit, current in LIMITS:
+        try:
+            left.append(int(Path(limit).read_text()) - int(Path(current).read_text()))
+        except (OSError, ValueError):  # no such version, or no limit
+            continue
+    return [size for size in left if size > 0]

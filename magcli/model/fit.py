@@ -1,0 +1,170 @@
+"""Whether a run fits a card, and the smallest change of its options that makes it fit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from magcli.model import memory
+from magcli.model.memory import EnginePlan, Line, TrainingPlan
+
+PROPOSED_RANK = 32
+"""The LoRA rank that is proposed where training all weights does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is on one card: a trainer, and perhaps the embedded ``engine`` or vLLM with a ``share`` in bytes.
+
+    ``engine_stays``: the engine is there during updates too. vLLM gives its share back then if it ``sleeps``.
+    """
+
+    training: TrainingPlan
+    engine: EnginePlan | None = None
+    engine_stays: bool = True
+    share: int = 0
+    sleeps: bool = False
+
+    @property
+    def lines(self) -> list[Line]:
+        """All parts of the memory."""
+        parts = memory.training_lines(self.training)
+        if self.engine is not None:
+            parts += memory.engine_lines(self.engine, stays=self.engine_stays)
+        if self.share:
+            parts += memory.share_lines(self.share, sleeps=self.sleeps)
+        return parts
+
+    @property
+    def peak(self) -> int:
+        """The bytes of the largest phase."""
+        return memory.peak_bytes(self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Options to add to a command, what they cost (slower, or another result), and the plan with them."""
+
+    flags: str
+    cost: int
+    apply: Callable[[Plan], Plan]
+
+
+MICRO, ASYNC, RECOMPUTE, OFFLOAD, LORA = 1, 2, 3, 5, 20
+"""Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
+in host memory, and of training adapters only."""
+
+SHARES = (30, 25, 20, 15)
+"""Shares of a GPU in percent that are proposed for vLLM."""
+
+MOST_CARDS = 64
+
+FEWEST_TOKENS = 1024
+"""The smallest micro-batch that is proposed."""
+
+
+def smaller_micro_batches(plan: Plan, *, longest: int) -> list[Change]:
+    """Micro-batches of a half, a quarter and so on, not smaller than the ``longest`` sequence."""
+    changes = []
+    tokens, halvings = _half(plan.training.micro_tokens), 1
+    while tokens >= max(FEWEST_TOKENS, longest):
+        changes.append(Change(f"--micro-tokens {tokens}", MICRO * halvings, _with_training(micro_tokens=tokens)))
+        tokens, halvings = _half(tokens), halvings + 1
+    return changes
+
+
+def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
+    """Half as many concurrent sequences, a quarter and so on, in multiples of ``group``."""
+    if plan.engine is None:
+        return []
+    changes = []
+    slots, halvings = plan.engine.slots // 2 // group * group, 1
+    while slots >= group:
+        changes.append(Change(f"--n-async {slots}", ASYNC * halvings, _with_slots(slots)))
+        slots, halvings = slots // 2 // group * group, halvings + 1
+    return changes
+
+
+def smaller_share(plan: Plan, *, total: int, longest: int) -> list[Change]:
+    """A smaller share of a GPU of ``total`` bytes for vLLM, in which its weights and a sequence still fit."""
+    if not plan.share:
+        return []
+    shape = plan.training.shape
+    least = memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+    changes = []
+    for number, percent in enumerate(SHARES, 1):
+        share = total * percent // 100
+        if least < share < plan.share:
+            changes.append(Change(f"--gpu-memory {percent / 100}", ASYNC * number, _with_share(share)))
+    return changes
+
+
+def recomputation(plan: Plan) -> list[Change]:
+    """Activation checkpointing, unless it is on."""
+    if plan.training.activation_checkpointing:
+        return []
+    return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
+
+
+def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
+    """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
+    if plan.training.lora_rank or plan.training.ranks > 1:
+        return []
+    return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
+
+
+def offloaded_moments(plan: Plan, flags: str) -> list[Change]:
+    """AdamW's moments in host memory by these options, unless they are there."""
+    return [] if plan.training.offload_moments else [Change(flags, OFFLOAD, _with_training(offload_moments=True))]
+
+
+def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:
+    """The cheapest changes, at most one of each kind, after which a plan fits; None if nothing does."""
+    options = [[None, *kind] for kind in kinds]
+    choices = [tuple(change for change in choice if change is not None) for choice in product(*options)]
+    by_cost = sorted(choices, key=lambda choice: (sum(change.cost for change in choice), len(choice)))
+    return next((choice for choice in by_cost if changed(plan, choice).peak <= usable), None)
+
+
+def changed(plan: Plan, changes: Sequence[Change]) -> Plan:
+    """The plan with all of these changes."""
+    for change in changes:
+        plan = change.apply(plan)
+    return plan
+
+
+def sharded(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[int, tuple[Change, ...]] | None:
+    """The number of trainer cards over which a plan fits, a power of 2 up to ``MOST_CARDS``, and changes to make then.
+
+    The engine has other cards. None if a plan does not fit on any number, or trains adapters, which is done on one.
+    """
+    if plan.training.lora_rank:
+        return None
+    kinds = [kind for kind in kinds if all(change.cost != LORA for change in kind)]
+    ranks = 2 * plan.training.ranks
+    while ranks <= MOST_CARDS:
+        split = replace(plan, training=replace(plan.training, ranks=ranks), engine=None, share=0)
+        changes = smallest(split, kinds, usable)
+        if changes is not None:
+            return ranks, changes
+        ranks *= 2
+    return None
+
+
+def _half(tokens: int) -> int:
+    """Half as many tokens, as the power of 2 below."""
+    return 1 << ((tokens + 1) // 2).bit_length() - 1
+
+
+def _with_training(**options: object) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, training=replace(plan.training, **options))  # type: ignore[arg-type]
+
+
+def _with_share(share: int) -> Callable[[Plan], Plan]:
+    return lambda plan: replace(plan, share=share)
+
+
+def _with_slots(slots: int) -> Callable[[Plan], Plan]:
+    def apply(plan: Plan) -> Plan:
+        return plan if plan.engine is None else replace(plan, engine=replace(plan.engine, slots=slots))
+
+    return apply

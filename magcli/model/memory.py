@@ -1,0 +1,365 @@
+"""How much memory training and sampling take, computed from the sizes of a model.
+
+Each function returns bytes of one card (or of the host, on a CPU), and counts what PyTorch allocates: no CUDA context,
+no fragmentation. ``training_lines`` and ``engine_lines`` list the parts with the phases in which they are there; the
+peak is the largest phase. The parts are those of a Llama-like decoder, checked against measured runs
+(``tests/model/test_memory_measured.py``) and runs with fake tensors (``tests/model/test_memory.py``).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from magcli.model.shape import ModelShape
+
+LOGITS_BYTES = 1 << 30
+"""Float32 logits of a micro-batch that are stored for the backward pass; of more, all are recomputed there."""
+
+CPU_BLOCK_BYTES, GPU_BLOCK_BYTES = 1 << 27, 1 << 30
+"""Float32 logits that are computed at once: larger matrix products are no faster on a CPU."""
+
+CPU_PIECE_BYTES, GPU_PIECE_BYTES = 1 << 21, 1 << 27
+"""Float32 logits on which row-wise work is done at once: a part of a CPU's cache, and what fills a GPU."""
+
+PREFILL_TOKENS = 4096
+"""Prompt tokens that the embedded engine computes in one step."""
+
+SAMPLED_COPIES = 4
+"""Float32 copies of the logits of all slots while tokens are drawn: raw, scaled, log-probabilities, probabilities."""
+
+ADAM_STATES = 2
+"""Float32 values of AdamW's state per trained parameter."""
+
+FP32, BF16 = 4, 2
+
+Phase = Literal["loading", "forward", "scoring", "backward", "sampling"]
+UPDATE: tuple[Phase, ...] = ("forward", "scoring", "backward")
+"""The phases of an update: the layers and the logits, the backward pass of the logits, that of the layers."""
+AFTER_LOADING: tuple[Phase, ...] = (*UPDATE, "sampling")
+PHASES: tuple[Phase, ...] = ("loading", *AFTER_LOADING)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A part of the memory, in bytes, and the phases in which it is there."""
+
+    name: str
+    size: int
+    phases: tuple[Phase, ...] = AFTER_LOADING
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How a model is trained on one rank.
+
+    ``bf16``: matrix products in bf16 by autocast, master weights in float32. ``lora_rank`` 0 trains all weights;
+    ``bf16_base``: the frozen weights under adapters are in bf16. ``offload_moments``: AdamW's moments are in host
+    memory. ``padding`` is the number of slots in padded attention batches per token, in which completions of one
+    prompt each have it. ``reference``: a copy of the model for a KL penalty. ``scored`` is the share of the tokens
+    whose logits are needed. ``loads_whole``: each rank loads the whole model before it keeps its shard.
+    """
+
+    shape: ModelShape
+    micro_tokens: int
+    on_gpu: bool
+    bf16: bool
+    ranks: int = 1
+    lora_rank: int = 0
+    bf16_base: bool = False
+    offload_moments: bool = False
+    activation_checkpointing: bool = False
+    padding: float = 1.1
+    scored: float = 1.0
+    reference: bool = False
+    loads_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """The embedded engine: ``slots`` sequences of up to ``longest`` tokens, prompt included.
+
+    ``packed``: linear layers are kept in a CPU's blocked layout. ``copies`` of the weights divide the slots among them.
+    ``share``: bytes of the card for weights and cache, which bounds the number of sequences; 0 is no bound.
+    """
+
+    shape: ModelShape
+    slots: int
+    longest: int
+    bf16: bool
+    on_gpu: bool
+    packed: bool = True
+    copies: int = 1
+    share: int = 0
+
+
+def lora_parameters(shape: ModelShape, rank: int) -> int:
+    """Number of weights of adapters of this rank on all linear layers: rank x (inputs + outputs) each."""
+    widths = (
+        (shape.hidden, shape.queries),
+        (shape.hidden, shape.keys),
+        (shape.hidden, shape.keys),
+        (shape.queries, shape.hidden),
+        (shape.hidden, shape.inner),
+        (shape.hidden, shape.inner),
+        (shape.inner, shape.hidden),
+    )
+    return shape.layers * rank * sum(inputs + outputs for inputs, outputs in widths)
+
+
+def trained_parameters(plan: TrainingPlan) -> int:
+    """Number of weights that have a gradient."""
+    return lora_parameters(plan.shape, plan.lora_rank) if plan.lora_rank else plan.shape.parameters
+
+
+def weight_bytes(plan: TrainingPlan) -> int:
+    """The shard of the weights, with adapters: float32, or bf16 for the base under adapters."""
+    base = plan.shape.parameters * (BF16 if plan.lora_rank and plan.bf16_base else FP32)
+    adapters = FP32 * lora_parameters(plan.shape, plan.lora_rank)
+    return (base + adapters) // plan.ranks
+
+
+def gradient_bytes(plan: TrainingPlan) -> int:
+    """The shard of the float32 gradients."""
+    return FP32 * trained_parameters(plan) // plan.ranks
+
+
+def moment_bytes(plan: TrainingPlan) -> int:
+    """The shard of AdamW's two float32 moments, wherever they are."""
+    return ADAM_STATES * FP32 * trained_parameters(plan) // plan.ranks
+
+
+def loading_bytes(plan: TrainingPlan) -> int:
+    """What the whole model takes more than its shard while ranks load it."""
+    if plan.ranks == 1 or not plan.loads_whole:
+        return 0
+    return FP32 * plan.shape.parameters - weight_bytes(plan)
+
+
+def gathered_bytes(plan: TrainingPlan) -> int:
+    """Weights that ranks gather: embedding and head stay in float32 for the whole step, layers come one by one."""
+    if plan.ranks == 1:
+        return 0
+    outside = plan.shape.head * (1 if plan.shape.tied else 2)
+    layer = plan.shape.linear // plan.shape.layers
+    return FP32 * outside + 2 * layer * (BF16 if plan.bf16 else FP32)
+
+
+def cast_bytes(plan: TrainingPlan) -> int:
+    """Autocast's bf16 copies of the weights of all linear layers, which it keeps until the end of the forward pass."""
+    needless = plan.lora_rank and plan.bf16_base
+    if not plan.bf16 or plan.ranks > 1 or needless:
+        return 0
+    return BF16 * plan.shape.linear
+
+
+def layer_activation_bytes(plan: TrainingPlan) -> int:
+    """What one layer keeps of one token for its backward pass.
+
+    Norms keep the float32 residual stream and its normalised values, linear layers their inputs (bf16: a copy for each
+    layer), the gated network three inner values, attention its padded queries, keys, values and outputs.
+    """
+    shape = plan.shape
+    if not plan.bf16:
+        norms = 2 * 3 * FP32 * shape.hidden
+        return norms + FP32 * (4 * shape.inner + shape.queries) + attention_bytes(plan, FP32)
+    norms, inputs = 2 * 2 * FP32 * shape.hidden, 5 * BF16 * shape.hidden
+    kernel = BF16 if plan.on_gpu else FP32
+    return norms + inputs + BF16 * (4 * shape.inner + shape.queries) + attention_bytes(plan, kernel)
+
+
+def attention_bytes(plan: TrainingPlan, kernel: int) -> int:
+    """What attention keeps of one token: padded queries, keys, values and outputs in the kernel's type."""
+    return round(kernel * (2 * plan.shape.queries + 2 * plan.shape.keys) * plan.padding)
+
+
+def adapter_activation_bytes(plan: TrainingPlan) -> int:
+    """What the adapters of one layer keep of one token: the product with the first matrix of each of 7 layers."""
+    return 7 * plan.lora_rank * (BF16 if plan.bf16 else FP32)
+
+
+def activation_bytes(plan: TrainingPlan) -> int:
+    """What all layers keep of a micro-batch; with checkpointing only the residual stream that enters each layer."""
+    shape = plan.shape
+    stream = (BF16 if plan.lora_rank and plan.bf16_base else FP32) * shape.hidden
+    layer = stream if plan.activation_checkpointing else layer_activation_bytes(plan) + adapter_activation_bytes(plan)
+    last_norm = 4 * stream
+    return plan.micro_tokens * (shape.layers * layer + last_norm)
+
+
+def recomputed_bytes(plan: TrainingPlan) -> int:
+    """The activations of the one layer that is recomputed, and its bf16 weights."""
+    if not plan.activation_checkpointing:
+        return 0
+    layer = layer_activation_bytes(plan) + adapter_activation_bytes(plan)
+    return plan.micro_tokens * layer + cast_bytes(plan) // plan.shape.layers
+
+
+def layer_gradient_bytes(plan: TrainingPlan) -> int:
+    """Gradients inside a layer during its backward pass: inner values, the residual stream, and its largest weight.
+
+    Up to three inner gradients are there at once; those of a recomputed layer take the place of its activations.
+    """
+    shape = plan.shape
+    element = BF16 if plan.bf16 else FP32
+    inner = (1 if plan.activation_checkpointing else 3) * element * shape.inner
+    stream = 3 * FP32 * shape.hidden
+    widest = min(shape.inner, shape.linear // (3 * shape.layers * shape.hidden))
+    largest = 0 if plan.lora_rank else shape.hidden * widest
+    copies = BF16 + FP32 if plan.bf16 else FP32
+    return plan.micro_tokens * (inner + stream) + copies * largest
+
+
+def head_gradient_bytes(plan: TrainingPlan) -> int:
+    """The gradient of a tied head, which waits for that of the embedding until the end of the backward pass."""
+    return FP32 * plan.shape.head if plan.shape.tied and not plan.lora_rank else 0
+
+
+def head_copy_bytes(plan: TrainingPlan) -> int:
+    """The float32 copy of a head in bf16, which is always computed in float32."""
+    return FP32 * plan.shape.head if plan.lora_rank and plan.bf16_base else 0
+
+
+def stores_logits(plan: TrainingPlan) -> bool:
+    """Whether the logits of a micro-batch are stored for the backward pass."""
+    return scored_tokens(plan) * FP32 * plan.shape.vocabulary <= LOGITS_BYTES
+
+
+def scored_tokens(plan: TrainingPlan) -> int:
+    """Number of tokens of a micro-batch whose logits are needed."""
+    return round(plan.micro_tokens * plan.scored)
+
+
+def logit_bytes(plan: TrainingPlan) -> int:
+    """Buffers of float32 logits: of all scored tokens or of one block, and of one piece for row-wise work."""
+    row = FP32 * plan.shape.vocabulary
+    everything = scored_tokens(plan) * row
+    block = GPU_BLOCK_BYTES if plan.on_gpu else CPU_BLOCK_BYTES
+    piece = GPU_PIECE_BYTES if plan.on_gpu else CPU_PIECE_BYTES
+    stored = everything if stores_logits(plan) else max(row, min(block, everything))
+    return stored + 2 * max(row, min(piece, everything))
+
+
+def head_backward_bytes(plan: TrainingPlan) -> int:
+    """What the backward pass of the head makes: its gradient, the products, bf16 copies, the hidden states' gradient.
+
+    The product of one block is added to the gradient of the others; that of all rows is the gradient.
+    """
+    head = 0 if plan.lora_rank else plan.shape.head
+    copies = BF16 * (plan.shape.head + scored_tokens(plan) * plan.shape.hidden) if plan.bf16 else 0
+    if stores_logits(plan):
+        product = head * (BF16 + FP32 if plan.bf16 else FP32)
+    else:
+        product = head * ((BF16 if plan.bf16 else FP32) + FP32)
+    return copies + product + FP32 * scored_tokens(plan) * plan.shape.hidden
+
+
+def training_lines(plan: TrainingPlan) -> list[Line]:
+    """The parts of training, those that take nothing left out."""
+    reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
+    recomputes = plan.activation_checkpointing
+    lines = [
+        Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
+        Line("gradients, float32", gradient_bytes(plan), UPDATE),
+        Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
+        Line("reference model, float32", reference),
+        Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
+        Line("gathered embedding and layers", gathered_bytes(plan), UPDATE),
+        Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
+        Line("activations", activation_bytes(plan), UPDATE),
+        Line("float32 copy of the head", head_copy_bytes(plan), ("forward", "scoring")),
+        Line("logits", logit_bytes(plan), ("forward", "scoring")),
+        Line("gradient of the head", head_backward_bytes(plan), ("scoring",)),
+        Line("gradient of the tied head", head_gradient_bytes(plan), ("backward",)),
+        Line("one recomputed layer", recomputed_bytes(plan), ("backward",)),
+        Line("gradients inside a layer", layer_gradient_bytes(plan), ("backward",)),
+    ]
+    return [line for line in lines if line.size]
+
+
+def engine_weight_bytes(plan: EnginePlan) -> int:
+    """The weights for sampling; a float32 head beside bf16 weights, or one in a CPU's layout beside the embedding."""
+    element = BF16 if plan.bf16 else FP32
+    own_head = plan.bf16 or (plan.packed and not plan.on_gpu and plan.shape.tied)
+    head = FP32 * plan.shape.head if own_head else 0
+    return plan.copies * (element * plan.shape.parameters + head)
+
+
+def token_cache_bytes(shape: ModelShape, *, bf16: bool) -> int:
+    """Keys and values of one token."""
+    return shape.cached * (BF16 if bf16 else FP32)
+
+
+def grown_capacity(longest: int) -> int:
+    """Positions per slot of a cache that grew in steps of a quarter until a sequence of ``longest`` tokens fits.
+
+    It depends on where the growth started by at most a step, so this is the largest.
+    """
+    return -(-longest * 5 // 128) * 32
+
+
+def cache_bytes(plan: EnginePlan) -> int:
+    """The KV cache: each slot has room for the longest sequence; on a GPU it is allocated once, without spare room."""
+    capacity = -(-plan.longest // 256) * 256 if plan.on_gpu else grown_capacity(plan.longest)
+    slot = capacity * token_cache_bytes(plan.shape, bf16=plan.bf16)
+    if not plan.share:
+        return plan.slots * slot
+    left = plan.share - engine_weight_bytes(plan)
+    return min(plan.slots, max(1, left // slot)) * slot
+
+
+def cache_growth_bytes(plan: EnginePlan) -> int:
+    """Old keys beside the new ones while the cache of a CPU grows."""
+    return 0 if plan.on_gpu else 2 * cache_bytes(plan) // 5
+
+
+def sampling_scratch_bytes(plan: EnginePlan) -> int:
+    """Copies of the logits of all slots, and the inner values of prompts and newest tokens."""
+    element = BF16 if plan.bf16 else FP32
+    logits = SAMPLED_COPIES * FP32 * plan.slots * plan.shape.vocabulary
+    tokens = min(PREFILL_TOKENS, plan.slots * plan.longest) + plan.slots
+    return logits + tokens * (3 * element * plan.shape.inner + 4 * FP32 * plan.shape.hidden)
+
+
+def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
+    """The parts of the embedded engine beside a trainer; weights and cache are there during updates if it ``stays``."""
+    dtype = "bf16" if plan.bf16 else "float32"
+    phases: tuple[Phase, ...] = AFTER_LOADING if stays else ("sampling",)
+    lines = [
+        Line(f"engine: weights, {dtype}", engine_weight_bytes(plan), phases),
+        Line(f"engine: KV cache, {plan.slots} x {plan.longest:,} tokens", cache_bytes(plan), phases),
+        Line("engine: growth of the cache", cache_growth_bytes(plan), ("sampling",)),
+        Line("engine: scratch", sampling_scratch_bytes(plan), ("sampling",)),
+    ]
+    return [line for line in lines if line.size]
+
+
+def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
+    """vLLM on the trainer's card: its share of the memory, given back while the trainer works if it ``sleeps``."""
+    return [Line("engine: vLLM's share", share, ("sampling",) if sleeps else AFTER_LOADING)]
+
+
+def phase_bytes(lines: Iterable[Line]) -> dict[Phase, int]:
+    """The sum of the parts in each phase."""
+    parts = list(lines)
+    return {phase: sum(line.size for line in parts if phase in line.phases) for phase in PHASES}
+
+
+def peak_bytes(lines: Iterable[Line]) -> int:
+    """The memory of the largest phase."""
+    return max(phase_bytes(lines).values())
+
+
+def checkpoint_bytes(plan: TrainingPlan) -> int:
+    """One checkpoint: the trained weights and their moments, in float32."""
+    return FP32 * (1 + ADAM_STATES) * trained_parameters(plan)
+
+
+def disk_lines(plan: TrainingPlan, *, checkpoints: int, trajectory: int) -> Sequence[Line]:
+    """What a run writes: checkpoints (one more than are kept, for a moment), weights for the landscape, the model."""
+    weights = FP32 * plan.shape.parameters
+    lines = [
+        Line(f"checkpoints, {checkpoints + 1}", (checkpoints + 1) * checkpoint_bytes(plan)),
+        Line(f"trajectory, {trajectory}", trajectory * weights),
+        Line("model", weights),
+    ]
+    return [line for line in lines if line.size]

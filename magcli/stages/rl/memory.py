@@ -1,0 +1,106 @@
+"""The memory of `magcli rl`: a trainer, and on the same card perhaps the engine that samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magcli.stages.rl.config import Config
+from magcli.stages.shared import engines, forecast, training
+from magcli.stages.shared.forecast import Forecast
+from magcli.stages.shared.run_sizes import options_in
+
+if TYPE_CHECKING:
+    from magcli.model.card import Card
+    from magcli.model.fit import Plan
+    from magcli.model.memory import EnginePlan, TrainingPlan
+    from magcli.model.model import Model
+    from magcli.model.shape import ModelShape
+
+PADDING = 1.1
+"""Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
+
+
+def plan_memory(
+    config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT, *, ranks: int = 1
+) -> Forecast:
+    """The memory of a run on this many ranks whose longest prompt has this many tokens.
+
+    Raises:
+        EnvironmentFault: the model's configuration is missing or damaged.
+    """
+    from magcli.model import fit, memory
+    from magcli.model.shape import shape_of
+
+    card, shape = forecast.card_for(config), shape_of(model)
+    longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
+    trainer = _trainer(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
+    plan = _with_engine(config, model, card, trainer, longest)
+    changes = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=longest),
+        fit.fewer_sequences(plan, group=config.group),
+        fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
+        fit.smaller_share(plan, total=card.total, longest=longest),
+    ]
+    stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
+    disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
+    return Forecast("rl", plan, card, changes, disk)
+
+
+def _largest(config: Config, option: str) -> int:
+    """The largest value of a size among the run and its stages."""
+    in_stages = [options_in(stage, config) for stage in config.stage]
+    return max(int(getattr(sizes, option)) for sizes in (config, *in_stages))
+
+
+def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
+    """The trainer: completions of a group share their prompt, except in attention."""
+    from magcli.model.memory import TrainingPlan
+
+    bf16 = forecast.trains_in_bf16(config, model, card)
+    completion = _largest(config, "max_tokens")
+    sample = completion + prompt / config.group
+    all_tokens = round(_largest(config, "n_mini") * sample)
+    return TrainingPlan(
+        shape,
+        micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
+        on_gpu=card.is_gpu,
+        bf16=bf16,
+        ranks=ranks,
+        lora_rank=config.lora,
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        activation_checkpointing=config.recompute,
+        padding=PADDING * (prompt + completion) / sample,
+        scored=completion / sample,
+        reference=config.kl > 0,
+    )
+
+
+def _with_engine(config: Config, model: Model, card: Card, training: TrainingPlan, longest: int) -> Plan:
+    """The trainer's card with the engine that is on it, if any."""
+    from magcli.generate.open import policy_engine
+    from magcli.model.fit import Plan
+
+    if config.generators and card.is_gpu:
+        return Plan(training)  # generators have cards of their own
+    device = "cuda" if card.is_gpu else config.device
+    exact = config.schedule == "sync"
+    if policy_engine(config.engine, device, deterministic=exact) == "vllm":
+        share = config.gpu_memory or engines.BESIDE_TRAINER
+        return Plan(training, share=round(share * card.total) if card.is_gpu else 0)
+    return Plan(training, engine=_embedded(config, model, card, training.shape, longest))
+
+
+def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longest: int) -> EnginePlan:
+    """The embedded engine; on a CPU all generators together, as they share its memory."""
+    from magcli.model import compute
+    from magcli.model.memory import EnginePlan
+
+    exact = config.schedule == "sync"
+    in_bf16 = config.dtype == "bf16"
+    if config.dtype == "auto" and not exact:
+        in_bf16 = card.is_gpu or compute.choose(model, config.device, "sampling").format == "bf16"
+    slots, copies = _largest(config, "n_async"), max(config.generators, 1)
+    bounded = card.is_gpu and not exact
+    share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
+    return EnginePlan(shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies, share=share)

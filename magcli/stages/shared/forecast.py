@@ -1,0 +1,245 @@
+"""What `sft` and `rl` say about their memory before they start, and the refusal of what cannot fit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import nlargest
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import EnvironmentFault
+from magcli.stages.shared import engines, training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magcli.console import Console
+    from magcli.model.card import Card
+    from magcli.model.fit import Change, Plan
+    from magcli.model.memory import Line, Phase
+    from magcli.model.model import Model
+    from magcli.stages.shared.options import TrainingOptions
+
+GIB, MIB = 1 << 30, 1 << 20
+
+UNKNOWN_PROMPT = 512
+"""Tokens of the longest prompt where no table was read."""
+
+CANDIDATES = 8
+"""Prompts that are tokenized to find the longest."""
+
+CLEARLY = 1.15
+"""How much more than this machine's free memory a run must take for a warning: the accuracy of the forecast."""
+
+WHEN = {"loading": "while loading", "forward": "forward pass", "scoring": "backward pass of the logits",
+        "backward": "backward pass of the layers", "sampling": "while sampling"}  # fmt: skip
+"""The phases in messages."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The memory of a run on a ``card``; ``changes`` are what its options could do about it, by kind."""
+
+    stage: str
+    plan: Plan
+    card: Card
+    changes: Sequence[Sequence[Change]]
+    disk: Sequence[Line]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the largest phase fits."""
+        return self.plan.peak <= self.card.usable
+
+
+def card_for(config: TrainingOptions) -> Card:
+    """The card that a run is checked for: the one of --card, that of --device, or this machine's memory."""
+    from magcli.model import card
+
+    if config.card:
+        return card.named_card(config.card)
+    return card.installed_card(config.device) if config.device.startswith("cuda") else card.host()
+
+
+def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
+    """Say before the work that shared memory has less space than the float32 weights for the generators take."""
+    from magcli.generate.weights import SHARED_MEMORY
+
+    if not SHARED_MEMORY.is_dir():
+        return
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < weights:
+        console.warn(
+            f"{stage}: weights for generators take {size(weights)}, and {SHARED_MEMORY} has {size(free)} free; start "
+            "the container with --ipc=host or a larger --shm-size",
+            wanted=weights,
+            free=free,
+        )
+
+
+def trains_in_bf16(config: TrainingOptions, model: Model, card: Card) -> bool:
+    """Whether the matrix products of training are in bf16."""
+    from magcli.model import compute
+
+    if config.bf16 != "auto":
+        return config.bf16 == "yes"
+    return card.is_gpu or compute.choose(model, config.device, "training").format == "bf16"
+
+
+def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
+    """Tokens of the longest prompt, looked for among those with most characters."""
+    candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
+    return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
+
+
+def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> bool:
+    """Whether the frozen weights would be in bf16 if the run had LoRA adapters."""
+    with_adapters = replace(config, lora=1)
+    return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
+
+
+def world_size() -> int:
+    """Number of ranks that torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def announce(make: Callable[[], Forecast], console: Console, *, stage: str, folder: Path) -> None:
+    """Print the forecast of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
+
+    Raises:
+        EnvironmentFault: the run does not fit its GPU.
+    """
+    try:
+        made = make()
+    except EnvironmentFault as error:
+        console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
+        return
+    show(made, console)
+    warn_of_full_disk(made, folder, console)
+    require(made, console)
+
+
+def check(forecast: Forecast, folder: Path, console: Console) -> None:
+    """Say at the start of a run whether it fits its GPU, and refuse it if not.
+
+    Raises:
+        EnvironmentFault: it does not fit.
+    """
+    warn_of_full_disk(forecast, folder, console)
+    require(forecast, console)
+    if forecast.card.is_gpu:
+        console.say(summary(forecast), event="memory", peak=forecast.plan.peak, usable=forecast.card.usable)
+
+
+def show(forecast: Forecast, console: Console) -> None:
+    """Print the parts of the memory and of the disk, a line each, and the peak."""
+    plan, card = forecast.plan, forecast.card
+    if console.as_json:
+        console.say(
+            summary(forecast),
+            event="memory",
+            fits=forecast.fits,
+            card=card.name,
+            usable=card.usable,
+            peak=plan.peak,
+            lines=[{"part": line.name, "bytes": line.size, "phases": line.phases} for line in plan.lines],
+            disk=[{"part": line.name, "bytes": line.size} for line in forecast.disk],
+        )
+    else:
+        console.say(table(forecast) + (summary(forecast) if forecast.fits else ""))
+
+
+def summary(forecast: Forecast) -> str:
+    """The peak in one line."""
+    from magcli.model import memory
+
+    phases = memory.phase_bytes(forecast.plan.lines)
+    largest = max(phases, key=lambda phase: phases[phase])
+    card = forecast.card
+    verb = "fits" if forecast.fits else "does not fit"
+    need = f"{forecast.stage}: the peak is {size(phases[largest])} ({WHEN[largest]})"
+    return f"{need}; it {verb} the {size(card.usable)} that {card.name} has for it"
+
+
+def table(forecast: Forecast) -> str:
+    """The parts as a table for people."""
+    from rich import box
+    from rich.console import Console as RichConsole
+    from rich.table import Table
+
+    rows = Table(box=box.SIMPLE)
+    for heading in ("memory", "size", "when"):
+        rows.add_column(heading, justify="right" if heading == "size" else "left")
+    for line in forecast.plan.lines:
+        rows.add_row(line.name, size(line.size), when(line.phases))
+    for line in forecast.disk:
+        rows.add_row(f"disk: {line.name}", size(line.size), "on disk")
+    text = StringIO()
+    RichConsole(file=text, width=100).print(rows)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip()) + "\n"
+
+
+def when(phases: Sequence[Phase]) -> str:
+    """The phases of a part in words."""
+    from magcli.model.memory import AFTER_LOADING, UPDATE
+
+    if set(phases) >= set(AFTER_LOADING):
+        return "always"
+    if set(phases) == set(UPDATE):
+        return "updates"
+    return ", ".join(WHEN[phase] for phase in phases)
+
+
+def size(number: int) -> str:
+    """A number of bytes in GiB, or MiB below 1 GiB."""
+    return f"{number / GIB:,.1f} GiB" if number >= GIB else f"{number / MIB:,.1f} MiB"
+
+
+def require(forecast: Forecast, console: Console) -> None:
+    """Refuse a run that does not fit its GPU; on a CPU only warn, if it clearly takes more memory than is free.
+
+    Raises:
+        EnvironmentFault: it does not fit; the message has the smallest change that makes it fit.
+    """
+    if forecast.card.is_gpu:
+        if not forecast.fits:
+            raise EnvironmentFault(f"{summary(forecast)}; {advice(forecast)}")
+    elif forecast.plan.peak > CLEARLY * forecast.card.usable:
+        console.warn(f"{summary(forecast)}; {advice(forecast)}", peak=forecast.plan.peak)
+
+
+def advice(forecast: Forecast) -> str:
+    """What to do about a run that does not fit."""
+    from magcli.model import fit
+
+    changes = fit.smallest(forecast.plan, forecast.changes, forecast.card.usable)
+    if changes:
+        return f"it would with {flags(changes)}"
+    split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
+    if split is not None:
+        ranks, changes = split
+        also = f" and {flags(changes)}" if changes else ""
+        generators = ", with more cards for --generators" if forecast.stage == "rl" else ""
+        return f"take a smaller model, or {ranks} such cards (torchrun --nproc-per-node {ranks}){also}{generators}"
+    return "no option makes it fit; take a smaller model"
+
+
+def flags(changes: Sequence[Change]) -> str:
+    """The options of changes, as they are written in a command."""
+    return " ".join(change.flags for change in changes)
+
+
+def warn_of_full_disk(forecast: Forecast, folder: Path, console: Console) -> None:
+    """Say before the work that the disk of a run's folder has less space than the run will write."""
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    free, wanted = shutil.disk_usage(existing).free, sum(line.size for line in forecast.disk)
+    if wanted > free:
+        console.warn(
+            f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "
+            "--keep-checkpoints, or give another --run",
+            wanted=wanted,
+            free=free,
+        )

@@ -1,0 +1,15 @@
+"""The side of a row in a split: training or held out."""
+
+import hashlib
+from typing import Any
+
+HASH_BYTES = 8
+
+
+def held_out(value: Any, share: float, seed: int) -> bool:
+    """Whether a row with this value is held out: true for ``share`` of all values."""
+    text = value if isinstance(value, str) else repr(value)
+    normalized = " ".join(text.casefold().split())
+    digest = hashlib.blake2b(f"{seed}\0{normalized}".encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+    fraction: float = int.from_bytes(digest) / 256**HASH_BYTES
+    return fraction < share

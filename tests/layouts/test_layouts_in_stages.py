@@ -1,0 +1,188 @@
+"""Tables in the layouts of other tools through the stages, as the command line reads them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from calling import call_stage
+from test_layouts import FEED, PROGRAM, ROWS, SAID, THOUGHT, USER, stored
+
+from magcli.data import table
+from magcli.data.values import to_rows
+from magcli.errors import DataError
+
+MODEL = Path(__file__).parent.parent.parent / "examples/model"
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in to_rows(batch)]
+
+
+def made(stage, folder, rows, **options):
+    """What a stage makes of these rows."""
+    out = folder / "out.jsonl"
+    call_stage(stage, stored(folder, rows), output=out, **options)
+    return rows_of(out)
+
+
+ANSWERED = {"data_source": "x", "prompt": [USER], "reward_model": {"ground_truth": "6", "style": "rule"}}
+TESTED = ANSWERED | {"reward_model": {"ground_truth": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})}}
+PROGRAM_SAID = f"<think>add</think>\n```python\n{PROGRAM}\n```"
+
+
+def test_clean_math_reads_verl_and_says_so(tmp_path, capsys):
+    (row,) = made("clean-math", tmp_path, [ANSWERED], quiet=False)
+    assert (row["prompt"], row["answer"], row["data_source"]) == ("What is 2 * 3?", "6", "x")
+    expected = "clean-math: reading reward_model.ground_truth as answer or tests (layout verl)"
+    assert expected in capsys.readouterr().err
+
+
+def test_rows_that_a_layout_cannot_read_are_dropped_with_their_reason(tmp_path):
+    several = ANSWERED | {"reward_model": {"ground_truth": '["6", "7"]', "style": "rule"}}
+    dropped = tmp_path / "dropped.jsonl"
+    assert len(made("clean-math", tmp_path, [ANSWERED, several], dropped=dropped)) == 1
+    (row,) = rows_of(dropped)
+    assert row["drop_reason"] == "several-answers"
+    assert "2 answers are given" in json.dumps(row)
+
+
+def test_an_ambiguous_table_is_refused_by_its_name(tmp_path):
+    row = ANSWERED | {"answer": "7"}
+    with pytest.raises(DataError, match=r"rows\.jsonl: column answer could be answer or reward_model\.ground_truth"):
+        made("clean-math", tmp_path, [row])
+
+
+def test_a_missing_column_names_those_that_could_be_meant(tmp_path):
+    with pytest.raises(DataError, match="lacks column answer, which could be gold_label"):
+        made("clean-math", tmp_path, [{"prompt": "2 * 3?", "gold_label": "6"}])
+
+
+def test_an_integer_beside_choices_is_an_index(tmp_path):
+    (row,) = made("clean-math", tmp_path, [{"question": "Compute 1+1.", "choices": ["4", "2", "1"], "answer": 1}])
+    assert (row["answer"], row["note"]) == ("2", "opened")
+
+
+CODE = ["verifiable-coding", "APPS", "DeepCoder"]
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_filter_code_runs_the_solutions_of_other_layouts(name, tmp_path):
+    row, _ = ROWS[name]
+    (kept,) = made("filter-code", tmp_path, [row], min_tests=1, sandbox="auto")
+    assert kept["tests"] == [FEED]
+    assert [(each["language"], each["code"].strip(), each["verdict"]) for each in kept["solutions"]] == [
+        ("python", PROGRAM, "right")
+    ]
+
+
+def test_filter_code_runs_functions_and_methods(tmp_path):
+    tests = json.dumps({"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]})
+    solution = "class Solution:\n    def add(self, a, b):\n        return a + b\n"
+    row = {
+        "question": "Add.",
+        "solutions": json.dumps([solution]),
+        "input_output": tests,
+        "starter_code": solution[:40],
+    }
+    (kept,) = made("filter-code", tmp_path, [row], min_tests=2, sandbox="auto")
+    assert len(kept["tests"]) == 2
+    assert kept["prompt"].startswith("Add.\n\n```python\nclass Solution:")
+
+
+@pytest.mark.parametrize("name", ["DeepCoder", "tests as text", "tests by column", "MBPP"])
+def test_grade_and_duplicate_read_the_tests_that_filter_code_reads(name, tmp_path):
+    row, _ = ROWS[name]
+    function = "def add(a, b):\n    return a + b"
+    is_called = name in ("tests as text", "MBPP")
+    program = f"<think>add</think>\n```python\n{function if is_called else PROGRAM}\n```"
+    named = {"prompt" if key in ("text", "problem") else key: value for key, value in row.items()}
+    (graded,) = made("grade", tmp_path, [{**named, "completion": program}], sandbox="auto")
+    assert (graded["reason"], graded["kind"]) == ("accepted", "code")
+    (twice, _) = made("duplicate", tmp_path, [row], restart=True)
+    assert (twice["duplicate"], twice["language"]) == ("duplicated", "python")
+
+
+GRADED = {
+    "a list of samples": {"response": [SAID["content"], "<think>x</think>\\boxed{7}"]},
+    "thoughts in a column": {"completion": "\\boxed{6}", "reasoning_content": "six"},
+    "messages": {"completion": [THOUGHT]},
+    "a batch": {"custom_id": "a", "response": {"body": {"choices": [{"message": THOUGHT}]}}},
+}
+
+
+@pytest.mark.parametrize("name", GRADED)
+def test_grade_reads_completions_of_other_tools(name, tmp_path):
+    rows = made("grade", tmp_path, [{"prompt": "What is 2 * 3?", "answer": "6", **GRADED[name]}])
+    assert [row["correct"] for row in rows] == [True, False][: len(rows)]
+    assert len(rows) == (2 if name == "a list of samples" else 1)
+
+
+def test_grade_reads_an_answer_that_is_the_text_of_a_list(tmp_path):
+    (row,) = made("grade", tmp_path, [{"prompt": "2 * 3?", "answer": '["6"]', "completion": SAID["content"]}])
+    assert row["reason"] == "correct"
+
+
+def test_cold_start_reads_each_table_in_its_own_layout(tmp_path):
+    tables = []
+    for name in ("s1K-1.1", "TRL prompt-completion", "ShareGPT", "OpenR1-Math"):
+        folder = tmp_path / str(len(tables))
+        folder.mkdir()
+        row = ROWS[name][0]
+        if name == "ShareGPT":
+            turns = [
+                {"from": "human", "value": "What is 3 * 3?"},
+                {"from": "gpt", "value": "<think>n</think>\\boxed{9}"},
+            ]
+            row = {"conversations": turns}
+        tables.append(stored(folder, [row]))
+    out = tmp_path / "traces.jsonl"
+    call_stage("cold-start", *tables, output=out, system=Path("none"), any_format=True)
+    said = sorted(row["messages"][-1]["content"] for row in rows_of(out))
+    assert len(said) == 4
+    assert sum("six" in text and text.endswith("\\boxed{6}") for text in said) == 2
+
+
+def test_a_score_outside_0_to_1_is_no_verdict(tmp_path, capsys):
+    rows = [{"prompt": f"{n} + 1?", "completion": f"<think>{n}</think>\\boxed{{{n + 1}}}"} for n in range(3)]
+    rated = [row | {"score": score} for row, score in zip(rows, (1.0, 8.5, 0.0), strict=True)]
+    assert len(made("cold-start", tmp_path, rated, quiet=False)) == 3
+    assert "column score is no verdict: 1 values are not within 0 to 1" in capsys.readouterr().err
+    judged = [row | {"score": score} for row, score in zip(rows, (1.0, 1.0, 0.0), strict=True)]
+    assert len(made("cold-start", tmp_path, judged, restart=True)) == 2
+
+
+def test_cold_start_refuses_two_completions(tmp_path):
+    with pytest.raises(DataError, match="could be response or attempt; name one"):
+        made("cold-start", tmp_path, [{"prompt": "2?", "attempt": "2", "response": "3"}])
+
+
+def test_ground_truths_and_tests_are_read_before_anything_is_sampled(tmp_path):
+    from magcli.errors import UsageError
+
+    rows = [
+        {"prompt": "Print 1.", "kind": "code", "tests": [{"input": "", "output": None}], "answer": None},
+        {
+            "prompt": "Why?",
+            "kind": "math",
+            "tests": None,
+            "answer": "it depends on how one reads the question that was asked",
+        },
+    ]
+    options = {"model": str(MODEL), "system": Path("none"), "run": tmp_path / "run", "updates": 1, "group": 4}
+    options |= {"n_async": 8, "n_batch": 8, "n_mini": 8, "max_tokens": 8, "sandbox": "auto"}
+    with pytest.raises(UsageError, match=r"no usable problem in the input \(bad-gold 2: the first: "):
+        call_stage("rl", stored(tmp_path, rows), **options)
+    assert not list((tmp_path / "run").glob("rollouts*/*"))
+
+
+def test_show_says_the_layout_and_why(tmp_path, capsys):
+    call_stage("show", stored(tmp_path, [TESTED]), layout=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("layout verl (verl: docs/preparation/prepare_data.rst")
+    assert lines[0].endswith("recognised by: prompt, reward_model.ground_truth")
+    assert "tests: reward_model.ground_truth (layout verl)" in lines
+
+
+def test_grade_judges_programs_of_verl(tmp_path):
+    (row,) = made("grade", tmp_path, [TESTED | {"completion": PROGRAM_SAID}], sandbox="auto")
+    assert (row["reason"], row["tests"]) == ("accepted", [FEED])

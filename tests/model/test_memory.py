@@ -1,0 +1,204 @@
+"""Forecasts of memory against runs with real tensors of small models and fake tensors of large ones."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tracking import fake_tensors, tracked_peak
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from magcli.errors import UsageError
+from magcli.model import card, fit, memory
+from magcli.model.memory import EnginePlan, Line, TrainingPlan
+from magcli.model.shape import ModelShape, shape_of
+from magcli.train import logprobs, packing
+from magcli.train.lora import add_lora
+
+SMALL = {
+    "wide": LlamaConfig(
+        hidden_size=256, intermediate_size=704, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4,
+        vocab_size=4000,
+    ),
+    "grouped": Qwen2Config(
+        hidden_size=256, intermediate_size=1280, num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=2,
+        vocab_size=8000, tie_word_embeddings=True,
+    ),
+    "deep": LlamaConfig(
+        hidden_size=128, intermediate_size=384, num_hidden_layers=12, num_attention_heads=4, num_key_value_heads=1,
+        vocab_size=1000, tie_word_embeddings=True,
+    ),
+}  # fmt: skip
+"""Three shapes whose memory is dominated by different parts."""
+
+LARGE = {
+    "1.5B": Qwen2Config(
+        hidden_size=1536, intermediate_size=8960, num_hidden_layers=4, num_attention_heads=12, num_key_value_heads=2,
+        vocab_size=151936, tie_word_embeddings=True,
+    ),
+    "7B": Qwen2Config(
+        hidden_size=3584, intermediate_size=18944, num_hidden_layers=2, num_attention_heads=28, num_key_value_heads=4,
+        vocab_size=152064, tie_word_embeddings=False,
+    ),
+}  # fmt: skip
+"""The widths of Qwen2.5, with fewer layers."""
+
+QWEN_1_5B = ModelShape(1536, 8960, 28, 12, 2, 128, 151936, 1_543_714_304, 1_310_195_712, True)
+
+
+def shape_of_config(config) -> ModelShape:
+    with torch.device("meta"):
+        outline = AutoModelForCausalLM.from_config(config)
+    return shape_of(SimpleNamespace(text_config=config, outline=outline))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_forecast_is_within_15_percent_of_real_runs(name, bf16, recompute):
+    config, tokens = SMALL[name], 1024
+    measured = tracked_peak(config, [tokens // 4] * 4, bf16=bf16, recompute=recompute)
+    plan = TrainingPlan(
+        shape_of_config(config), tokens, on_gpu=False, bf16=bf16, activation_checkpointing=recompute, padding=1.0
+    )
+    forecast = memory.peak_bytes(memory.training_lines(plan))
+    assert 0.95 * measured < forecast < 1.15 * measured
+
+
+@pytest.mark.parametrize(("tokens", "recompute"), [(1024, False), (8192, False), (8192, True)])
+@pytest.mark.parametrize("name", LARGE)
+def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, name, tokens, recompute):
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
+    monkeypatch.setitem(logprobs.BLOCK_BYTES, "cpu", memory.GPU_BLOCK_BYTES)
+    monkeypatch.setattr(packing, "_kernel_dtype", lambda values: values.dtype)
+    config, lengths = LARGE[name], [tokens // 8] * 8
+    with fake_tensors(monkeypatch, lengths):
+        measured = tracked_peak(config, lengths, bf16=True, recompute=recompute)
+    plan = TrainingPlan(
+        shape_of_config(config), tokens, on_gpu=True, bf16=True, activation_checkpointing=recompute, padding=1.0
+    )
+    forecast = memory.peak_bytes(memory.training_lines(plan))
+    assert 0.95 * measured < forecast < 1.15 * measured
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("base", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_forecast_of_adapters_is_within_15_percent_of_real_runs(name, base, recompute):
+    config, tokens, in_bf16 = SMALL[name], 1024, base == torch.bfloat16
+    measured = tracked_peak(config, [tokens // 4] * 4, bf16=in_bf16, recompute=recompute, lora=8, base=base)
+    plan = TrainingPlan(
+        shape_of_config(config), tokens, on_gpu=False, bf16=in_bf16, lora_rank=8, bf16_base=in_bf16,
+        activation_checkpointing=recompute, padding=1.0,
+    )  # fmt: skip
+    forecast = memory.peak_bytes(memory.training_lines(plan))
+    assert 0.85 * measured < forecast < 1.15 * measured
+
+
+def test_the_size_of_a_model_is_that_of_its_weights():
+    shape = shape_of_config(LARGE["1.5B"])
+    layer = 2 * 1536 * 1536 + 2 * 1536 * 256 + 3 * 1536 * 8960
+    assert shape.linear == 4 * layer
+    assert shape.parameters == shape.linear + shape.head + 4 * (2 * 1536 + 1536 + 2 * 256) + 1536
+
+
+def test_adapters_have_the_size_of_pefts():
+    config = SMALL["grouped"]
+    adapters = add_lora(AutoModelForCausalLM.from_config(config), rank=8, alpha=16, seed=0)
+    trained = sum(parameter.numel() for parameter in adapters.parameters() if parameter.requires_grad)
+    assert memory.lora_parameters(shape_of_config(config), 8) == trained
+
+
+def test_options_take_parts_off_the_card():
+    full = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True)
+    offloaded = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True, offload_moments=True)
+    lora = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True, lora_rank=16, bf16_base=True)
+    peaks = [memory.peak_bytes(memory.training_lines(plan)) for plan in (full, offloaded, lora)]
+    assert peaks[0] - peaks[1] == memory.moment_bytes(full) == 8 * QWEN_1_5B.parameters
+    adapters = memory.lora_parameters(QWEN_1_5B, 16)
+    assert memory.weight_bytes(lora) == 2 * QWEN_1_5B.parameters + 4 * adapters
+    assert memory.cast_bytes(lora) == 0
+
+
+def test_ranks_share_the_states_and_gather_the_embedding():
+    alone = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True)
+    four = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True, ranks=4)
+    assert memory.gradient_bytes(four) == memory.gradient_bytes(alone) // 4
+    assert memory.gathered_bytes(four) > 4 * QWEN_1_5B.head
+    loading = memory.phase_bytes(memory.training_lines(four))["loading"]
+    assert loading == 4 * QWEN_1_5B.parameters
+
+
+def test_the_peak_is_that_of_the_largest_phase():
+    lines = [Line("a", 10), Line("b", 5, ("sampling",)), Line("c", 7, ("forward", "backward"))]
+    assert memory.peak_bytes(lines) == 17
+
+
+def test_a_bounded_cache_holds_fewer_sequences_instead_of_more_memory():
+    weights = memory.engine_weight_bytes(EnginePlan(QWEN_1_5B, 512, 1324, True, True))
+    share = weights + (4 << 30)
+    bounded = EnginePlan(QWEN_1_5B, 512, 1324, True, True, share=share)
+    assert weights + memory.cache_bytes(bounded) <= share
+    tiny = EnginePlan(QWEN_1_5B, 512, 1324, True, True, share=1)
+    assert memory.cache_bytes(tiny) == 1536 * memory.token_cache_bytes(QWEN_1_5B, bf16=True)
+
+
+def test_the_smallest_change_is_the_cheapest_that_fits():
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True))
+    kinds = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=1300),
+        fit.adapters(plan, rank=32, bf16_base=True),
+    ]
+    for usable in range(12, 100, 4):
+        changes = fit.smallest(plan, kinds, usable << 30)
+        if changes is None:
+            continue
+        assert fit.changed(plan, changes).peak <= usable << 30
+        for left_out in range(len(changes)):
+            fewer = [change for number, change in enumerate(changes) if number != left_out]
+            assert fit.changed(plan, fewer).peak > usable << 30
+    assert fit.smallest(plan, kinds, 100 << 30) == ()
+    assert fit.smallest(plan, kinds, 1 << 30) is None
+
+
+def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
+    total = 24 << 30
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=total * 35 // 100)
+    changes = fit.smaller_share(plan, total=total, longest=1300)
+    assert [change.flags for change in changes] == [f"--gpu-memory {share}" for share in (0.3, 0.25, 0.2, 0.15)]
+    assert fit.changed(plan, changes[-1:]).share == total * 15 // 100
+    assert fit.smaller_share(plan, total=8 << 30, longest=1300) == []
+
+
+def test_micro_batches_are_not_smaller_than_the_longest_sequence():
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True))
+    assert [change.flags for change in fit.smaller_micro_batches(plan, longest=3000)] == [
+        "--micro-tokens 8192",
+        "--micro-tokens 4096",
+    ]
+
+
+def test_a_model_that_is_too_large_for_a_card_is_split():
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True), share=8 << 30)
+    ranks, changes = fit.sharded(plan, [fit.recomputation(plan)], 22 << 30)
+    assert ranks == 2
+    assert [change.flags for change in changes] == ["--recompute"]
+    assert fit.sharded(plan, [], 1 << 30) is None
+
+
+@pytest.mark.parametrize(("text", "gibibytes"), [("24G", 24), ("80 GiB", 80), ("512M", 0.5), ("23.5g", 23.5)])
+def test_a_card_is_named_by_its_size(text, gibibytes):
+    named = card.named_card(text)
+    assert named.total == round(gibibytes * 2**30 * card.VISIBLE)
+    assert named.usable < named.total
+
+
+@pytest.mark.parametrize("text", ["24", "G", "-1G", "0G", "24T", "H100"])
+def test_what_is_no_size_is_no_card(text):
+    with pytest.raises(UsageError, match="--card must be a size such as 24G"):
+        card.named_card(text)
+
+
+def test_the_memory_of_this_machine_is_not_more_than_it_has():
+    here = card.host()
+    assert 0 < here.usable <= here.total

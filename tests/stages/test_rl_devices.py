@@ -1,0 +1,57 @@
+"""Which GPUs the engines of `magcli rl` get, and how much of their memory, by the numbers of made-up machines."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from magcli.errors import UsageError
+from magcli.stages.generate import Config as GenerateConfig
+from magcli.stages.rl.config import Config
+from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices
+
+ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
+
+
+def test_one_card_is_shared_with_the_trainer() -> None:
+    assert sampling_devices(ON_GPU, cards=1, ranks=1) == ("cuda",)
+    assert gpu_share(ON_GPU, ["cuda:0"], ranks=1) == 0.35
+    assert gpu_share(replace(ON_GPU, gpu_memory=0.5), ["cuda:0"], ranks=1) == 0.5
+
+
+def test_generators_get_a_card_each_that_has_no_trainer() -> None:
+    assert sampling_devices(replace(ON_GPU, generators=2), cards=8, ranks=4) == ["cuda:4", "cuda:5"]
+    assert sampling_devices(replace(ON_GPU, generators=2, device="cuda:1"), cards=3, ranks=1) == ["cuda:0", "cuda:2"]
+    assert gpu_share(replace(ON_GPU, generators=2), ["cuda:4", "cuda:5"], ranks=4) == 0.9
+
+
+def test_two_generators_on_one_card_divide_its_share() -> None:
+    config = replace(ON_GPU, generators=2, generator_devices=("cuda:1",))
+    assert sampling_devices(config, cards=2, ranks=1) == ("cuda:1",)
+    assert gpu_share(config, ["cuda:1"], ranks=1) == 0.45
+
+
+@pytest.mark.parametrize(
+    ("config", "cards", "ranks", "message"),
+    [
+        (replace(ON_GPU, generators=8), 8, 1, "7 of 8 GPUs have no trainer rank, too few for 8 generators"),
+        (replace(ON_GPU, generators=1), 4, 4, "each of the 4 GPUs has a trainer rank"),
+        (ON_GPU, 8, 8, "with --generators 0 one of 8 ranks samples and the others wait"),
+    ],
+)
+def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, ranks: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        sampling_devices(config, cards=cards, ranks=ranks)
+
+
+def test_devices_on_a_cpu_are_as_named() -> None:
+    config = Config(model="m", run=Path("run"), generators=3)
+    assert sampling_devices(config, cards=0, ranks=1) == ("cpu",)
+
+
+def test_vllm_on_a_gpu_gets_256_slots() -> None:
+    config = GenerateConfig(model="m")
+    assert config.num_slots == 64
+    assert replace(config, device="cuda", engine="vllm").num_slots == 256
+    assert replace(config, device="cuda", engine="torch").num_slots == 64
+    assert replace(config, device="cuda", slots=8).num_slots == 8
