@@ -404,17 +404,27 @@ def stdin_pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 
 def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Case:
     try:
-        if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
-            raise DataError(f"its {wrong[0]} is not a string")
+        check_columns(test)
         if test.get("assert"):
             return parse_assert(test["assert"], problem_names)
         if test.get("call"):
             return parse_call(test["call"], test.get("output") or "", problem_names)
-        if test.get("output") is None:
-            raise DataError("it has no output")
-        return StdinCase(_bytes(test.get("input") or ""), _bytes(test["output"]))
+        return stdin_case(test)
     except DataError as error:
         raise DataError(f"test {number} is a bad test: {error}") from error
+
+
+def check_columns(test: Mapping[str, Any]) -> None:
+    """Raise DataError if a column of a test is not text."""
+    if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
+        raise DataError(f"its {wrong[0]} is not a string")
+
+
+def stdin_case(test: Mapping[str, Any]) -> StdinCase:
+    """A test with stdin and stdout. Raises DataError if it has no output."""
+    if test.get("output") is None:
+        raise DataError("it has no output")
+    return StdinCase(_bytes(test.get("input") or ""), _bytes(test["output"]))
 
 
 def _bytes(text: str) -> bytes:

@@ -27,7 +27,7 @@ SESSION: "dict[str, Any]" = {"__name__": "session"}
 OBJECTS: "list[Any]" = []
 """Objects that are not plain data, which the judge of a script knows by their number here."""
 SERVING: "list[bool]" = []
-"""Not empty if a script's judge asks."""
+"""Not empty if a script's judge asks: True if it may get objects, too."""
 
 
 class NotPlain(TypeError):
@@ -102,6 +102,8 @@ def text_of_other(value: object) -> str:
         if name in (("numpy", "ndarray"), ("numpy", "generic")):
             plain = known.tolist(value)
             return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
+    if SERVING == [False]:
+        raise NotPlain(kind.__name__)
     name_of_kind = encode_basestring_ascii(type.__dict__["__name__"].__get__(kind))
     items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
     if not SERVING:
@@ -200,9 +202,14 @@ def answer() -> None:
 # ---- serving a script ----
 
 CHANNEL = 4
-"""The socket to the judge of a script, which is in another sandbox; a frame is 8 bytes of length and text."""
+"""The socket to the judge of a script, which is in another sandbox; a frame is 8 bytes of length and text.
+
+The judge sends ``?`` and an expression to evaluate, ``=`` and the value of a function of the script that was called
+here, or ``!`` to have the last exception raised."""
 TOOLS: "dict[str, Any]" = {}
 """The names in requests: ``P`` the program's names, ``H`` its objects, ``call`` and the constructors of values."""
+RAISED: "list[BaseException]" = []
+"""The last exception of the program."""
 
 
 def serve() -> None:
@@ -213,34 +220,64 @@ def serve() -> None:
     READER.append(channel.read)
     space = load(name, set(mentioned.split()))
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
-    error: BaseException | None = None
     while (request := receive()) is not None:
-        if request == "raise" and error is not None:
-            raise error
-        try:
-            reply = f"value {text_of(eval(request, TOOLS))}"
-        except MemoryError:
-            raise
-        except NotPlain as refused:
-            reply = f"no {refused}"
-        except Exception as raised:
-            SESSION["name_refusal"](raised, space)
-            error = raised
-            reply = f"raised {encode_basestring_ascii(type(raised).__name__)}"
-        send(reply)
+        if request == "!" and RAISED:
+            raise RAISED[-1]
+        send(reply_to(request[1:]))
     sys.stdout.flush()
     posix._exit(posix.EX_OK)
 
 
+def reply_to(request: str) -> str:
+    """The value of an expression, or the exception of the program, as text."""
+    try:
+        return f"value {text_of(eval(request, TOOLS))}"
+    except MemoryError:
+        raise
+    except NotPlain as refused:
+        return f"no {refused}"
+    except Exception as raised:
+        SESSION["name_refusal"](raised, TOOLS["P"])
+        RAISED.append(raised)
+        return f"raised {text_of_exception(raised)}"
+
+
+def text_of_exception(error: BaseException) -> str:
+    """The name of its type and its arguments, if they are plain data."""
+    name = type(error).__name__
+    try:
+        return plain_text((name, error.args))
+    except Exception:
+        return text_of((name, ()))
+
+
+def plain_text(value: object) -> str:
+    """The text of plain data; raises NotPlain for objects, without looking at their elements."""
+    was_serving = SERVING.copy()
+    SERVING[:] = [False]
+    try:
+        return text_of(value)
+    finally:
+        SERVING[:] = was_serving
+
+
 def call(function: "Any", given: "list[Any]", named: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
     """The value of a call, and those of its arguments that the call changed, by their position."""
-    before = {place: text_of(value) for place, value in enumerate(given) if type(value) in (list, dict, set)}
+    before = {place: text_before(value) for place, value in enumerate(given) if type(value) in (list, dict, set)}
     value = function(*given, **named)
-    return value, {place: given[place] for place, text in before.items() if text_of(given[place]) != text}
+    return value, {place: given[place] for place, text in before.items() if text_before(given[place]) != text}
+
+
+def text_before(value: object) -> "str | None":
+    """The text by which a change of an argument is seen; None if it contains objects."""
+    try:
+        return plain_text(value)
+    except NotPlain:
+        return None
 
 
 def library_name(module: str, name: str) -> "Any":
-    """A class of the standard library, with which the judge writes a value."""
+    """A member of the standard library or numpy, with which the judge writes a value."""
     return getattr(__import__(module), name)
 
 
@@ -249,10 +286,11 @@ def callback(number: int) -> "Callable[..., Any]":
 
     def function(*given: object, **named: object) -> object:
         send(f"call {text_of((number, given, named))}")
-        answer = receive()
-        if answer is None:
-            posix._exit(posix.EX_OK)
-        return eval(answer, TOOLS)
+        while (answer := receive()) is not None:
+            if answer[0] == "=":
+                return eval(answer[1:], TOOLS)
+            send(reply_to(answer[1:]))  # the function calls the program in turn
+        posix._exit(posix.EX_OK)
 
     return function
 
@@ -268,7 +306,7 @@ def send(text: str) -> None:
 def receive() -> "str | None":
     """The next frame; None if the judge has closed the channel. Uses no builtin that the program may have changed."""
     header = READER[0](8)
-    return READER[0](from_bytes(header, "little")).decode() if header else None
+    return READER[0](from_bytes(header, "little")).decode("utf-8", "surrogatepass") if header else None
 
 
 READER: "list[Callable[[int], bytes]]" = []

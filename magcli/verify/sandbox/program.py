@@ -59,7 +59,7 @@ class Limits:
     memory: int = 300 << 20
     output: int = 16 << 20
     processes: int = 16
-    waits: bool = False
+    waits: bool = field(default=False, repr=False)  # the others' text is part of stored digests
 
     @property
     def wall(self) -> float:
