@@ -111,7 +111,7 @@ class Runner:
         An idle runner exits by itself, so that its CPU time counts as ours; it shares a process group with bubblewrap.
         """
         self.control.close()
-        if not _exits_within(self.process.pid, STOP_TIMEOUT):
+        if self.process.poll() is None and not _exits_within(self.process.pid, STOP_TIMEOUT):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.cleanup.close()
