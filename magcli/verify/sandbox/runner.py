@@ -139,8 +139,7 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, setup["filter"])
     if setup["warm"]:
         os.close(trouble)
-        setup["main"]()
-        os._exit(0)
+        run_warm(setup["main"])
     try:
         os.execve(setup["argv"][0], setup["argv"], setup["env"])
     except OSError as error:
@@ -158,6 +157,16 @@ def load_warm(path: str) -> "Any":
     with open(path, "rb") as file:
         exec(compile(file.read(), path, "exec"), space)
     return space["main"]
+
+
+def run_warm(main: "Any") -> None:
+    """Run a loaded script as a program of its own, which ends as usual with an exception; never returns."""
+    try:
+        main()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        os._exit(1)
+    os._exit(0)
 
 
 def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> bool:
