@@ -24,13 +24,15 @@ class Comparisons(ast.NodeTransformer):
         self._of_program, self._count = of_program, 0
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        is_equality = isinstance(node.test, ast.Compare) and len(node.test.ops) == 1
+        """The assert, whose condition is marked unless it is a single comparison."""
+        is_comparison = isinstance(node.test, ast.Compare) and len(node.test.ops) == 1
         node.test = self.visit(node.test)
-        if not is_equality:
+        if not is_comparison:
             node.test = ast.Call(ast.Name("__condition__", ast.Load()), [node.test], [])
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Calls of ``__compare__``; of a chain, joined by ``and``, with each operand evaluated once."""
         self.generic_visit(node)
         left = node.left
         parts: list[ast.expr] = []

@@ -164,7 +164,7 @@ def run_warm(main: "Any") -> None:
     try:
         main()
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
 
