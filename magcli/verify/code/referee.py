@@ -31,13 +31,35 @@ if TYPE_CHECKING:
         same_nodes,
         type_of,
     )
-    from magcli.verify.code.proxies import CannotSend, Named, Nodes, Refused, send, state, values_of_nodes, write_all
+    from magcli.verify.code.proxies import (
+        CannotSend,
+        Named,
+        Nodes,
+        Refused,
+        read_value,
+        send,
+        state,
+        values_of_nodes,
+        write_all,
+        written,
+    )
     from magcli.verify.code.rewriting import rewritten
     from magcli.verify.code.script_library import MEMBERS, MODULES
     from magcli.verify.code.values import shown
 else:
     from comparing import Approx, Raises, compare, condition, ordered, rule, same_nodes, type_of
-    from proxies import CannotSend, Named, Nodes, Refused, send, state, values_of_nodes, write_all
+    from proxies import (
+        CannotSend,
+        Named,
+        Nodes,
+        Refused,
+        read_value,
+        send,
+        state,
+        values_of_nodes,
+        write_all,
+        written,
+    )
     from rewriting import rewritten
     from script_library import MEMBERS, MODULES
     from values import shown
@@ -105,12 +127,26 @@ def verdict_of(error: BaseException) -> str:
     return f"failed cannot be evaluated where the call returns {shown(state.returned)}: {detail}"
 
 
-gc.freeze()  # a fork then does not copy the pages of these objects
+def warm_up() -> None:
+    """Do once what every test does, so that its forks find types and caches made; nothing of a test is run."""
+    source = "assert f(1) == [1]"
+    compile(rewritten(ast.parse(source), ["f"]), "test.py", "exec")
+    library(["math"])
+    read_value(b'{"tuple":[[1],{"dict":[]}]}')
+    written([1])
+    json.loads(json.dumps({"script": source}))
+
+
 sys.path.append(f"{os.path.dirname(os.path.dirname(__file__))}/packages")
+warm_up()
+gc.disable()
+gc.collect()
+gc.freeze()  # a fork then does not copy the pages of these objects
 
 
 def main() -> None:
     """Judge the test on stdin, and report on descriptor 3."""
+    gc.enable()
     with open(0, "rb", closefd=False) as stdin:
         asked = json.load(stdin)
     rule.mode = asked["mode"]

@@ -62,13 +62,21 @@ def names_in(node: ast.AST) -> "list[str]":
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
+BINDING = (
+    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.FunctionDef, ast.Call,
+    ast.Expr,
+)  # fmt: skip
+"""The kinds of nodes that bind names, or pass values to functions that do."""
+
+
 def names_of_program(tree: ast.Module, problem_names: "Iterable[str]") -> "set[str]":
     """The names of a script that may have values of the program."""
     reached, before = set(problem_names), -1
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    binding = [node for node in ast.walk(tree) if isinstance(node, BINDING)]
+    functions = {node.name: node for node in binding if isinstance(node, ast.FunctionDef)}
     while len(reached) > before:
         before = len(reached)
-        for node in ast.walk(tree):
+        for node in binding:
             reached.update(bound_to_program(node, reached, functions))
     return reached
 

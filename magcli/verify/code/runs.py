@@ -111,7 +111,7 @@ def start_program(
     """
     if language == "python":
         argv = command(sandbox, "driver.py" if called else "session.py") + ["serve"] * serving
-        with sandbox.program(argv, sources(source, called=called)) as program:
+        with sandbox.program(argv, sources(source, called=called, python=sandbox.python)) as program:
             yield program
         return
     with tempfile.TemporaryDirectory(prefix="magcli-") as folder:

@@ -233,7 +233,7 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
     """
     files: dict[str, int | Path] = {}
     boxed = {f"{BOX}/{name}": content for name, content in spec.files.items()}
-    for path, content in {_INSIDE: _runner_script(isolation.python), **boxed}.items():
+    for path, content in {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE), **boxed}.items():
         if isinstance(content, Path) and isolation.mount_as != "dropped":
             files[path] = content.resolve(strict=True)
         else:
@@ -243,12 +243,12 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
 
 @cache
-def _runner_script(python: str) -> bytes:
-    """The runner, precompiled if the interpreter inside is magcli's; saves a tenth of the start-up time."""
-    source = _RUNNER.read_bytes()
+def script_for(python: str, path: Path, name: str) -> bytes:
+    """A script, compiled if the interpreter inside is magcli's, as compiling takes a tenth of the start-up time."""
+    source = path.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source
-    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, _INSIDE, "exec"))
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec"))
 
 
 def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[str, int | Path]) -> list[str]:
