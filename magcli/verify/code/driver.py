@@ -1,8 +1,9 @@
-"""Calls a function of a Python program inside the sandbox and returns its value as plain data.
+"""Calls functions of a Python program inside the sandbox and returns their values as plain data.
 
-Runs inside, without magcli, on built-in modules only. The request comes on stdin: a random token, the name that the
-program must define, the expression. The reply goes to descriptor 3: the token, a word, and the value in the text form
-of ``magcli.verify.code.outputs``. A value of a class derived from a plain type is the number, string or collection that
+Runs inside, without magcli, on built-in modules only. With the argument ``serve`` it answers the judge of a test's
+script, in another sandbox, for as long as the script runs. Otherwise it evaluates one expression, for curation: the
+request comes on stdin, a random token, the name that the program must define, the expression; the reply goes to
+descriptor 3, the token, a word, and the value. Values are in the text form of ``magcli.verify.code.values``. A value of a class derived from a plain type is the number, string or collection that
 it contains, read by that type's own methods, whatever the class overrides. numpy arrays and scalars are lists and
 numbers.
 """

@@ -24,6 +24,8 @@ from magcli.verify.types import Fault
 
 REFEREE = "referee.py"
 FILES = (REFEREE, "proxies.py", "comparing.py", "rewriting.py", "script_library.py", "values.py")
+JUDGE_MEMORY = 128 << 20
+"""Bytes that a judge has in any case: of its own, numpy, and one value of the largest size."""
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _LIMITS = ("cpu-limit", "wall-limit", "memory-limit", "output-limit")
 _of_thread = threading.local()
@@ -59,7 +61,9 @@ def _source(name: str) -> bytes:
 
 
 def judge_script(program: Program, script: Script, limits: Limits, rule: Comparison, sandbox: Sandbox) -> Fault | None:
-    """Why a program fails a script; None if it passes. Both have the limits of the test.
+    """Why a program fails a script; None if it passes.
+
+    Both have the limits of the test, but the judge at least ``JUDGE_MEMORY``.
 
     Raises DataError if the script itself is broken.
     """
@@ -80,7 +84,8 @@ def run_script(
         if isinstance(serving, Outcome):
             return "", serving, Outcome("exited")
         try:
-            judging = judge.begin(json.dumps(asked).encode(), replace(limits, waits=True), ours.fileno())
+            judge_limits = replace(limits, memory=max(limits.memory, JUDGE_MEMORY), waits=True)
+            judging = judge.begin(json.dumps(asked).encode(), judge_limits, ours.fileno())
         except BaseException:
             program.abandon(serving)
             raise

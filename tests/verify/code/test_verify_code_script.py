@@ -267,3 +267,16 @@ def test_nothing_of_a_test_is_left_for_the_next() -> None:
     names = frozenset(("f",))
     assert judged("def f(n): return n", spoil, problem_names=names).reason == "accepted"
     assert judged("def f(n): return n", "assert sum([f(1), 1]) == 2 and math.sqrt(f(4)) == 2").reason == "accepted"
+
+
+def test_a_forked_process_has_a_judge_of_its_own() -> None:
+    """And does not stop that of its parent."""
+    assert judged("def f(n): return n", "assert f(1) == 1").reason == "accepted"
+    runner = warm_judge(default_sandbox())._runner
+    child = os.fork()
+    if child == 0:
+        passed = judged("def f(n): return n", "assert f(2) == 2").reason == "accepted"
+        os._exit(0 if passed and warm_judge(default_sandbox())._runner is not runner else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert judged("def f(n): return n", "assert f(3) == 3").reason == "accepted"
+    assert warm_judge(default_sandbox())._runner is runner
