@@ -3,9 +3,9 @@
 Runs inside, without magcli, on built-in modules only. With the argument ``serve`` it answers the judge of a test's
 script, in another sandbox, for as long as the script runs. Otherwise it evaluates one expression, for curation: the
 request comes on stdin, a random token, the name that the program must define, the expression; the reply goes to
-descriptor 3, the token, a word, and the value. Values are in the text form of ``magcli.verify.code.values``. A value of a class derived from a plain type is the number, string or collection that
-it contains, read by that type's own methods, whatever the class overrides. numpy arrays and scalars are lists and
-numbers.
+descriptor 3, the token, a word, and the value. Values are in the text form of ``magcli.verify.code.values``. A value
+of a class derived from a plain type is the number, string or collection that it contains, read by that type's own
+methods, whatever the class overrides. numpy arrays and scalars are lists and numbers.
 """
 
 import posix

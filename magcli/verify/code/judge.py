@@ -2,8 +2,8 @@
 
 Python and C++20. A program reads stdin and writes stdout, which is compared by a named rule
 (``magcli.verify.code.outputs``) or a checker; or it is called as a function (Python) by the test's script, which runs
-in a sandbox of its own (``magcli.verify.code.script_runs``). Judging stops at the first failing test unless the fraction
-passed is requested. Failures of the sandbox (``infra-error``) are retried and never count against the program.
+in a sandbox of its own (``magcli.verify.code.script_runs``). Judging stops at the first failing test unless the
+fraction passed is requested. Failures of the sandbox (``infra-error``) are retried and never count against the program.
 
 On an idle core a test takes at most 3 times its CPU limit plus a second: 13 s by default, as in the recipe. A whole
 judgement takes at most ``max_seconds``: 281 s for 20 such tests of a C++ program, including 21 s to compile. On a busy
