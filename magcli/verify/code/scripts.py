@@ -18,7 +18,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
-from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote
+from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
 from magcli.verify.code.outputs import MAX_EXCERPT
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
 
@@ -145,10 +145,30 @@ def _resolved(tree: ast.Module, known: frozenset[str]) -> list[str]:
     names = [name for name in candidates if name in known] or candidates
     if len(names) > 1 and not known.intersection(names):
         raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
-    unknown = [name for name in candidates if name not in names and name not in _KNOWN]
-    if unknown:
+    others = [name for name in candidates if name not in names and name not in _KNOWN]
+    elsewhere = _names_outside_arguments(tree, names)
+    if unknown := [name for name in others if name in elsewhere]:
         raise ValueError(f"{unknown[0]!r} is neither the problem's own nor known here")
-    return names
+    return names + others
+
+
+def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]:
+    """The names that a script reads elsewhere than in arguments of the problem's functions.
+
+    Within them a name that nobody knows is the program's, such as a class of which the function takes an object.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _root(node) in names]
+    arguments = [part for call in calls for part in (*call.args, *call.keywords)]
+    inside = {id(part) for argument in arguments for part in ast.walk(argument)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside}
+
+
+def _root(call: ast.Call) -> str:
+    """The name at the root of a call; empty if there is none."""
+    try:
+        return root_of(call)
+    except ValueError:
+        return ""
 
 
 def _candidates(tree: ast.Module) -> list[str]:

@@ -173,6 +173,9 @@ def test_names_of_the_problem_come_from_all_its_tests() -> None:
     assert names_of_problem([{"assert": helped}, {"assert": "for x in [1]:\n    assert f(x) == x"}]) == {"f"}
     tests = [{"assert": nested}, {"assert": "assert encode('a') == 'b'"}, {"assert": "assert decode('b') == 'a'"}]
     assert parse_scripts(tests)[0].names == ("decode", "encode")  # type: ignore[union-attr]
+    assert parse_script("assert f(Pair(1, 2)) == 3", frozenset(("f",))).names == ("f", "Pair")
+    with pytest.raises(DataError, match="'ordered' is neither"):
+        parse_script(helped, frozenset(("f",)))
     assert parse_script("assert sum(1, 2) == 3", frozenset()).names == ("sum",)
     assert parse_script("assert set(sum([1])) == {1}", frozenset(("sum",))).names == ("sum",)
 
