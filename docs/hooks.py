@@ -251,7 +251,7 @@ def main_options(name: str, stage: Stage) -> list[tuple[str, ...]]:
     return [
         (", ".join(f"`{flag}`" for flag in parameter.opts), escape(parameter.help.replace("\\[", "[")))
         for parameter in command.commands[name].params
-        if parameter.name not in {*options, "inputs", "positional"}
+        if not parameter.hidden and parameter.name not in {*options, "inputs", "positional"}
     ]
 
 

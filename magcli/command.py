@@ -203,6 +203,11 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             rich_help_panel=field.metadata["panel"],
         )
         parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
+    for name, present in configuration.former_names(config_class).items():
+        flag = configuration.flag_name(name)
+        text = f"The former name of {configuration.flag_name(present)}."
+        hidden = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, hidden=True)
+        parameters.append(_parameter(name, Annotated[bool | None, hidden], None))
     return parameters
 
 
@@ -307,7 +312,7 @@ def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any
     if not stage.RECIPE_TABLE:
         return configuration.read_recipe(path, stage.name, tables)
     table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
-    names = configuration.field_types(stage.Config)
+    names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
     return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
 

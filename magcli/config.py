@@ -33,6 +33,7 @@ def opt(
     owned_dir: bool = False,
     always_run: bool = False,
     output_table: bool = False,
+    former: str = "",
 ) -> Any:
     """Declare one option of a stage.
 
@@ -48,10 +49,12 @@ def opt(
             deletes it.
         always_run: if set, an existing output is never up to date.
         output_table: it is another table that the stage writes, with the same checks as the output.
+        former: its former name, of a switch that is now a choice of yes and no; ``--help`` does not list it.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
     roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table}
-    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, "short": short, **roles})
+    names = {"short": short, "former": former}
+    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, **names, **roles})
 
 
 def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
@@ -77,6 +80,22 @@ def field_types(config_class: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
 
 
+def former_names(config_class: Any) -> dict[str, str]:
+    """The options that have a former name, by that name."""
+    fields = dataclasses.fields(config_class)
+    return {field.metadata["former"]: field.name for field in fields if field.metadata.get("former")}
+
+
+def _renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
+    """Options with their present names, and yes or no in place of a switch that is now a choice."""
+    former, renamed = former_names(config_class), dict(options)
+    for name in former.keys() & options.keys():
+        value = renamed.pop(name)
+        choice = {True: "yes", False: "no"}.get(value, value) if isinstance(value, bool) else value
+        renamed.setdefault(former[name], choice)
+    return renamed
+
+
 def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> T:
     """Build a stage's configuration: defaults, overridden by the recipe's table, overridden by flags.
 
@@ -84,7 +103,8 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
         UsageError: an unknown key (with a suggestion) or a value of the wrong type.
     """
     kinds = field_types(config_class)
-    given = _known(recipe, kinds, f"recipe table [{stage}]") | dict(flags)
+    recipe, flags = _renamed(recipe, config_class), _renamed(flags, config_class)
+    given = _known(recipe, kinds, f"recipe table [{stage}]") | flags
     return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
 
 

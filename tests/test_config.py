@@ -146,3 +146,24 @@ def test_a_table_of_an_array_is_refused_by_its_number_and_key(tmp_path: Path, te
 def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
         read_recipe(tmp_path, "s", ["s"])
+
+
+@dataclass(frozen=True)
+class Renamed:
+    activation_checkpointing: Literal["auto", "yes", "no"] = opt("auto", "", former="recompute")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "expected"),
+    [
+        ({}, {}, "auto"),
+        ({"recompute": True}, {}, "yes"),
+        ({"recompute": False}, {}, "no"),
+        ({}, {"recompute": True}, "yes"),
+        ({"recompute": True}, {"activation_checkpointing": "no"}, "no"),
+        ({"activation-checkpointing": "yes"}, {"recompute": False}, "no"),
+        ({"recompute": False}, {"recompute": False, "activation_checkpointing": "yes"}, "yes"),
+    ],
+)
+def test_a_switch_that_became_a_choice_keeps_its_former_name(recipe, flags, expected):
+    assert resolve(Renamed, "sft", recipe, flags).activation_checkpointing == expected

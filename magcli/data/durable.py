@@ -117,7 +117,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     The two are exchanged in one step where the file system can, so that there is always one of that name.
     """
     temp, old = temp_path(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
-    remove_stale(path)
+    remove_stale(path, restore=True)
     try:
         with disk_errors(path):
             temp.mkdir(parents=True)
@@ -168,17 +168,18 @@ def _concerns(place: Path, path: Path) -> bool:
     return path.is_relative_to(place) or f".{path.name}." in str(place)
 
 
-def remove_stale(path: Path) -> None:
+def remove_stale(path: Path, *, restore: bool = False) -> None:
     """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process.
 
-    A folder that a process had set aside, and was killed before the new one had the name, gets its name back.
+    ``restore``: the output is a folder, and one that a process had set aside, and was killed before the new one had the
+    name, gets its name back.
     """
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         found = pattern.fullmatch(stale.name)
         if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
             is_folder = stale.is_dir() and not stale.is_symlink()
-            if is_folder and found[2] and not path.exists():
+            if restore and is_folder and found[2] and not path.exists():
                 rename(stale, path)
                 continue
             shutil.rmtree(stale, ignore_errors=True) if is_folder else stale.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from magcli.errors import EnvironmentFault, first_line
 from magcli.run.limits import memory_fault
 
-TRAINING = "lower --micro-tokens, or use --recompute"
+TRAINING = "lower --micro-tokens, or use --activation-checkpointing yes"
 SAMPLING = "lower --slots (of rl --n-async) or --max-tokens"
 LOADING = "take a smaller model, or free the memory that other processes use"
 

@@ -102,7 +102,7 @@ def recomputation(plan: Plan) -> list[Change]:
     """Activation checkpointing, unless it is on."""
     if plan.training.activation_checkpointing:
         return []
-    return [Change("--recompute", RECOMPUTE, _with_training(activation_checkpointing=True))]
+    return [Change("--activation-checkpointing yes", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
 def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
@@ -112,9 +112,12 @@ def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[
     return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
 
 
-def offloaded_moments(plan: Plan, flags: str) -> list[Change]:
-    """AdamW's moments in host memory by these options, unless they are there."""
-    return [] if plan.training.offload_moments else [Change(flags, OFFLOAD, _with_training(offload_moments=True))]
+def offloaded_moments(plan: Plan) -> list[Change]:
+    """AdamW's moments in the host memory of a GPU, unless they are there; not with several ranks."""
+    training = plan.training
+    if training.offload_moments or not training.on_gpu or training.ranks > 1:
+        return []
+    return [Change("--offload moments", OFFLOAD, _with_training(offload_moments=True))]
 
 
 def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:

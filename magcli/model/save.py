@@ -131,18 +131,25 @@ def save_model(
         _write_weights(tensors, original, chosen, temp)
 
 
-def try_saving(model: "PreTrainedModel", original: Original, folder: Path, *, more_bytes: int = 0) -> None:
+def try_saving(
+    model: "PreTrainedModel",
+    original: Original,
+    folder: Path,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    more_bytes: int = 0,
+) -> None:
     """Do all that ``save_model`` will do in ``folder``, except for writing the weights.
 
-    The small files go to a temporary folder beside it and are read back. The disk must have space for the weights and
-    ``more_bytes``, for example of a checkpoint.
+    The small files go to a temporary folder beside it and are read back. The disk must have space for the weights (of
+    ``weights`` if given, as in ``save_model``) and ``more_bytes``, for example of a checkpoint.
 
     Raises:
         EnvironmentFault: saving would fail.
     """
     shapes = {
         name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        for name, tensor in model.state_dict(keep_vars=True).items()
+        for name, tensor in (model.state_dict(keep_vars=True) if weights is None else weights).items()
     }
     tensors = _stored_names(model, shapes, original)
     with disk_errors(folder):

@@ -4,12 +4,8 @@
 ``micro_batch_loss`` runs the model on one and puts the terms of ``magcli.rl.algorithm`` together.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,12 +18,10 @@ from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
 from magcli.rl.metrics import ClipStats, UpdateMetrics
 from magcli.rl.rollouts import Group
 from magcli.train.logprobs import LogProbs, token_logprobs
+from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
-
-if TYPE_CHECKING:
-    from peft import PeftModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,26 +198,12 @@ def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tens
     return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The policy at the start: a model of its own, or the trained one without its ``adapters``."""
-
-    model: PreTrainedModel
-    adapters: PeftModel | None = None
-
-    @contextmanager
-    def opened(self) -> Iterator[PreTrainedModel]:
-        """The model, inside the block as it was at the start."""
-        with self.adapters.disable_adapter() if self.adapters else nullcontext():
-            yield self.model
-
-
 def accumulate(
     sharded: ShardedModel,
     batch: MiniBatch,
     objective: Objective,
     metrics: UpdateMetrics,
-    reference: Reference | None = None,
+    reference: PreTrainedModel | None = None,
 ) -> float:
     """Accumulate the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
     total = 0.0
@@ -239,7 +219,7 @@ def micro_batch_loss(
     samples: Sequence[TrainingSample],
     objective: Objective,
     metrics: UpdateMetrics,
-    reference: Reference | None = None,
+    reference: PreTrainedModel | None = None,
 ) -> Tensor:
     """The contribution of some samples to the loss of their mini-batch."""
     batch = pack_samples(samples, model.device)
@@ -280,13 +260,13 @@ def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -
 
 
 def _reference_kl(
-    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: Reference | None
+    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
 ) -> Tensor:
     """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
-    with torch.no_grad(), reference.opened() as model:
-        known = score(model, batch, bf16=objective.bf16).values
+    with torch.no_grad(), adapters_off(reference):
+        known = score(reference, batch, bf16=objective.bf16).values
     divergence = algorithm.kl_estimate(new, known)
     metrics.divergences.append(divergence.detach())
     return divergence

@@ -21,7 +21,6 @@ from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
     Objective,
-    Reference,
     TrainingSample,
     accumulate,
     current_logprobs,
@@ -66,7 +65,7 @@ class Trainer:
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
         """The parameters for the engines, each under one name, and their digests as they are sent, in this type."""
         buffers = {name for name, _ in self.controller.state.model.named_buffers()}
-        every = untied(self.controller.weights())
+        every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in buffers}
         return parameters, digests(parameters, dtype)
 
@@ -208,21 +207,13 @@ class Learn:
         """One optimizer step for each mini-batch."""
         metrics = UpdateMetrics(version=self.version)
         set_lr(state.optimizer, self.lr)
-        reference = _reference(state)
         first, *later = self.batches
         if self.objective.is_cap:
             later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
         for batch in (first, *later):
-            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, reference))
+            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, state.reference))
             _step(state, loss, self.objective, metrics)
         return _gathered(state.ranks, metrics)
-
-
-def _reference(state: RankState) -> Reference | None:
-    """The policy at the start, if this rank has it."""
-    if state.adapters:
-        return Reference(state.model, state.adapters)
-    return Reference(state.reference) if state.reference is not None else None
 
 
 def _step(state: RankState, loss: float, objective: Objective, metrics: UpdateMetrics) -> None:

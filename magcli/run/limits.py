@@ -61,14 +61,21 @@ def _require(limit: int, needed: int, what: str) -> None:
 
 def exhausted(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that descriptors or processes ran out; None for any other."""
-    if NO_THREAD in str(error):
-        number: int | None = errno.EAGAIN
-    else:
-        number = error.errno if isinstance(error, OSError) else None
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, RuntimeError) and NO_THREAD in _text(error):
+        number = errno.EAGAIN
     if number not in EXHAUSTED:
         return None
     reason, limit = EXHAUSTED[number]
     return EnvironmentFault(f"{reason}; raise the limit ({limit}), or use fewer --workers")
+
+
+def _text(error: BaseException) -> str:
+    """The message of an exception; empty if its class cannot even say it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def exhausted_by(words: bytes) -> EnvironmentFault | None:
@@ -80,8 +87,9 @@ def exhausted_by(words: bytes) -> EnvironmentFault | None:
 def memory_fault(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that memory ran out; None for any other."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    is_stack = NO_THREAD in str(error) and limit != resource.RLIM_INFINITY  # a thread's stack takes address space
-    is_memory = isinstance(error, MemoryError) or any(part in str(error) for part in MESSAGES)
+    text = _text(error)
+    is_stack = NO_THREAD in text and limit != resource.RLIM_INFINITY  # a thread's stack takes address space
+    is_memory = isinstance(error, MemoryError) or any(part in text for part in MESSAGES)
     if not is_memory and not is_stack:
         return None
     if limit == resource.RLIM_INFINITY:

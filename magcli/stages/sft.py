@@ -101,7 +101,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingO
 
 
 POSITIVE = (
-    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm", "lora_alpha",
+    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm",
 )  # fmt: skip
 
 
@@ -113,12 +113,13 @@ def check(config: Config) -> None:
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lora", "lr"))
+    options.check_not_negative("sft", config, ("lr",))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
+    training.check_offload("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -202,7 +203,8 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         ranks=ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
-        activation_checkpointing=config.recompute,
+        offload_moments=config.offload == "moments" and card.is_gpu,
+        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
@@ -213,6 +215,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
+        fit.offloaded_moments(plan),
         fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
     ]
     return Forecast(
@@ -451,8 +454,7 @@ def _default_lr(config: Config, controller: RankController) -> float:
 
 
 def _open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
-
+    """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
     from magcli.train import lora, optim
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
@@ -463,17 +465,16 @@ def _open_state(config: Config, model: Model) -> OpenState:
         dtype = training.base_dtype(config, model, bf16=bf16)
         weights = model.load(dtype=dtype, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(weights)
-        adapters = None
         if config.lora:
-            adapters = lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+            lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
         weights.train()
         optim.seed_all(config.seed)
         return RankState(
             ranks,
-            shard(weights, ranks, bf16=bf16, checkpoint_activations=config.recompute),
-            optim.adamw(weights, lr=config.lr, weight_decay=config.weight_decay),
+            shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed),
+            training.optimizer(config, weights),
             model.tokenizer,
-            adapters=adapters,
             original=None if ranks.rank else training.original(config, model),
         )
 

@@ -4,6 +4,8 @@ A folder ``step-000123`` holds float32 weights, config and tokenizer in Hugging 
 states (``trainer.pt``), the caller's state (``state.json``), and ``checkpoint.json``, written last, with the size and
 SHA-256 of every other file. It appears complete or not at all.
 
+With LoRA it has the adapters in peft's layout instead of weights and config; the frozen weights are not stored.
+
 With several ranks, weights and optimizer state are in ``shards/``, one file per rank and an index, written and read by
 ``torch.distributed.checkpoint`` (see ``train.shard_index``): ``weights.NAME`` is a parameter or buffer,
 ``optimizer.NAME.KEY`` the optimizer state of a parameter. Either kind loads on any number of ranks.
@@ -38,6 +40,7 @@ from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
 from magcli.train.distributed import Ranks
+from magcli.train.lora import ADAPTER, adapted_layers, read_adapter, write_adapter
 from magcli.train.shard_index import INDEX, IndexReader, IndexWriter
 
 if TYPE_CHECKING:
@@ -118,6 +121,8 @@ def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer |
     shards = folder / SHARDS
     if shards.is_dir():
         _read_shards(shards, model, optimizer)
+    elif adapted_layers(model):
+        read_adapter(folder, model)
     else:
         _load_weights(folder / WEIGHTS, model)
     if optimizer is not None:
@@ -166,9 +171,12 @@ def _step(folder: Path) -> int:
 def _write_model(temp: Path, model: "PreTrainedModel") -> None:
     """Weights by the names of the model's parameters, each tied one once; its configurations, whatever they contain.
 
-    If only adapters are trained, they alone are written: the frozen weights are those of the model at the start.
+    Of a model with adapters, only those.
     """
-    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())} - _frozen(model)
+    if adapted_layers(model):
+        write_adapter(model, temp)
+        return
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     weights = {name: tensor for name, tensor in model.state_dict().items() if name in first_names}
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, temp / WEIGHTS, {"format": "pt"})
     with quiet_transformers():
@@ -176,16 +184,6 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
     if model.generation_config is not None:
         settings = model.generation_config.to_json_string()
         (temp / "generation_config.json").write_text(settings, encoding="utf-8")
-
-
-def _frozen(model: "PreTrainedModel") -> set[str]:
-    """The names of the parameters that are not trained, and of all buffers if there are any."""
-    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    return frozen | {name for name, _ in model.named_buffers()} if frozen else set()
-
-
-def _trained(model: "PreTrainedModel") -> set[str]:
-    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _require_float32(model: "PreTrainedModel") -> None:
@@ -226,7 +224,8 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
         sharded = (folder / SHARDS).is_dir()
-        required = {f"{SHARDS}/{INDEX}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
+        weights = ADAPTER if ADAPTER in files else WEIGHTS
+        required = {f"{SHARDS}/{INDEX}" if sharded else weights, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -239,13 +238,10 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
 def _load_weights(file: Path, model: "PreTrainedModel") -> None:
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return _load_into_shards(file, model)
-    frozen = _frozen(model)
     try:
-        missing, unexpected = load_model(model, file, strict=not frozen)
+        load_model(model, file)
     except (RuntimeError, SafetensorError) as error:
         raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
-    if frozen and (unexpected or missing & _trained(model)):
-        raise DataError(f"{file} does not fit {type(model).__name__}: it has other adapters")
 
 
 def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:

@@ -1,11 +1,11 @@
 """Training on one or many ranks: rank 0 runs the training loop and sends commands, the other ranks execute them."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,20 +15,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
-from magcli.train import checkpoint, lora
+from magcli.train import checkpoint
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
+from magcli.train.lora import adapted_layers, frozen_weights, merged_weights, save_adapter
 from magcli.train.shard import ShardedModel, full_weights
-
-if TYPE_CHECKING:
-    from peft import PeftModel
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
     """The training state on one rank: its shards of the model, its optimizer, and the full reference model, if any.
 
-    ``adapters`` is peft's view of the model when only LoRA adapters are trained. ``original`` is the model that
-    training started from, on rank 0; None: the folder that the model was loaded from.
+    With LoRA the reference is the model itself, with its adapters off. ``original`` is the model that training started
+    from, on rank 0; None: the folder that the model was loaded from.
     """
 
     ranks: Ranks
@@ -36,19 +34,12 @@ class RankState:
     optimizer: Optimizer
     tokenizer: PreTrainedTokenizerBase
     reference: PreTrainedModel | None = None
-    adapters: "PeftModel | None" = None
     original: Original | None = None
 
     @property
     def model(self) -> PreTrainedModel:
         """The model, whose full weights are available only inside ``sharded``."""
         return self.sharded.model
-
-    @contextmanager
-    def plain(self) -> Iterator[None]:
-        """Inside the block the model has the layout of the original, with adapters merged."""
-        with lora.merged(self.model) if self.adapters else nullcontext():
-            yield
 
 
 ADAM_STATES = 2
@@ -76,12 +67,19 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class GatherWeights:
-    """Gather the full weights on rank 0, for the generators."""
+    """Gather the full weights on rank 0, for the generators or to be saved.
+
+    LoRA adapters are merged into them: in ``dtype``, by default float32, and in CPU memory with ``on_cpu``.
+    """
+
+    dtype: torch.dtype | None = None
+    on_cpu: bool = False
 
     def run(self, state: RankState) -> dict[str, Tensor]:
-        """The model's full state dict on rank 0, with adapters merged."""
-        with state.plain():
-            return full_weights(state.model, state.ranks)
+        """The model's full state dict on rank 0."""
+        if adapted_layers(state.model):
+            return merged_weights(state.model, dtype=self.dtype, on_cpu=self.on_cpu)
+        return full_weights(state.model, state.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +172,12 @@ class RankController:
 
         self._on_all_ranks([Open(bf16)] * self.ranks.size, open_rank_0)
 
-    def weights(self) -> Mapping[str, Tensor]:
-        """The full weights by name, for the generators: the trained tensors themselves if unsharded, else a copy."""
-        weights: Mapping[str, Tensor] = self.run([GatherWeights()] * self.ranks.size)
+    def weights(self, dtype: torch.dtype | None = None, *, on_cpu: bool = False) -> Mapping[str, Tensor]:
+        """The full weights by name: the trained tensors themselves if unsharded, else a copy.
+
+        Only weights that LoRA adapters are merged into take ``dtype`` and ``on_cpu``; see ``GatherWeights``.
+        """
+        weights: Mapping[str, Tensor] = self.run([GatherWeights(dtype, on_cpu)] * self.ranks.size)
         return weights
 
     def save(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -202,14 +203,12 @@ class RankController:
     def save_model(self, folder: Path, *, exact: bool = False) -> None:
         """Write only the model, in the layout and dtypes of the original; ``exact``: in float32."""
         dtype: SaveDtype | None = "fp32" if exact else None
-        weights = self.weights()
-        with self.state.plain():
-            save_model(self.state.model, self._original(), folder, weights=weights, dtype=dtype)
+        save_model(self.state.model, self._original(), folder, weights=self.weights(on_cpu=True), dtype=dtype)
 
     def save_adapter(self, folder: Path) -> None:
         """Write the LoRA adapters, if there are any, for ``PeftModel.from_pretrained``."""
-        if self.state.adapters:
-            lora.save_adapter(self.state.adapters, folder)
+        if adapted_layers(self.state.model):
+            save_adapter(self.state.model, folder)
 
     def try_saving(self, folder: Path) -> None:
         """Try what ``save_model`` and a checkpoint will need, without writing weights.
@@ -221,10 +220,8 @@ class RankController:
         parameters = list(self.state.model.parameters())
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         checkpoint_bytes = (1 + ADAM_STATES) * trained * torch.float32.itemsize
-        with self.state.plain():
-            try_saving(self.state.model, self._original(), folder, more_bytes=checkpoint_bytes)
-        if self.state.adapters:
-            lora.try_saving(self.state.adapters, folder)
+        weights = frozen_weights(self.state.model)
+        try_saving(self.state.model, self._original(), folder, weights=weights, more_bytes=checkpoint_bytes)
 
     def _original(self) -> Original:
         """What a saved model takes over."""

@@ -1,90 +1,210 @@
-"""LoRA with ``peft``: train low-rank adapters of frozen layers; write both merged weights and adapters.
+"""LoRA: train low-rank adapters of frozen linear layers; write them, and the weights that they are merged into.
 
-The adapters are injected into the model itself, so training and checkpoints work as for any model.
+Adapters are injected into the model itself, so training works as for any model. A layer keeps the names of its frozen
+parameters, ``NAME.weight`` and ``NAME.bias``; its adapter adds ``NAME.lora_a`` and ``NAME.lora_b``. The files of an
+adapter are those of peft (``adapter_model.safetensors``, ``adapter_config.json``), which is not needed here.
+
+The frozen weights may be bf16: adapters, residual stream, logits and merged weights are float32 all the same.
 """
 
-from __future__ import annotations
-
-import tempfile
+import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
-from magcli.errors import EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault
 
 if TYPE_CHECKING:
-    from peft import PeftModel
     from transformers import PreTrainedModel
 
-ADAPTER = "default"
-"""peft's name of the one adapter."""
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+PEFT_PREFIX = "base_model.model."
+PEFT_NAMES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
+"""The names of an adapter's matrices in this module and in the files of peft."""
 
 
-def require_peft() -> None:
-    """Raise EnvironmentFault where peft is not installed."""
-    if find_spec("peft") is None:
-        raise EnvironmentFault("LoRA needs the package peft: pip install 'magcli[lora]'")
+class LoraLinear(nn.Linear):
+    """A frozen linear layer W x + b plus scale * B A x, where A ``[rank, inputs]`` and B ``[outputs, rank]`` train.
 
-
-def add_lora(model: PreTrainedModel, *, rank: int, alpha: float, seed: int) -> PeftModel:
-    """Freeze a model and add LoRA adapters to all its linear layers except the LM head, in place.
-
-    The product of a layer's two matrices is scaled by alpha / rank and is 0 at the start; ``seed`` determines the
-    random initialization. Returns peft's view of the model.
+    ``weight`` ``[outputs, inputs]`` and ``bias`` are those of the layer that it replaces, in their type; A and B are
+    float32. B is 0 at the start. With ``active`` False the layer is the frozen one alone.
     """
-    from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    def __init__(self, base: nn.Linear, *, rank: int, alpha: float) -> None:
+        with torch.device("meta"):
+            super().__init__(base.in_features, base.out_features, bias=base.bias is not None)
+        self.weight = base.weight
+        self.bias = base.bias
+        self.rank = rank
+        self.alpha = alpha
+        self.active = True
+        device = base.weight.device
+        self.lora_a = nn.Parameter(torch.empty(rank, base.in_features, device=device))
+        self.lora_b = nn.Parameter(torch.zeros(base.out_features, rank, device=device))
+
+    @property
+    def scale(self) -> float:
+        """The factor of the product of both matrices."""
+        return self.alpha / self.rank
+
+    def initialize(self) -> None:
+        """Draw A from torch's generator on the CPU, so that it is the same on every device."""
+        drawn = torch.empty(self.lora_a.shape)
+        nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
+        with torch.no_grad():
+            self.lora_a.copy_(drawn)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[..., inputs]`` to ``[..., outputs]``."""
+        frozen = linear(inputs, self.weight, self.bias)
+        if not self.active:
+            return frozen
+        return frozen + linear(linear(inputs, self.lora_a), self.lora_b) * self.scale
+
+    @torch.no_grad()
+    def merged_weight(self) -> Tensor:
+        """W + scale * B A in float32."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            return torch.addmm(self.weight.float(), self.lora_b, self.lora_a, alpha=self.scale)
+
+
+def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) -> None:
+    """Freeze a model and add an adapter to every linear layer of its attention and feed-forward networks, in place.
+
+    Embeddings, norms and LM head stay as they are. ``seed`` determines the initialization.
+
+    Raises:
+        EnvironmentFault: the model's layers have no linear layers.
+    """
+    model.requires_grad_(False)
+    chosen = _targets(model)
+    if not chosen:
+        raise EnvironmentFault(f"{type(model).__name__} has no linear layers that LoRA could adapt; leave --lora out")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapters: PeftModel = get_peft_model(model, config)
-        return adapters
+        for name, base in chosen:
+            layer = LoraLinear(base, rank=rank, alpha=alpha)
+            layer.initialize()
+            model.set_submodule(name, layer)
+    # Frozen bf16 embeddings must not make the residual stream bf16: autocast keeps that of float32 weights in float32.
+    model.get_input_embeddings().register_forward_hook(_in_float32)
+
+
+def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
+    """The layers that have an adapter, by name; none without LoRA."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
 
 
 @contextmanager
-def merged(model: PreTrainedModel) -> Iterator[None]:
-    """Inside the block the model has its own layout with merged weights; afterwards it is unchanged, bit for bit."""
-    found = dict(_lora_layers(model))
-    plain = {name: _merged(layer) for name, layer in found.items()}
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Inside the block the model computes what it did before LoRA; without adapters the block does nothing."""
+    layers = list(adapted_layers(model).values())
+    for layer in layers:
+        layer.active = False
     try:
-        for name, layer in plain.items():
-            model.set_submodule(name, layer)
         yield
     finally:
-        for name, layer in found.items():
-            model.set_submodule(name, layer)
+        for layer in layers:
+            layer.active = True
 
 
-def save_adapter(adapters: PeftModel, folder: Path) -> None:
-    """Write the adapter for ``PeftModel.from_pretrained``; the folder appears complete or not at all."""
+def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The model's state dict without the adapters: names and shapes are those of the model before LoRA."""
+    added = {f"{name}.{matrix}" for name in adapted_layers(model) for matrix in PEFT_NAMES}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in added}
+
+
+def merged_weights(model: nn.Module, *, dtype: torch.dtype | None = None, on_cpu: bool = False) -> dict[str, Tensor]:
+    """The state dict of the model with its adapters merged, under the names that it had before LoRA.
+
+    Merged weights are new tensors, float32 or of ``dtype``, which with ``on_cpu`` leave the device one by one. All
+    others are the model's own.
+    """
+    weights = frozen_weights(model)
+    for name, layer in adapted_layers(model).items():
+        merged = layer.merged_weight()
+        weights[f"{name}.weight"] = merged.to("cpu" if on_cpu else merged.device, dtype or merged.dtype)
+    return weights
+
+
+def write_adapter(model: "PreTrainedModel", folder: Path) -> None:
+    """Write a model's adapters into a folder, in the files of peft."""
+    layers = adapted_layers(model)
+    tensors = {
+        _peft_name(name, matrix): getattr(layer, matrix).detach().contiguous()
+        for name, layer in layers.items()
+        for matrix in PEFT_NAMES
+    }
+    save_file(tensors, folder / ADAPTER, {"format": "pt"})
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(_peft_config(model, layers), indent=2) + "\n", encoding="utf-8")
+
+
+def save_adapter(model: "PreTrainedModel", folder: Path) -> None:
+    """Write the adapters for ``PeftModel.from_pretrained``; the folder appears complete or not at all."""
     with atomic_folder(folder) as temp:
-        adapters.save_pretrained(str(temp))
-
-
-def try_saving(adapters: PeftModel, beside: Path) -> None:
-    """Write the adapter, which is small, to a temporary folder beside a path and remove it."""
-    with tempfile.TemporaryDirectory(prefix=".adapter.", suffix=".trial.tmp", dir=beside.parent) as trial:
-        adapters.save_pretrained(trial)
-
-
-def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    from peft.tuners.lora import LoraLayer
-
-    return ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
+        write_adapter(model, temp)
 
 
 @torch.no_grad()
-def _merged(layer: Any) -> nn.Linear:
-    """A linear layer with the frozen weights plus the adapter's."""
-    base = layer.get_base_layer()
-    weight = base.weight + layer.get_delta_weight(ADAPTER)
-    with torch.device("meta"):
-        plain = nn.Linear(base.in_features, base.out_features, bias=base.bias is not None)
-    plain.weight, plain.bias = nn.Parameter(weight, requires_grad=False), base.bias
-    return plain
+def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
+    """Set a model's adapters from a folder that ``write_adapter`` wrote.
+
+    Raises:
+        DataError: the file is missing, damaged, or has other layers or ranks than the model.
+    """
+    file = folder / ADAPTER
+    try:
+        stored = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    layers = adapted_layers(model)
+    wanted = {
+        _peft_name(name, matrix): getattr(layer, matrix) for name, layer in layers.items() for matrix in PEFT_NAMES
+    }
+    different = wanted.keys() ^ stored.keys()
+    different |= {name for name in wanted.keys() & stored.keys() if wanted[name].shape != stored[name].shape}
+    if different:
+        raise DataError(f"{file} does not fit the adapters of this run: {min(different)} is missing or of another rank")
+    for name, parameter in wanted.items():
+        parameter.copy_(stored[name])
+
+
+def _targets(model: "PreTrainedModel") -> list[tuple[str, nn.Linear]]:
+    """The linear layers inside the decoder's layers, by their names in the model."""
+    inside = {id(module) for module in model.get_decoder().layers.modules()}
+    return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
+
+
+def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    return output.float()
+
+
+def _peft_name(layer: str, matrix: str) -> str:
+    return f"{PEFT_PREFIX}{layer}.{PEFT_NAMES[matrix]}"
+
+
+def _peft_config(model: "PreTrainedModel", layers: dict[str, LoraLinear]) -> dict[str, Any]:
+    """The content of adapter_config.json; peft finds layers by the last part of their names."""
+    first = next(iter(layers.values()))
+    return {
+        "base_model_name_or_path": model.name_or_path,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "lora_alpha": first.alpha,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": first.rank,
+        "target_modules": sorted({name.rpartition(".")[2] for name in layers}),
+        "task_type": "CAUSAL_LM",
+    }

@@ -14,6 +14,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW, Optimizer
 
+from magcli.train.offload import OffloadedAdamW
+
 
 def seed_all(seed: int) -> None:
     """Seed the generators of Python, NumPy and PyTorch on all devices: dropout is the same in every run."""
@@ -22,14 +24,27 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def adamw(model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:
-    """AdamW over a model's trainable parameters, without weight decay for 1-dimensional ones (biases, norm weights)."""
+def adamw(
+    model: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.95),
+    offload_moments: bool = False,
+) -> AdamW:
+    """AdamW over a model's trainable parameters, without weight decay for 1-dimensional ones (biases, norm weights).
+
+    With ``offload_moments`` its moments are in host memory, where those of a model on the CPU are anyway.
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return AdamW([group for group in groups if group["params"]], lr=lr, betas=betas, fused=True)
+    chosen = [group for group in groups if group["params"]]
+    if offload_moments and any(parameter.device.type != "cpu" for parameter in trained):
+        return OffloadedAdamW(chosen, lr=lr, betas=betas)
+    return AdamW(chosen, lr=lr, betas=betas, fused=True)
 
 
 def default_lr(weights: int, *, lora: bool) -> float:

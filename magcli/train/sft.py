@@ -180,6 +180,11 @@ class SFTTrainer:
     best_step: int = 0
     bad_steps: int = 0
 
+    @property
+    def has_adapters(self) -> bool:
+        """Whether only LoRA adapters are trained."""
+        return bool(lora.adapted_layers(self.controller.state.model))
+
     def step(self) -> dict[str, Any]:
         """Run the next optimizer step; returns its metrics.
 
@@ -219,7 +224,7 @@ class SFTTrainer:
         self.controller.save_model(folder)
 
     def try_saving(self, folder: Path) -> None:
-        """Try what ``save_model``, a checkpoint and the adapters will need, without writing weights."""
+        """Try what ``save_model`` and a checkpoint will need, without writing weights."""
         self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
@@ -307,8 +312,8 @@ class SFTRun:
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
-        elif (adapters := trainer.controller.state.adapters) and not best.exists():
-            lora.save_adapter(adapters, adapter)
+        elif trainer.has_adapters and not best.exists():
+            lora.save_adapter(trainer.controller.state.model, adapter)
         if best.exists():
             durable.rename(best, self.folder.model)
         else:
@@ -318,8 +323,8 @@ class SFTRun:
 
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
         best = self.folder.path / "best"
-        if adapters := trainer.controller.state.adapters:
-            lora.save_adapter(adapters, self.folder.path / "best-adapter")
+        if trainer.has_adapters:
+            lora.save_adapter(trainer.controller.state.model, self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
             durable.rename(candidate, best)

@@ -124,6 +124,8 @@ def test_a_folder_that_was_set_aside_by_a_killed_process_gets_its_name_back(
     assert not output.exists()
 
     monkeypatch.undo()
-    durable.remove_stale(output)
-    assert (output / "rows").read_text() == "old"
+    with durable.atomic_folder(output) as folder:
+        restored = (output / "rows").read_text()
+        (folder / "rows").write_text("newer")
+    assert (restored, (output / "rows").read_text()) == ("old", "newer")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -12,7 +12,7 @@ from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
 from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, Reference, TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
+from magcli.rl.objective import Objective, TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import compare, shuffled, update
 from magcli.train import optim
@@ -83,8 +83,7 @@ def gradient(model, chosen, rewards, objective, reference=None):
     measured = UpdateMetrics()
     model.zero_grad(set_to_none=True)
     (batch,) = plan(chosen, rewards, objective, len(chosen), measured)
-    start = None if reference is None else Reference(reference)
-    loss = accumulate(ShardedModel(model), batch, objective, measured, start)
+    loss = accumulate(ShardedModel(model), batch, objective, measured, reference)
     found = flat_gradient(model)
     model.zero_grad(set_to_none=True)
     return found, loss, measured
@@ -152,7 +151,7 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     (batch,) = plan(chosen, rewards, RECIPE, len(chosen), UpdateMetrics())
     batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
     measured = UpdateMetrics()
-    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), measured, Reference(reference))
+    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), measured, reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):
@@ -330,7 +329,7 @@ def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
     measured = UpdateMetrics(version=0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, Reference(reference))
+    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, reference)
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())

@@ -45,12 +45,12 @@ def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, rank
 
 
 def test_devices_on_a_cpu_are_as_named() -> None:
-    config = Config(model="m", run=Path("run"), generators=3)
+    config = Config(model="m", run=Path("run"), generators=3, device="cpu")
     assert sampling_devices(config, cards=0, ranks=1) == ("cpu",)
 
 
 def test_vllm_on_a_gpu_gets_256_slots() -> None:
-    config = GenerateConfig(model="m")
+    config = GenerateConfig(model="m", device="cpu")
     assert config.num_slots == 64
     assert replace(config, device="cuda", engine="vllm").num_slots == 256
     assert replace(config, device="cuda", engine="torch").num_slots == 64

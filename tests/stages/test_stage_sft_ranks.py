@@ -59,7 +59,7 @@ def assert_alike(run, other):
 
 def test_two_ranks_that_recompute_activations_train_like_one_that_keeps_them(given, alone, tiny_model_dir, tmp_path):
     learned, held_out = given
-    options = SIZES | {"recompute": True, "system": "none", "held_out": held_out, "evaluate_every": 5}
+    options = SIZES | {"activation_checkpointing": "yes", "system": "none", "held_out": held_out, "evaluate_every": 5}
     out = tmp_path / "metrics.arrow"
     errors = finished(launched("sft", learned, model=tiny_model_dir, run=tmp_path / "run", output=out, **options))
     assert errors.count("sft: model in") == 1, "one rank speaks"

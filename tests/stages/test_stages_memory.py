@@ -47,7 +47,7 @@ def traces(tmp_path):
 
 
 def test_a_dry_run_lists_the_memory_from_a_configuration_alone(magcli, config_alone, tmp_path):
-    done = magcli("rl", "--model", config_alone, "--card", "80G", "--recompute", "--dry-run", cwd=tmp_path)
+    done = magcli("rl", "--model", config_alone, "--card", "80G", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["stage"] == "rl"
     for part in ("weights, float32", "gradients", "Adam moments", "activations", "logits", "disk: checkpoints, 3"):
@@ -56,7 +56,8 @@ def test_a_dry_run_lists_the_memory_from_a_configuration_alone(magcli, config_al
 
 
 def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_alone, tmp_path):
-    command = ["sft", "--model", config_alone, "--card", "24G", "--lora", "16", "--dry-run", "--json"]
+    keeps = ["--activation-checkpointing", "no"]
+    command = ["sft", "--model", config_alone, "--card", "24G", "--lora", "16", *keeps, "--dry-run", "--json"]
     done = magcli(*command, cwd=tmp_path)
     assert done.returncode == 4
     memory_event, error = map(json.loads, done.stderr.splitlines())
@@ -70,7 +71,7 @@ def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_al
 
 
 def test_a_model_that_no_option_makes_fit_needs_more_cards(magcli, config_alone, tmp_path):
-    done = magcli("rl", "--model", config_alone, "--card", "16G", "--engine", "torch", "--dry-run", cwd=tmp_path)
+    done = magcli("rl", "--model", config_alone, "--card", "8G", "--engine", "torch", "--dry-run", cwd=tmp_path)
     assert done.returncode == 4
     assert "take a smaller model, or " in done.stderr
     assert " such cards (torchrun --nproc-per-node " in done.stderr
@@ -150,7 +151,9 @@ def test_memory_that_runs_out_in_an_update_is_one_line_and_the_run_resumes(
         patched.setattr(Learn, "run", exhausted)
         with pytest.raises(EnvironmentFault) as caught:
             call_stage("rl", letters, model=str(guesser), run=run, **SHORT | {"updates": 3})
-    assert "out of memory while training: lower --micro-tokens, or use --recompute; the same" in str(caught.value)
+    assert "out of memory while training: lower --micro-tokens, or use --activation-checkpointing yes; the same" in str(
+        caught.value
+    )
     assert caught.value.exit_code == 4
     call_stage("rl", letters, model=str(guesser), run=run, **SHORT | {"updates": 3})
     assert len(RunDir(run).metrics()) == 3
@@ -183,3 +186,32 @@ def test_memory_that_runs_out_anywhere_is_one_line(monkeypatch, capsys):
         cli.main()
     assert ended.value.code == 4
     assert "error: out of memory; use smaller sizes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "recomputes"),
+    [
+        ([], True),
+        (["--activation-checkpointing", "yes"], True),
+        (["--activation-checkpointing", "no"], False),
+        (["--no-recompute"], False),
+    ],
+)
+def test_activations_are_recomputed_on_a_gpu_unless_asked_otherwise(flags, recomputes, magcli, config_alone, tmp_path):
+    done = magcli("sft", "--model", config_alone, "--card", "320G", *flags, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ("one recomputed layer" in done.stderr) is recomputes
+
+
+def test_activations_are_kept_on_a_cpu_and_the_former_name_is_not_listed(magcli, config_alone, tmp_path):
+    kept = magcli("sft", "--model", config_alone, "--device", "cpu", "--dry-run", cwd=tmp_path)
+    assert "one recomputed layer" not in kept.stderr
+    recomputed = magcli("sft", "--model", config_alone, "--device", "cpu", "--recompute", "--dry-run", cwd=tmp_path)
+    assert "one recomputed layer" in recomputed.stderr
+    assert b"--recompute" not in magcli("sft", "--help", cwd=tmp_path).stdout
+
+
+def test_offloaded_moments_are_not_on_the_card(magcli, config_alone, tmp_path):
+    command = ["rl", "--model", config_alone, "--card", "320G", "--dry-run"]
+    assert "Adam moments" in magcli(*command, cwd=tmp_path).stderr
+    assert "Adam moments" not in magcli(*command, "--offload", "moments", cwd=tmp_path).stderr

@@ -132,6 +132,7 @@ def check(config: Config) -> None:
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
+    training.check_offload("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
@@ -204,5 +205,5 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
-    """The trained model."""
-    return (config.run / "model",)
+    """The trained model and its adapters."""
+    return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))

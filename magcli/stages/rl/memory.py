@@ -39,6 +39,7 @@ def plan_memory(
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
         fit.fewer_sequences(plan, group=config.group),
+        fit.offloaded_moments(plan),
         fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
         fit.smaller_share(plan, total=card.total, longest=longest),
     ]
@@ -69,7 +70,8 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         ranks=ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
-        activation_checkpointing=config.recompute,
+        offload_moments=config.offload == "moments" and card.is_gpu,
+        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,

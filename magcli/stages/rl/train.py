@@ -356,37 +356,38 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
 
 
 def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: weights, optimizer, and the reference model of a KL penalty.
+    """The function that loads a rank's state: its weights, optimizer, and the reference model of a KL penalty.
 
-    With --lora the weights are frozen, their adapters are trained, and the model without these is the reference.
+    With LoRA that is the model itself, with its adapters off.
     """
-    import torch
-
-    from magcli.train import lora, optim
+    from magcli.train import lora
     from magcli.train.controller import RankState
     from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
-    def loaded(ranks: Ranks, dtype: torch.dtype) -> PreTrainedModel:
+    def loaded(ranks: Ranks, bf16: bool) -> PreTrainedModel:
+        dtype = training.base_dtype(config, model, bf16=bf16)
         weights = model.load(dtype=dtype, device=str(ranks.device))
         use_packed_attention(weights)
         return weights
 
+    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
+        if not config.kl:
+            return None
+        return policy if config.lora else loaded(ranks, False).eval().requires_grad_(False)
+
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        policy = loaded(ranks, training.base_dtype(config, model, bf16=bf16))
-        adapters = reference = None
+        policy = loaded(ranks, bf16)
         if config.lora:
-            adapters = lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-        elif config.kl:
-            reference = loaded(ranks, torch.float32).eval().requires_grad_(False)
-        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=config.recompute)
+            lora.add_lora(policy, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        recomputed = training.checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
+        sharded = shard(policy, ranks, bf16=bf16, checkpoint_activations=recomputed)
         return RankState(
             ranks,
             sharded,
-            optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
+            training.optimizer(config, policy),
             model.tokenizer,
-            reference=reference,
-            adapters=adapters,
+            reference=reference(ranks, policy),
             original=None if ranks.rank else training.original(config, model),
         )
 

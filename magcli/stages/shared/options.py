@@ -274,10 +274,15 @@ class TrainingOptions(TemplateOptions):
     )
     lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
     lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
-    recompute: bool = opt(
-        False,
-        "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
+    activation_checkpointing: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU.",
         panel=TRAIN,
+        affects_rows=False,
+        former="recompute",
+    )
+    offload: Literal["none", "moments"] = opt(
+        "none", "Keep AdamW's moments in host memory; not with torchrun.", panel=TRAIN, affects_rows=False
     )
     card: str = opt(
         "",

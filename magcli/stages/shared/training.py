@@ -14,6 +14,8 @@ from magcli.stages.shared import options
 
 if TYPE_CHECKING:
     import torch
+    from torch.optim import AdamW
+    from transformers import PreTrainedModel
 
     from magcli.model import compute
     from magcli.model.model import Model
@@ -37,7 +39,7 @@ def resolve_formats(
     model: Model,
     folder: RunDir,
     job: Job,
-    options: Sequence[str] = tuple(FORMATS),
+    names: Sequence[str] = tuple(FORMATS),
     *,
     exact: bool = False,
 ) -> RunConfig:
@@ -51,7 +53,7 @@ def resolve_formats(
     """
     from magcli.model import compute
 
-    asked = {option: getattr(config, option) for option in options}
+    asked = {option: getattr(config, option) for option in names}
     if folder.finished:
         found = {option: folder.notes.get(option, value) for option, value in asked.items()}
         for option, value in asked.items():
@@ -82,6 +84,27 @@ def recorded(run: Path, name: str) -> str:
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
+def check_lora(stage: str, config: TrainingOptions) -> None:
+    """A rank of 0 or more, a scale above 0, and a single process."""
+    options.check_not_negative(stage, config, ["lora"])
+    options.check_positive(stage, config, ["lora_alpha"])
+    alone = config.lora == 0 or os.environ.get("WORLD_SIZE", "1") == "1"
+    usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
+
+
+def check_offload(stage: str, config: TrainingOptions) -> None:
+    """Moments in host memory only in a single process."""
+    alone = config.offload == "none" or os.environ.get("WORLD_SIZE", "1") == "1"
+    usage(alone, f"{stage}: --offload needs a single process; with torchrun, more ranks divide the moments instead")
+
+
+def checkpoints_activations(config: TrainingOptions, *, on_gpu: bool) -> bool:
+    """Whether layer activations are recomputed in the backward pass instead of kept."""
+    if config.activation_checkpointing == "auto":
+        return on_gpu
+    return config.activation_checkpointing == "yes"
+
+
 def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dtype:
     """The dtype of the model's weights in memory.
 
@@ -100,16 +123,12 @@ def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
     return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
 
 
-def check_lora(stage: str, config: TrainingOptions) -> None:
-    """LoRA in one process, with peft installed."""
-    from magcli.train.lora import require_peft
+def optimizer(config: Any, model: PreTrainedModel) -> AdamW:
+    """AdamW over the trained parameters, with its moments in host memory if the options ask for it."""
+    from magcli.train.optim import adamw
 
-    options.check_not_negative(stage, config, ("lora",))
-    options.check_positive(stage, config, ("lora_alpha",))
-    if config.lora:
-        alone = os.environ.get("WORLD_SIZE", "1") == "1"
-        usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
-        require_peft()
+    offloads = config.offload == "moments"
+    return adamw(model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=offloads)
 
 
 def original(config: Any, model: Model) -> Original:

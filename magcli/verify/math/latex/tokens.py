@@ -19,6 +19,11 @@ _FUNCTION_NAMES = """
 sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch ln log lg exp gcd lcm
 max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn cis
 """
+_FOREIGN_FUNCTIONS = {
+    "sen": "sin", "senh": "sinh", "arcsen": "arcsin", "tg": "tan", "arctg": "arctan", "ctg": "cot", "cotg": "cot",
+    "arcctg": "arccot", "cosec": "csc",
+}  # fmt: skip
+"""What Spanish, Italian, Portuguese and Russian call functions."""
 _DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
 
 _POINT_NAMES = """
@@ -125,8 +130,9 @@ _SYNONYMS = {
     r"\implies": r"\to", r"\Longrightarrow": r"\to", r"\longrightarrow": r"\to", r"\Leftrightarrow": r"\iff",
     r"\leftrightarrow": r"\iff", r"\Longleftrightarrow": r"\iff", r"\bigtriangleup": r"\triangle",
     r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
-    r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec", r"\arctg": r"\arctan",
-    r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc", r"\parallel": r"\parallel", r"\ni": r"\ni",
+    r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec",
+    **{rf"\{name}": rf"\{ours}" for name, ours in _FOREIGN_FUNCTIONS.items()},
+    r"\parallel": r"\parallel", r"\ni": r"\ni",
     "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
     r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
 }  # fmt: skip
@@ -203,6 +209,7 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
 
 def _word(word: str, spaced: bool) -> Token:
     """A run of letters: a function, a conjunction, or letters that the parser interprets."""
+    word = _FOREIGN_FUNCTIONS.get(word, word)
     lower = word.lower()
     if lower in _WORD_COMMANDS:
         return Token("cmd", _WORD_COMMANDS[lower], spaced)
@@ -223,6 +230,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     if match[0].startswith(r"\mathbb"):
         return (Token("cmd", rf"\mathbb{inner.strip()}", spaced),)
     words = inner.replace("~", " ").strip(" \t\n,;:")
+    words = _FOREIGN_FUNCTIONS.get(words, words)
     if not words:
         return (Token("op", ",", True),) if inner.strip() else ()
     if words.lower() in CONJUNCTIONS:
