@@ -30,11 +30,12 @@ else:
 
 
 class Rule:
-    """The comparison of the problem, and what the last comparison of an assert found."""
+    """The comparison of the problem, what the last comparison of an assert found, and whether there was an assert."""
 
     mode = "tokens"
     tolerance: "float | None" = None
     difference = ""
+    asserted = False
 
 
 rule = Rule()
@@ -155,10 +156,16 @@ def identical(left: "Any", right: "Any", from_program: bool) -> bool:
     raise refused("compared by 'is', which says nothing of a value")
 
 
-def condition(value: "Any") -> "Any":
-    """The value of an assert that is no single comparison, of which the verdict names no two values."""
-    rule.difference = ""
+def comparison(value: "Any") -> "Any":
+    """The value of an assert that is a single comparison."""
+    rule.asserted = True
     return value
+
+
+def condition(value: "Any") -> "Any":
+    """The value of any other assert, of which the verdict names no two values."""
+    rule.difference = ""
+    return comparison(value)
 
 
 class Approx:

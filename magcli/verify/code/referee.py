@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Approx,
         Raises,
         compare,
+        comparison,
         condition,
         ordered,
         rule,
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
         write_all,
         written,
     )
-    from magcli.verify.code.rewriting import rewritten
+    from magcli.verify.code.rewriting import must_assert, rewritten
     from magcli.verify.code.script_library import MEMBERS, MODULES
     from magcli.verify.code.values import shown
 else:
-    from comparing import Approx, Raises, compare, condition, ordered, rule, same_nodes, type_of
+    from comparing import Approx, Raises, compare, comparison, condition, ordered, rule, same_nodes, type_of
     from proxies import (
         CannotSend,
         Named,
@@ -60,7 +61,7 @@ else:
         write_all,
         written,
     )
-    from rewriting import rewritten
+    from rewriting import must_assert, rewritten
     from script_library import MEMBERS, MODULES
     from values import shown
 
@@ -96,10 +97,15 @@ def judge(script: str, names: "list[str]") -> str:
     """Run a test's script; the verdict's word."""
     tree = ast.parse(script, "test.py")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    space = {"__name__": "test", "__compare__": compare, "__condition__": condition, **library(used)}
-    space.update({name: Named(name) for name in names})
+    space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}}
+    space |= {"__compare__": compare, "__comparison__": comparison, "__condition__": condition}
+    needs_assert = must_assert(tree)
     exec(compile(rewritten(tree, names), "test.py", "exec"), space)
-    return "passed" if state.calls else "broken it calls nothing of the program"
+    if not state.calls:
+        return "broken it calls nothing of the program"
+    if needs_assert and not rule.asserted:
+        return f"failed no assert is reached where the call returns {shown(state.returned)}"
+    return "passed"
 
 
 def verdict(script: str, names: "list[str]") -> str:

@@ -12,9 +12,17 @@ if TYPE_CHECKING:
 
 
 def rewritten(tree: ast.Module, problem_names: "Iterable[str]") -> ast.Module:
-    """The script with calls of ``__compare__`` and ``__condition__``."""
+    """The script with calls of ``__compare__``, ``__comparison__`` and ``__condition__``."""
     changed: ast.Module = Comparisons(names_of_program(tree, problem_names)).visit(tree)
     return ast.fix_missing_locations(changed)
+
+
+def must_assert(tree: ast.Module) -> bool:
+    """Whether one of the script's asserts must be reached: not if it expects an exception, which comes before."""
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Try | ast.With) for node in nodes):
+        return False
+    return any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant) for node in nodes)
 
 
 class Comparisons(ast.NodeTransformer):
@@ -24,11 +32,11 @@ class Comparisons(ast.NodeTransformer):
         self._of_program, self._count = of_program, 0
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        """The assert, whose condition is marked unless it is a single comparison."""
+        """The assert, whose test is marked as a single comparison or another condition."""
         is_comparison = isinstance(node.test, ast.Compare) and len(node.test.ops) == 1
         node.test = self.visit(node.test)
-        if not is_comparison:
-            node.test = ast.Call(ast.Name("__condition__", ast.Load()), [node.test], [])
+        mark = "__comparison__" if is_comparison else "__condition__"
+        node.test = ast.Call(ast.Name(mark, ast.Load()), [node.test], [])
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:

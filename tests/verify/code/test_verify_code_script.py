@@ -78,6 +78,8 @@ def test_a_script_is_ordinary_python(program: str, script: str, reason: str) -> 
         ("class E:\n    def __eq__(self, other): return True\ndef f(n): return E()", "r = f(1)\nassert r == r"),
         ("def f(n): return [object()]", "r = f(1)\nassert sorted(r) == r"),
         ("def f(n): return True", "assert f(1).startswith('a')"),
+        ("def f(n): return []", "for value in f(3):\n    assert value == 3"),
+        ("def f(n): return 0", "if f(3):\n    assert f(3) == 3"),
         ("class V:\n    def startswith(self, text): return True\ndef f(n): return V()", "assert f(1).startswith('a')"),
         ("class V:\n    def is_like(self, text): return True\ndef f(n): return V()", "assert f(1).is_like('a')"),
         ("def f(n): return float('nan')", "bad = lambda v: abs(v - 2) > 1e-6\nassert not list(filter(bad, [f(1)]))"),
