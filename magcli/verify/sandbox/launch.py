@@ -248,7 +248,7 @@ def script_for(python: str, path: Path, name: str) -> bytes:
     source = path.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source
-    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec"))
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
 
 
 def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[str, int | Path]) -> list[str]:
