@@ -10,10 +10,11 @@ samples     only the examples in the statement, column ``prompt`` (AtCoder and L
 tests       ``tests`` in magcli's format
 =========== ==========================================================================================================
 
-Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.cases``). Scripts of
-``main`` and ``unittest``, and of problems with an assert that cannot be split into calls and conditions (for example in
-a loop), run after the program in its process, from the column ``harness``. The program passes if the last line of the
-script is reached, which a malicious program could forge.
+Pairs of input and output are judged outside the sandbox, calls, asserts and scripts of Python in one of their own
+(``magcli.verify.code.scripts``): each assert as a test, or the whole script if it has other statements, such as loops.
+Scripts of ``main`` and ``unittest``, and those whose names do not tell what they test, run after the program in its
+process, from the column ``harness``. The program passes if the last line of the script is reached, which a malicious
+program could forge.
 """
 
 import ast
@@ -27,7 +28,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
-from magcli.verify.code.cases import defined_names, parse_tests, split_asserts
+from magcli.verify.code.cases import split_asserts
+from magcli.verify.code.scripts import names_of_problem, parse_scripts
 
 Row = Mapping[str, Any]
 
@@ -84,21 +86,34 @@ def _python(script: str) -> dict[str, Any]:
 
 def _asserts(row: Row) -> dict[str, Any]:
     setup = row.get("test_setup_code") or ""
-    return _split(lambda: [*split_asserts(setup), *row["test_list"]]) or _python("\n".join([setup, *row["test_list"]]))
+    whole = "\n".join([setup, *row["test_list"]])
+    asserts = _split_or_none(setup)
+    if asserts is not None:
+        return _judged([*asserts, *row["test_list"]]) or _python(whole)
+    return _judged(["\n".join([setup, source]) for source in row["test_list"]]) or _python(whole)
 
 
 def _check(row: Row) -> dict[str, Any]:
     script, name = row["test"], row.get("entry_point") or ""
     called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body)
     whole = script if called else f"{script}\ncheck({name})"
-    return _split(lambda: split_asserts(script, name), name) or _python(whole)
+    asserts = _split_or_none(script, name)
+    return (asserts and _judged(asserts, name)) or _judged([whole], name) or _python(whole)
 
 
-def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[str, Any] | None:
-    """Asserts as tests that are judged outside the program's process; None if one cannot be split."""
+def _split_or_none(script: str, entry_point: str = "") -> list[str] | None:
+    """The asserts of a script; None if it has other statements."""
     try:
-        tests = [{"assert": source} for source in sources()]
-        parse_tests(tests, defined_names(tests, entry_point))
+        return split_asserts(script, entry_point)
+    except DataError:
+        return None
+
+
+def _judged(sources: Sequence[str], entry_point: str = "") -> dict[str, Any] | None:
+    """Scripts as tests that are judged outside the program's process; None if it is not known what one tests."""
+    tests = [{"assert": source} for source in sources]
+    try:
+        parse_scripts(tests, names_of_problem(tests, entry_point))
     except DataError:
         return None
     return _columns("python", tests, entry_point)

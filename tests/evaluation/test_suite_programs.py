@@ -24,6 +24,7 @@ ASSERTS = {
     "test_setup_code": "import math",
     "test_list": ["assert double(2) == 4", "assert math.isclose(double(.1), .2)"],
 }
+WITH_SETUP = ASSERTS | {"test_setup_code": "import math\nhalf = 0.5"}
 MAIN = {"test": "#undef NDEBUG\n#include<assert.h>\nint main(){\n    assert (twice(2)==4);\n    return 0;\n}\n"}
 UNITS = {
     "stub": {"doubling.py": "def double(n):\n    pass\n"},
@@ -90,6 +91,7 @@ def grader():
         ("check", CHECK, PYTHON),
         ("check", PLAIN_CHECK, PYTHON),
         ("asserts", ASSERTS, PYTHON),
+        ("asserts", WITH_SETUP, PYTHON),
         ("main", MAIN, CPP),
         ("unittest", UNITS, PYTHON),
     ],
@@ -113,23 +115,18 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
-@pytest.mark.parametrize(("form", "row"), [("check", PLAIN_CHECK), ("asserts", ASSERTS)])
-def test_asserts_that_can_be_split_cannot_be_forged(form: str, row: dict, program: str, grader: Grader) -> None:
+@pytest.mark.parametrize(
+    ("form", "row"), [("check", PLAIN_CHECK), ("check", CHECK), ("asserts", ASSERTS), ("asserts", WITH_SETUP)]
+)
+def test_asserts_cannot_be_forged(form: str, row: dict, program: str, grader: Grader) -> None:
     made = with_tests(form, row)
     assert not made["harness"]
     assert not accepted(program, made, grader)
 
 
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("check", CHECK),
-        ("asserts", ASSERTS | {"test_setup_code": "import math\nhalf = 0.5"}),
-        ("asserts", ASSERTS | {"test_list": [*ASSERTS["test_list"], "assert double(helper(1)) == other(2)"]}),
-    ],
-)
-def test_asserts_that_cannot_be_split_run_inside_the_program_and_are_counted(form: str, row: dict) -> None:
-    made, split = with_tests(form, row), with_tests("check", PLAIN_CHECK)
+def test_scripts_of_which_nobody_knows_what_they_test_run_inside_the_program_and_are_counted() -> None:
+    made = with_tests("asserts", ASSERTS | {"test_list": ["assert double(helper(1)) == other(2)"]})
+    split = with_tests("check", CHECK)
     assert made["harness"]
     assert made.keys() == split.keys()
     assert in_process_note([made, split, made]) == "2 of 3 problems run their asserts in the program's process"

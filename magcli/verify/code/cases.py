@@ -1,13 +1,15 @@
-"""The tests of a code problem: what goes into a program, and what must come out.
+"""The tests of a code problem as curation needs them: what goes into a solution, and what value comes out.
 
 A test is a mapping with ``input`` and ``output`` (stdin and stdout), with ``call`` and ``output`` (an expression and
 its value), or with ``assert`` (one statement). All tests of a problem are of one kind.
 
-The expected value never enters the process of the program: only calls of the problem's own functions, found by
-``magcli.verify.code.extraction``, are evaluated in the sandbox. Their values come back as plain data
-(``magcli.verify.code.outputs``), on which ``magcli.verify.code.expressions`` evaluates the rest of a test here:
-methods, builtins, comparisons of ``math`` and ``numpy``. So nothing that a program defines, rebinds or returns can fake
-a test. An ``assert`` that cannot be split in this way is a bad test; the others become
+The judge of programs only needs a verdict and runs such a test as a script (``magcli.verify.code.scripts``). Curation
+needs the value itself: it groups solutions by their values, replaces an expected value that most of them contradict,
+ports arguments to C++, and asks what a trivial program would pass. So tests are split here into calls of the problem's
+own functions, found by ``magcli.verify.code.extraction`` and evaluated in the sandbox, and the rest: methods, builtins,
+comparisons of ``math`` and ``numpy``, which ``magcli.verify.code.expressions`` evaluates on their plain values
+(``magcli.verify.code.outputs``) with a bound on the work. Expected values never enter the process of a solution. An
+``assert`` that cannot be split in this way is a bad test for curation; the others become
 
 =============================================  =======================  =======================================
 the test                                       in the sandbox           on the values
@@ -404,17 +406,27 @@ def stdin_pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 
 def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Case:
     try:
-        if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
-            raise DataError(f"its {wrong[0]} is not a string")
+        check_columns(test)
         if test.get("assert"):
             return parse_assert(test["assert"], problem_names)
         if test.get("call"):
             return parse_call(test["call"], test.get("output") or "", problem_names)
-        if test.get("output") is None:
-            raise DataError("it has no output")
-        return StdinCase(_bytes(test.get("input") or ""), _bytes(test["output"]))
+        return stdin_case(test)
     except DataError as error:
         raise DataError(f"test {number} is a bad test: {error}") from error
+
+
+def check_columns(test: Mapping[str, Any]) -> None:
+    """Raise DataError if a column of a test is not text."""
+    if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
+        raise DataError(f"its {wrong[0]} is not a string")
+
+
+def stdin_case(test: Mapping[str, Any]) -> StdinCase:
+    """A test with stdin and stdout. Raises DataError if it has no output."""
+    if test.get("output") is None:
+        raise DataError("it has no output")
+    return StdinCase(_bytes(test.get("input") or ""), _bytes(test["output"]))
 
 
 def _bytes(text: str) -> bytes:

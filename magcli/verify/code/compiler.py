@@ -18,6 +18,7 @@ from pathlib import Path
 from magcli.errors import EnvironmentFault
 from magcli.run.limits import exhausted_by
 from magcli.verify.sandbox import Limits, Outcome, Sandbox, printable
+from magcli.verify.sandbox.launch import script_for
 from magcli.verify.types import Fault
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
@@ -153,10 +154,17 @@ def command(sandbox: Sandbox, script: str = "session.py") -> list[str]:
     return [sandbox.python, *_OPTIONS, script]
 
 
-def sources(program: str, *, called: bool = False) -> dict[str, bytes | Path]:
-    """The files that a program needs: itself and the scripts that start or call it."""
-    starters = ("session.py", "driver.py", "leetcode.py") if called else ("session.py",)
-    return {"program.py": program.encode(errors="surrogatepass"), **{name: _source(name) for name in starters}}
+def sources(program: str, *, called: bool = False, python: str = "") -> dict[str, bytes | Path]:
+    """The files that a program needs: itself and the scripts that start or call it.
+
+    ``python`` is the interpreter inside, if known: the script that calls is then compiled for it.
+    """
+    starters = ("session.py", "leetcode.py") if called else ("session.py",)
+    files: dict[str, bytes | Path] = {"program.py": program.encode(errors="surrogatepass")}
+    files |= {name: _source(name) for name in starters}
+    if called:
+        files["driver.py"] = script_for(python, Path(__file__).with_name("driver.py"), "driver.py")
+    return files
 
 
 @cache

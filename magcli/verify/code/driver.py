@@ -1,10 +1,11 @@
-"""Calls a function of a Python program inside the sandbox and returns its value as plain data.
+"""Calls functions of a Python program inside the sandbox and returns their values as plain data.
 
-Runs inside, without magcli, on built-in modules only. The request comes on stdin: a random token, the name that the
-program must define, the expression. The reply goes to descriptor 3: the token, a word, and the value in the text form
-of ``magcli.verify.code.outputs``. A value of a class derived from a plain type is the number, string or collection that
-it contains, read by that type's own methods, whatever the class overrides. numpy arrays and scalars are lists and
-numbers.
+Runs inside, without magcli, on built-in modules only. With the argument ``serve`` it answers the judge of a test's
+script, in another sandbox, for as long as the script runs. Otherwise it evaluates one expression, for curation: the
+request comes on stdin, a random token, the name that the program must define, the expression; the reply goes to
+descriptor 3, the token, a word, and the value. Values are in the text form of ``magcli.verify.code.values``. A value
+of a class derived from a plain type is the number, string or collection that it contains, read by that type's own
+methods, whatever the class overrides. numpy arrays and scalars are lists and numbers.
 """
 
 import posix
@@ -22,6 +23,12 @@ MAX_ITEMS = 1_000_000
 AST_ONLY = 0x400
 SESSION: "dict[str, Any]" = {"__name__": "session"}
 """The names of ``session.py``."""
+
+
+OBJECTS: "list[Any]" = []
+"""Objects that are not plain data, which the judge of a script knows by their number here."""
+SERVING: "list[bool]" = []
+"""Not empty if a script's judge asks: True if it may get objects, too."""
 
 
 class NotPlain(TypeError):
@@ -96,9 +103,14 @@ def text_of_other(value: object) -> str:
         if name in (("numpy", "ndarray"), ("numpy", "generic")):
             plain = known.tolist(value)
             return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
+    if SERVING == [False]:
+        raise NotPlain(kind.__name__)
     name_of_kind = encode_basestring_ascii(type.__dict__["__name__"].__get__(kind))
     items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
-    return f'{{"other":[{name_of_kind},{items}]}}'
+    if not SERVING:
+        return f'{{"other":[{name_of_kind},{items}]}}'
+    OBJECTS.append(value)
+    return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1}]}}'
 
 
 def first_items(value: object) -> list[object]:
@@ -135,8 +147,9 @@ def names_in(code: object) -> set[str]:
     return names.union(*(names_in(part) for part in code.co_consts if hasattr(part, "co_names")))  # type: ignore[attr-defined]
 
 
-def load(name: str, call: str) -> dict[str, object]:
-    """Run the program as a module other than main; for a call of ``Solution`` with the names that LeetCode supplies.
+def load(name: str, mentioned: set[str]) -> dict[str, object]:
+    """Run the program as a module other than main; for a test of ``Solution`` with the names that LeetCode supplies,
+    those that the program or the test mentions.
 
     Raises NameError if the program does not define the name.
     """
@@ -147,7 +160,7 @@ def load(name: str, call: str) -> dict[str, object]:
     space = vars(program)
     SESSION["prepare"](space)
     if name == "Solution":
-        supply(names_in(SESSION["compiled"](source)) | names_in(compile(call, "call", "eval")), space)
+        supply(names_in(SESSION["compiled"](source)) | mentioned, space)
     SESSION["execute"](source, space)
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
         raise NameError(f"the program does not define {name!r}")
@@ -170,7 +183,7 @@ def supply(names: set[str], space: dict[str, object]) -> None:
 def answer() -> None:
     """Read the request, call, report, and exit before anything that the program left behind can run."""
     token, name, call = sys.stdin.buffer.read().decode().split("\n", 2)
-    space = load(name, call)
+    space = load(name, names_in(compile(call, "call", "eval")))
     try:
         value = eval(call, space)
     except OSError as error:
@@ -187,5 +200,124 @@ def answer() -> None:
     posix._exit(posix.EX_OK)
 
 
+# ---- serving a script ----
+
+CHANNEL = 4
+"""The socket to the judge of a script, which is in another sandbox; a frame is 8 bytes of length and text.
+
+The judge sends ``?`` and an expression to evaluate, ``=`` and the value of a function of the script that was called
+here, or ``!`` to have the last exception raised."""
+TOOLS: "dict[str, Any]" = {}
+"""The names in requests: ``P`` the program's names, ``H`` its objects, ``call`` and the constructors of values."""
+RAISED: "list[BaseException]" = []
+"""The last exception of the program."""
+
+
+def serve() -> None:
+    """Load the program, answer the judge's requests until it closes the channel, and exit."""
+    name, mentioned = sys.stdin.buffer.read().decode().split("\n")
+    SERVING.append(True)
+    channel = open(CHANNEL, "rb", closefd=False)  # noqa: SIM115, open until the process ends
+    READER.append(channel.read)
+    space = load(name, set(mentioned.split()))
+    TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
+    while (request := receive()) is not None:
+        if request == "!" and RAISED:
+            raise RAISED[-1]
+        send(reply_to(request[1:]))
+    sys.stdout.flush()
+    posix._exit(posix.EX_OK)
+
+
+def reply_to(request: str) -> str:
+    """The value of an expression, or the exception of the program, as text."""
+    try:
+        return f"value {text_of(eval(request, TOOLS))}"
+    except MemoryError:
+        raise
+    except NotPlain as refused:
+        return f"no {refused}"
+    except Exception as raised:
+        SESSION["name_refusal"](raised, TOOLS["P"])
+        RAISED.append(raised)
+        return f"raised {text_of_exception(raised)}"
+
+
+def text_of_exception(error: BaseException) -> str:
+    """The name of its type and its arguments, if they are plain data."""
+    name = type(error).__name__
+    try:
+        return plain_text((name, error.args))
+    except Exception:
+        return text_of((name, ()))
+
+
+def plain_text(value: object) -> str:
+    """The text of plain data; raises NotPlain for objects, without looking at their elements."""
+    was_serving = SERVING.copy()
+    SERVING[:] = [False]
+    try:
+        return text_of(value)
+    finally:
+        SERVING[:] = was_serving
+
+
+def call(function: "Any", given: "list[Any]", named: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
+    """The value of a call, and those of its arguments that the call changed, by their position."""
+    before = {place: text_before(value) for place, value in enumerate(given) if type(value) in (list, dict, set)}
+    value = function(*given, **named)
+    return value, {place: given[place] for place, text in before.items() if text_before(given[place]) != text}
+
+
+def text_before(value: object) -> "str | None":
+    """The text by which a change of an argument is seen; None if it contains objects."""
+    try:
+        return plain_text(value)
+    except NotPlain:
+        return None
+
+
+def library_name(module: str, name: str) -> "Any":
+    """A member of the standard library or numpy, with which the judge writes a value."""
+    return getattr(__import__(module), name)
+
+
+def callback(number: int) -> "Callable[..., Any]":
+    """A function of the script that the program can call."""
+
+    def function(*given: object, **named: object) -> object:
+        send(f"call {text_of((number, given, named))}")
+        while (answer := receive()) is not None:
+            if answer[0] == "=":
+                return eval(answer[1:], TOOLS)
+            send(reply_to(answer[1:]))  # the function calls the program in turn
+        posix._exit(posix.EX_OK)
+
+    return function
+
+
+def send(text: str) -> None:
+    """Send a frame."""
+    body = text.encode("ascii", "replace")
+    left = memoryview(len(body).to_bytes(8, "little") + body)
+    while left:
+        left = left[posix.write(CHANNEL, left) :]
+
+
+def receive() -> "str | None":
+    """The next frame; None if the judge has closed the channel. Uses no builtin that the program may have changed."""
+    header = READER[0](8)
+    return READER[0](from_bytes(header, "little")).decode("utf-8", "surrogatepass") if header else None
+
+
+READER: "list[Callable[[int], bytes]]" = []
+"""Reads bytes of the channel."""
+from_bytes = int.from_bytes
+
+
 if __name__ == "__main__":
-    answer()
+    if sys.argv[1:] == ["serve"]:
+        del sys.argv[1:]
+        serve()
+    else:
+        answer()

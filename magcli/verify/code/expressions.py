@@ -1,4 +1,4 @@
-"""Evaluates Python expressions on plain data without executing them: what tests compute from values of calls.
+"""Evaluates Python expressions on plain data without executing them: what tests of curation compute from values.
 
 Literals, operators, comparisons, comprehensions, lambdas, f-strings, methods of plain types, and the functions of
 ``magcli.verify.code.functions``. The values may be hostile: sizes of results are bounded, and so is the work, as each

@@ -1,4 +1,4 @@
-"""Splits a test into the calls that the program evaluates and the condition on their values.
+"""Splits a test of curation into the calls that the program evaluates and the condition on their values.
 
 The names that the problem defines are derived from the tests, not from the program, which can define any name: those
 that are neither builtins nor from a library. If a test has several, as in a helper called on the function's value, the

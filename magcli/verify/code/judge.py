@@ -1,8 +1,9 @@
 """Judging programs on tests: compile, run each test in the sandbox, compare outside it (recipe, section 2).
 
-Python and C++20. A program reads stdin and writes stdout, or is called as a function (Python); outputs are compared by
-a named rule (``magcli.verify.code.outputs``) or a checker. Judging stops at the first failing test unless the fraction
-passed is requested. Failures of the sandbox (``infra-error``) are retried and never count against the program.
+Python and C++20. A program reads stdin and writes stdout, which is compared by a named rule
+(``magcli.verify.code.outputs``) or a checker; or it is called as a function (Python) by the test's script, which runs
+in a sandbox of its own (``magcli.verify.code.script_runs``). Judging stops at the first failing test unless the
+fraction passed is requested. Failures of the sandbox (``infra-error``) are retried and never count against the program.
 
 On an idle core a test takes at most 3 times its CPU limit plus a second: 13 s by default, as in the recipe. A whole
 judgement takes at most ``max_seconds``: 281 s for 20 such tests of a C++ program, including 21 s to compile. On a busy
@@ -30,9 +31,11 @@ from typing import Any, TypeVar
 
 from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.cases import Call, Case, StdinCase, defined_names, parse_tests, stdin_pairs
+from magcli.verify.code.cases import StdinCase, stdin_pairs
 from magcli.verify.code.outputs import Comparison, comparison, infer_comparison
 from magcli.verify.code.runs import CHECKER_LIMITS, Checker, check_output, run, start_program
+from magcli.verify.code.script_runs import judge_script
+from magcli.verify.code.scripts import Script, Test, names_of_problem, parse_scripts
 from magcli.verify.format import blocks
 from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import Choice, Limits, Program, Sandbox, open_sandbox
@@ -49,7 +52,7 @@ LANGUAGES = {
 }
 """Lower-case names of languages on Markdown blocks, and the language that they stand for."""
 
-Test = TypeVar("Test")
+Sampled = TypeVar("Sampled")
 
 DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
 """Limits of one test (recipe, section 2)."""
@@ -69,7 +72,9 @@ def extract(answer: str) -> tuple[str, str] | None:
     return None
 
 
-def sample_tests(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
+def sample_tests(
+    tests: Sequence[Sampled], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP
+) -> list[Sampled]:
     """A random sample of at most ``count`` tests, in order; the same for a problem and a seed on every machine."""
     if len(tests) <= count:
         return list(tests)
@@ -86,7 +91,7 @@ class _Job:
 
     program: str
     language: str
-    cases: Sequence[Case]
+    tests: Sequence[Test]
     limits: Limits
     rule: Comparison
     checker: Checker | None
@@ -120,14 +125,15 @@ def judge(
             values must be equal (``magcli.verify.code.outputs.same``).
         checker: Judges outputs instead of the comparison.
         partial: Run all tests; the score is the fraction passed.
-        problem_names: Names that the problem defines, see ``magcli.verify.code.cases``; derived from the tests if None.
+        problem_names: Names that the problem defines, see ``magcli.verify.code.scripts``; derived from the tests if
+            None.
         sandbox: Where programs run; ``default_sandbox`` if None.
 
     Raises:
         DataError: the tests, the mode or the checker cannot be used.
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
-    found, rule = parse_tests(tests, problem_names), comparison(mode)
+    found, rule = parse_scripts(tests, problem_names), comparison(mode)
     if checker:
         checker = _normalized_checker(checker, found)
     known = LANGUAGES.get(language.lower())
@@ -152,7 +158,7 @@ def max_seconds(limits: Limits, tests: int, language: str, checker: Checker | No
     return tests * one + compiled * compiler.LIMITS.wall
 
 
-def _normalized_checker(checker: Checker, found: Sequence[Case]) -> Checker:
+def _normalized_checker(checker: Checker, found: Sequence[Test]) -> Checker:
     """The checker with the canonical name of its language."""
     if not isinstance(found[0], StdinCase):
         raise DataError("a checker judges outputs, but the tests call a function")
@@ -169,20 +175,20 @@ def default_sandbox() -> Sandbox:
 
 
 def _run_tests(job: _Job) -> Verdict:
-    called = isinstance(job.cases[0], Call)
-    with start_program(job.program, job.language, job.sandbox, called=called) as program:
+    called = isinstance(job.tests[0], Script)
+    with start_program(job.program, job.language, job.sandbox, called=called, serving=called) as program:
         if isinstance(program, Fault):
-            return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.cases))
+            return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.tests))
         return _judge_tests(job, program)
 
 
 def _judge_tests(job: _Job, program: Program) -> Verdict:
-    passed, total, first = 0, len(job.cases), None
-    for number, case in enumerate(job.cases, 1):
+    passed, total, first = 0, len(job.tests), None
+    for number, test in enumerate(job.tests, 1):
         if time.monotonic() > job.deadline:
             detail = f"test {number}: not started within {job.seconds:g} s, the machine is too busy"
             return Verdict(0.0, "infra-error", job.language, detail, passed, total)
-        wrong = _judge_test(job, program, case)
+        wrong = _judge_test(job, program, test)
         if wrong is None:
             passed += 1
             continue
@@ -197,9 +203,11 @@ def _judge_tests(job: _Job, program: Program) -> Verdict:
     return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
 
 
-def _judge_test(job: _Job, program: Program, case: Case) -> Fault | None:
-    output = run(program, case, job.limits).output
-    return output if isinstance(output, Fault) else check_output(output, case, job.rule, job.checker, job.sandbox)
+def _judge_test(job: _Job, program: Program, test: Test) -> Fault | None:
+    if isinstance(test, Script):
+        return judge_script(program, test, job.limits, job.rule, job.sandbox)
+    output = run(program, test, job.limits).output
+    return output if isinstance(output, Fault) else check_output(output, test, job.rule, job.checker, job.sandbox)
 
 
 MAX_CACHED = 10_000
@@ -321,7 +329,7 @@ class Programs:
             sample_tests(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
             mode=mode,
-            problem_names=defined_names(tests, str(row.get("entry_point") or "")),
+            problem_names=names_of_problem(tests, str(row.get("entry_point") or "")),
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )
@@ -356,7 +364,7 @@ def check_problem(row: Mapping[str, Any]) -> None:
         DataError: a test, the limits or the comparison cannot be used.
     """
     tests = tests_of(row)
-    parse_tests(tests, defined_names(tests, str(row.get("entry_point") or "")))
+    parse_scripts(tests, names_of_problem(tests, str(row.get("entry_point") or "")))
     limits_of(row)
     if row.get("compare"):
         comparison(str(row["compare"]))

@@ -14,34 +14,56 @@
 A tolerance applies only if the expected token is a decimal (``2.50``, ``1e-9``): 1000001 is not 1000000. An expected
 integer equals a decimal within the absolute tolerance (``3`` and ``3.0000000``), but no other integer. Comparison is
 lazy and stops at the first difference, so a flood of output costs no memory.
-
-The value of a function is plain data, decoded from text that the program's process wrote: JSON. What JSON lacks is an
-object with one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``, ``dict`` (a list of pairs), ``int`` (hexadecimal,
-beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``, ``fraction``, ``decimal``; and ``other`` for an
-object that is not plain data: its type's name, and its elements if it is iterable. Decoding executes nothing, and
-equality as defined by the program's classes has no effect.
 """
 
 import io
-import json
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from functools import lru_cache
 from itertools import zip_longest
-from math import inf
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from magcli.errors import DataError
 from magcli.verify.code.tolerance import decimal_comparison
+from magcli.verify.code.values import (
+    DECODERS,
+    MAX_COLLISIONS,
+    MAX_EXCERPT,
+    NotPlain,
+    Other,
+    Plain,
+    close,
+    collisions,
+    decode,
+    in_any_order,
+    same,
+    shown,
+)
+
+__all__ = [
+    "DECODERS",
+    "MAX_COLLISIONS",
+    "MAX_EXCERPT",
+    "Comparison",
+    "Mode",
+    "NotPlain",
+    "Other",
+    "Plain",
+    "close",
+    "collisions",
+    "comparison",
+    "decode",
+    "difference",
+    "in_any_order",
+    "infer_comparison",
+    "same",
+    "shown",
+]
 
 Mode = Literal["tokens", "tokens-case", "floats", "decimals", "lines", "unordered-lines", "exact"]
 
-MAX_EXCERPT = 60
 MAX_READ = 100_000
 """Characters of a test that are considered when inferring the comparison."""
 
@@ -129,11 +151,6 @@ def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
             )
 
 
-def close(expected: float, given: float, tolerance: float) -> bool:
-    """Whether a number is within the absolute or relative tolerance; infinities equal themselves, NaN nothing."""
-    return expected == given or abs(expected - given) <= tolerance * max(1.0, abs(expected)) < math.inf
-
-
 def _first(
     expected: Iterable[bytes],
     given: Iterable[bytes],
@@ -192,241 +209,3 @@ def _shown(part: bytes | None) -> str:
         return "the end"
     text = part[: MAX_EXCERPT + 1].decode(errors="backslashreplace")
     return repr(text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "...")
-
-
-@dataclass(frozen=True, slots=True)
-class Other:
-    """An object that is not plain data, such as a generator: its type's name, and its elements if it is iterable.
-
-    Only ranges and deques are comparable: with the same kind and elements.
-    """
-
-    kind: str
-    items: tuple[Any, ...] | None = None
-
-
-Plain = (
-    None | bool | int | float | complex | str | bytes | Fraction | Decimal | list[Any] | tuple[Any, ...] |
-    frozenset[Any] | dict[Any, Any] | Other
-)  # fmt: skip
-
-EXACT = 1e-9
-"""Relative tolerance of floats, whose last digits depend on the order of operations."""
-
-MAX_COLLISIONS = 3_000_000
-"""Comparisons of keys with equal hashes that a value may cost, as keys can be chosen to make hashing quadratic."""
-
-MAX_PAIRED = 1_000
-"""Maximum length of lists in any order that are matched pair by pair, as floats with a tolerance must be."""
-
-MAX_EXPONENT = 5_000
-"""Maximum exponent and number of digits of a decimal; thirty times as many bits for a fraction's parts."""
-
-
-class NotPlain(ValueError):
-    """The text does not represent plain data."""
-
-
-def decode(text: bytes) -> Plain:
-    """The value of the text; a set becomes a frozenset.
-
-    Raises NotPlain if it has none, is nested too deep, or its keys collide too often.
-    """
-
-    collided = 0
-
-    def decode_object(pairs: list[tuple[str, Any]]) -> Any:
-        nonlocal collided
-        ((tag, content),) = pairs
-        if tag in ("set", "frozenset", "dict"):
-            collided += collisions(content if tag != "dict" else [key for key, _ in content])
-            if collided > MAX_COLLISIONS:
-                raise NotPlain("too many keys collide")
-        return DECODERS[tag](content)
-
-    try:
-        value: Plain = json.loads(text, object_pairs_hook=decode_object)
-    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
-        raise NotPlain(str(error)) from error
-    return value
-
-
-def collisions(keys: Sequence[Any]) -> int:
-    """Comparisons that a set or dict of the keys costs beyond one per key; 0 for few keys."""
-    if len(keys) <= 32:
-        return 0
-    return sum(count**2 for count in Counter(map(hash, keys)).values() if count > 1)
-
-
-def _complex(parts: list[float]) -> complex:
-    real, imaginary = parts
-    return complex(real, imaginary)
-
-
-def _fraction(parts: list[Any]) -> Fraction:
-    numerator, denominator = parts
-    if any(type(part) is not int or part.bit_length() > 30 * MAX_EXPONENT for part in parts):
-        raise NotPlain("a fraction is too large")
-    return Fraction(numerator, denominator)
-
-
-def _decimal(text: str) -> Decimal:
-    if type(text) is not str or len(text) > MAX_EXPONENT:
-        raise NotPlain("a decimal number is too long")
-    number = Decimal(text)
-    if number.is_snan() or abs(number.adjusted()) > MAX_EXPONENT:
-        raise NotPlain("a decimal number is too large")
-    return number
-
-
-def _other(parts: list[Any]) -> Other:
-    kind, items = parts
-    if type(kind) is not str or not isinstance(items, list | None):
-        raise NotPlain("malformed object")
-    return Other(kind[:MAX_EXCERPT], None if items is None else tuple(items))
-
-
-DECODERS: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple, "set": frozenset, "frozenset": frozenset, "dict": dict, "int": lambda digits: int(digits, 16),
-    "float": float, "complex": _complex, "bytes": bytes.fromhex, "fraction": _fraction, "decimal": _decimal,
-    "other": _other,
-}  # fmt: skip
-
-
-def shown(value: Plain) -> str:
-    """The value in Python syntax, truncated."""
-    try:
-        text = f"a {value.kind}" if isinstance(value, Other) else repr(value)
-    except (ValueError, RecursionError):
-        return "a number too long to write"
-    return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."
-
-
-def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
-    """Equality as ``==``, except: a tuple equals a list that is expected; True is not 1, but 1 is accepted for True;
-    the last digits of floats may differ; NaN equals NaN.
-
-    Args:
-        expected: The right value; only its floats have a tolerance.
-        given: The program's value.
-        tolerance: Absolute or relative, for floats; 1e-9 relative if None.
-        exact: Require equal types and equal floats.
-    """
-    if exact:
-        if type(given) is not type(expected):
-            return False
-        tolerance = 0.0
-    match expected:
-        case bool():
-            return isinstance(given, int) and given == expected
-        case None | str() | bytes():
-            return type(given) is type(expected) and given == expected
-        case int() | float() | complex() | Fraction() | Decimal():
-            return _same_number(expected, given, tolerance)
-        case list() | tuple():
-            return (
-                isinstance(given, tuple if isinstance(expected, tuple) else list | tuple)
-                and len(given) == len(expected)
-                and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, given, strict=True))
-            )
-        case frozenset():
-            return isinstance(given, frozenset) and len(given) == len(expected) and _same_keys(expected, given, exact)
-        case dict():
-            return (
-                isinstance(given, dict)
-                and len(given) == len(expected)
-                and _same_dict(expected, given, tolerance, exact)
-            )
-        case Other("range" | "deque", items):
-            return isinstance(given, Other) and given.kind == expected.kind and same(items, given.items)
-    return False
-
-
-def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
-    """``same``, but the elements of the outermost list may be in any order."""
-    if not isinstance(expected, list) or not isinstance(given, list | tuple) or len(expected) != len(given):
-        return same(expected, given, tolerance)
-    left = list(given)
-    counts = _counts(expected)
-    if counts is not None and counts == _counts(left):
-        return True
-    if len(expected) > MAX_PAIRED:
-        return False
-    for want in expected:
-        found = next((at for at, got in enumerate(left) if same(want, got, tolerance)), None)
-        if found is None:
-            return False
-        del left[found]
-    return True
-
-
-def _counts(values: list[Any]) -> Counter[Any] | None:
-    """How often each value occurs, with tuples as lists; None if that cannot be counted quickly."""
-    try:
-        keys = [_typed(value, tuples=False) for value in values]
-    except TypeError:
-        return None
-    return None if collisions(keys) > MAX_COLLISIONS else Counter(keys)
-
-
-def _same_number(expected: complex | Fraction | Decimal, given: Plain, tolerance: float | None) -> bool:
-    if isinstance(given, bool) or not isinstance(given, int | float | complex | Fraction | Decimal):
-        return False
-    if given == expected:
-        return True
-    if isinstance(expected, int | Fraction | Decimal):
-        return False
-    try:
-        one, other = complex(expected), complex(given)
-    except (OverflowError, ValueError):
-        return False
-    return _same_float(one.real, other.real, tolerance) and _same_float(one.imag, other.imag, tolerance)
-
-
-def _same_float(expected: float, given: float, tolerance: float | None) -> bool:
-    if expected != expected:
-        return given != given
-    if tolerance is not None:
-        return close(expected, given, tolerance)
-    return expected == given or abs(expected - given) <= EXACT * abs(expected) < inf
-
-
-def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bool:
-    """Whether keys are equal; given keys that differ in type only must not be True or False."""
-    wanted, got = _typed_all(expected), _typed_all(given)
-    if wanted == got or exact:
-        return wanted == got
-    return frozenset(expected) == frozenset(given) and not any(map(_is_truth, got - wanted))
-
-
-def _is_truth(key: Any) -> bool:
-    """Whether a key of ``_typed`` is or contains True or False."""
-    return isinstance(key, bool) or (isinstance(key, tuple | frozenset) and any(map(_is_truth, key)))
-
-
-def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float | None, exact: bool) -> bool:
-    return _same_keys(expected, given, exact) and all(
-        same(value, given[key], tolerance, exact=exact) for key, value in expected.items()
-    )
-
-
-def _typed(key: Any, *, tuples: bool = True) -> Any:
-    """A value as a key that distinguishes True from 1, and lists from tuples unless ``tuples`` is False.
-
-    Raises TypeError if it is or contains a dict or an object that is not plain data.
-    """
-    match key:
-        case bool():
-            return bool, key
-        case list() | tuple():
-            parts = tuple(_typed(each, tuples=tuples) for each in key)
-            return parts if tuples and isinstance(key, tuple) else (list, parts)
-        case frozenset():
-            return _typed_all(key)
-        case dict() | Other():
-            raise TypeError(f"a {type(key).__name__} cannot be a key")
-    return key
-
-
-def _typed_all(keys: Iterable[Any]) -> frozenset[Any]:
-    return frozenset(map(_typed, keys))

@@ -95,7 +95,9 @@ class Run(NamedTuple):
 
 
 @contextmanager
-def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool) -> Iterator[Program | Fault]:
+def start_program(
+    source: str, language: str, sandbox: Sandbox, *, called: bool, serving: bool = False
+) -> Iterator[Program | Fault]:
     """A program that can be run on tests; a fault if it does not compile.
 
     Args:
@@ -103,12 +105,13 @@ def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool)
         language: ``python`` or ``cpp``.
         sandbox: Where it runs.
         called: Whether its tests are calls.
+        serving: Whether the judge of a script calls it, rather than ``run``.
 
     Raises EnvironmentFault if there is no compiler.
     """
     if language == "python":
-        argv = command(sandbox, "driver.py" if called else "session.py")
-        with sandbox.program(argv, sources(source, called=called)) as program:
+        argv = command(sandbox, "driver.py" if called else "session.py") + ["serve"] * serving
+        with sandbox.program(argv, sources(source, called=called, python=sandbox.python)) as program:
             yield program
         return
     with tempfile.TemporaryDirectory(prefix="magcli-") as folder:

@@ -79,12 +79,17 @@ class Isolation:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
-    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``."""
+    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``.
+
+    ``warm`` names a script of magcli among the files that the runner loads once; instead of the command each run is a
+    fork of the runner that calls the script's ``main``.
+    """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes | Path]
     product: str = ""
     size: int = 0
+    warm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Runner:
         An idle runner exits by itself, so that its CPU time counts as ours; it shares a process group with bubblewrap.
         """
         self.control.close()
-        if not _exits_within(self.process.pid, STOP_TIMEOUT):
+        if self.process.poll() is None and not _exits_within(self.process.pid, STOP_TIMEOUT):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.cleanup.close()
@@ -216,6 +221,7 @@ def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int
         "count_threads": uid > 0 or isolation.level == "full",
         "create_streams": _needs_streams(isolation, spec),
         "product": f"{folder}/{spec.product}" if spec.product else "",
+        "warm": f"{folder}/{spec.warm}" if spec.warm else "",
     }
     return marshal.dumps(setup, 2)
 
@@ -227,7 +233,7 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
     """
     files: dict[str, int | Path] = {}
     boxed = {f"{BOX}/{name}": content for name, content in spec.files.items()}
-    for path, content in {_INSIDE: _runner_script(isolation.python), **boxed}.items():
+    for path, content in {_INSIDE: script_for(isolation.python, _RUNNER, _INSIDE), **boxed}.items():
         if isinstance(content, Path) and isolation.mount_as != "dropped":
             files[path] = content.resolve(strict=True)
         else:
@@ -237,12 +243,12 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
 
 @cache
-def _runner_script(python: str) -> bytes:
-    """The runner, precompiled if the interpreter inside is magcli's; saves a tenth of the start-up time."""
-    source = _RUNNER.read_bytes()
+def script_for(python: str, path: Path, name: str) -> bytes:
+    """A script, compiled if the interpreter inside is magcli's, as compiling takes a tenth of the start-up time."""
+    source = path.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source
-    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, _INSIDE, "exec"))
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec", dont_inherit=True))
 
 
 def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[str, int | Path]) -> list[str]:

@@ -238,6 +238,10 @@ class Sandbox:
         """
         return Program(self.isolation, ProgramSpec(tuple(argv), files))
 
+    def warm_program(self, script: str, files: Mapping[str, bytes | Path]) -> Program:
+        """A script of magcli that is loaded once, and forked for each run; it calls the script's ``main``."""
+        return Program(self.isolation, ProgramSpec((self.python,), files, warm=script))
+
     def build(
         self, argv: Sequence[str], files: Mapping[str, bytes | Path], product: str, *, limits: Limits, into: Path
     ) -> Outcome:

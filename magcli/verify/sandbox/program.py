@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import shutil
 import signal
 import socket
 import stat
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from magcli.errors import EnvironmentFault
 from magcli.run.limits import exhausted, exhausted_by
@@ -33,6 +35,8 @@ MAX_WALL_FACTOR = 20
 """Maximum wall time of a run that waits for a CPU, as a multiple of its CPU limit."""
 
 
+T = TypeVar("T")
+
 START_PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts to start a sandbox while descriptors or processes are exhausted."""
 
@@ -47,13 +51,15 @@ class Limits:
 
     ``cpu``: seconds of CPU time of all threads; ``memory``: bytes of peak resident memory; ``output``: bytes of stdout,
     and of stderr and the report each; ``processes``: threads, since a program cannot start processes. An allocation
-    beyond ``memory`` plus 1 GiB of address space fails (``MemoryError``, ``std::bad_alloc``).
+    beyond ``memory`` plus 1 GiB of address space fails (``MemoryError``, ``std::bad_alloc``). ``waits``: it waits for
+    another program, which has a clock of its own, so that only ``max_wall`` ends it.
     """
 
     cpu: float = 4.0
     memory: int = 300 << 20
     output: int = 16 << 20
     processes: int = 16
+    waits: bool = field(default=False, repr=False)  # the others' text is part of stored digests
 
     @property
     def wall(self) -> float:
@@ -61,7 +67,7 @@ class Limits:
 
         Waiting time is that of the thread that waited longest, by the kernel; 0 without ``/proc/PID/schedstat``.
         """
-        return 2 * self.cpu + 1
+        return self.max_wall if self.waits else 2 * self.cpu + 1
 
     @property
     def max_wall(self) -> float:
@@ -99,6 +105,19 @@ def printable(line: bytes) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A run that has been started: its open files, those that the program writes, and its limits."""
+
+    stack: ExitStack
+    written: list[int]
+    limits: Limits
+
+
+Answer = tuple[bytes, list[int]] | Exception
+"""A runner's reply with a compiler's output file, open for reading; or why there is none."""
+
+
 @dataclass(slots=True)
 class Program:
     """One program in its own sandbox, run any number of times; a context manager for one thread.
@@ -132,27 +151,44 @@ class Program:
         return self._run(b"", limits, into)
 
     def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
-        """One run; if descriptors or processes ran out, another attempt, since others may end meanwhile."""
-        for pause in START_PAUSES:
-            with suppress(CannotStart):
-                return self._run_once(stdin, limits, into)
-            time.sleep(pause)
-        return self._run_once(stdin, limits, into)
+        def attempt() -> Outcome:
+            started = self.begin(stdin, limits)
+            return started if isinstance(started, Outcome) else self.finish(started, into)
 
-    def _run_once(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
-        with ExitStack() as stack:
-            try:
-                files = self._files(stdin, stack)
-                written = files[1:]
-                reply, made = self._ask(files, limits)
-            except (OSError, EOFError) as error:
-                said = self._lost(error)
-                if fault := exhausted(error) or exhausted_by(said):
-                    raise CannotStart(f"a program's sandbox cannot be started: {fault}") from error
-                return Outcome("lost", stderr=said)
+        return attempt_often(attempt)
+
+    def begin(self, stdin: bytes, limits: Limits, channel: int | None = None) -> StartedRun | Outcome:
+        """Start a run without waiting for it; an outcome if the runner is lost.
+
+        ``channel`` becomes the program's descriptor 4, the end of a socket to another program.
+
+        Raises CannotStart if this machine has no descriptor or process left for it.
+        """
+        stack = ExitStack()
+        try:
+            files = self._files(stdin, stack)
+            self._request(files if channel is None else [*files, channel], limits)
+            return StartedRun(stack, files[1:], limits)
+        except (OSError, EOFError) as error:
+            stack.close()
+            return self._lost(error)
+
+    def finish(self, started: StartedRun, into: Path | None = None) -> Outcome:
+        """The outcome of a run, after waiting for it."""
+        answer: Answer | None = None
+        while answer is None:
+            answer = self.next_answer()
+        return self.outcome(started, answer, into)
+
+    def outcome(self, started: StartedRun, answer: Answer, into: Path | None = None) -> Outcome:
+        """The outcome of a run by the runner's answer; closes the run's files."""
+        with started.stack as stack:
+            if isinstance(answer, Exception):
+                return self._lost(answer)
+            reply, made = answer
             for file in made:
                 _closing(file, stack)
-            outcome = _outcome(reply, written, limits)
+            outcome = _outcome(reply, started.written, started.limits)
             if outcome.status == "lost":
                 self._stop()
             if into is None or outcome.status != "exited" or outcome.code != 0:
@@ -176,33 +212,100 @@ class Program:
         opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
         return [*opened, report]
 
-    def _ask(self, files: list[int], limits: Limits) -> tuple[bytes, list[int]]:
-        """Have the runner run the program: its reply, and a compiler's output file, open for reading."""
+    def _request(self, files: list[int], limits: Limits) -> None:
+        """Have the runner start the program."""
         assert self._runner is not None
         control = self._runner.control
         control.settimeout(limits.max_wall + RUNNER_GRACE)
         times = (limits.cpu, limits.wall, limits.max_wall)
         request = REQUEST.pack(*times, limits.memory + ADDRESS_SPACE_MARGIN, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
-        while True:
+
+    def next_answer(self) -> Answer | None:
+        """The runner's reply, or why there is none; None if it only asked how long the program waited for a CPU."""
+        assert self._runner is not None
+        control = self._runner.control
+        try:
             reply, made = _receive(control, 1)
-            if not reply:
-                raise EOFError("the runner ended")
             if reply != LATE:
-                return reply, made
+                return (reply, made) if reply else EOFError("the runner ended")
             with os.fdopen(made[0]) as process:
                 control.send(WAITED.pack(time_waiting(process.fileno())), socket.MSG_NOSIGNAL)
+        except OSError as error:
+            return error
+        return None
 
-    def _lost(self, error: Exception) -> bytes:
-        """Stop the runner; returns its last error message."""
+    def abandon(self, started: StartedRun) -> None:
+        """End a run without an outcome, and the runner."""
+        started.stack.close()
+        self._stop()
+
+    def control_file(self) -> int:
+        """The descriptor on which the runner's answers arrive."""
+        assert self._runner is not None
+        return self._runner.control.fileno()
+
+    def _lost(self, error: Exception) -> Outcome:
+        """Stop the runner; the outcome has its last error message.
+
+        Raises CannotStart if this machine has no descriptor or process left for it.
+        """
         said = _content(self._runner.errors, STDERR_CAP) if self._runner else b""
         self._stop()
-        return said or f"{type(error).__name__}: {error}".encode()
+        said = said or f"{type(error).__name__}: {error}".encode()
+        if fault := exhausted(error) or exhausted_by(said):
+            raise CannotStart(f"a program's sandbox cannot be started: {fault}") from error
+        return Outcome("lost", stderr=said)
 
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.stop()
             self._runner, self._streams = None, []
+
+
+def attempt_often(attempt: Callable[[], T]) -> T:
+    """What an attempt returns; if descriptors or processes ran out, of a later one, since others may end meanwhile.
+
+    Raises CannotStart if the last attempt did.
+    """
+    for pause in START_PAUSES:
+        with suppress(CannotStart):
+            return attempt()
+        time.sleep(pause)
+    return attempt()
+
+
+def finish_together(runs: Sequence[tuple[Program, StartedRun]]) -> list[Outcome]:
+    """The outcomes of runs that talk to each other, in order, after waiting for all.
+
+    Raises CannotStart as ``Program.run`` does; no run is left then.
+    """
+    outcomes: dict[int, Outcome] = {}
+    try:
+        _collect(runs, outcomes)
+    except BaseException:
+        for number, (program, started) in enumerate(runs):
+            if number not in outcomes:
+                program.abandon(started)
+        raise
+    return [outcomes[number] for number in range(len(runs))]
+
+
+def _collect(runs: Sequence[tuple[Program, StartedRun]], outcomes: dict[int, Outcome]) -> None:
+    """Put the outcome of each run into ``outcomes`` when it ends."""
+    waiting = {program.control_file(): number for number, (program, _) in enumerate(runs)}
+    poll = select.poll()
+    for file in waiting:
+        poll.register(file, select.POLLIN)
+    longest = max(started.limits.max_wall for _, started in runs) + RUNNER_GRACE
+    while waiting:
+        ready = poll.poll(longest * 1000) or [(file, 0) for file in waiting]
+        for file, _ in ready:
+            program, started = runs[waiting[file]]
+            answer = program.next_answer()
+            if answer is not None:
+                poll.unregister(file)
+                outcomes[waiting.pop(file)] = program.outcome(started, answer)
 
 
 def _receive(control: socket.socket, most: int) -> tuple[bytes, list[int]]:

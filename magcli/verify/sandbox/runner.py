@@ -4,11 +4,11 @@ A standalone script: the interpreter runs it with ``-I -S -E``, without magcli. 
 the rest of that module, like ``signal``, imports ``enum`` and would double the start-up time.
 
 The socket to the judge carries one packet per message. First the setup, answered by the open files of ``STREAMS`` if
-the sandbox has names for them; then requests with four open files (the program's stdin, stdout, stderr and report),
-each answered by ``REPLY`` and an error message that is empty unless the runner itself failed. If a program exceeds its
-wall time, the runner first sends ``LATE`` with a pidfd of the program, and the judge answers how long the program was
-runnable but waited for a CPU, which only the judge can see. The runner exits with all its processes when the socket
-closes.
+the sandbox has names for them; then requests with open files (the program's stdin, stdout, stderr and report, and
+perhaps a channel to another program), each answered by ``REPLY`` and an error message that is empty unless the runner
+itself failed. If a program exceeds its wall time, the runner first sends ``LATE`` with a pidfd of the program, and the
+judge answers how long the program was runnable but waited for a CPU, which only the judge can see. The runner exits
+with all its processes when the socket closes.
 """
 
 import ctypes
@@ -128,7 +128,7 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
     os.setsid()
     for place, file in enumerate(files):
         os.dup2(file, place)
-    os.closerange(FIRST_FREE, trouble)
+    os.closerange(len(files), trouble)
     os.closerange(trouble + 1, 1 << 16)
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     cpu, _, _, space, file_size, threads = request
@@ -137,6 +137,9 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
         for place in setup["own_pid"]:
             struct.pack_into("=I", setup["code"], place, os.getpid())
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, setup["filter"])
+    if setup["warm"]:
+        os.close(trouble)
+        run_warm(setup["main"])
     try:
         os.execve(setup["argv"][0], setup["argv"], setup["env"])
     except OSError as error:
@@ -145,6 +148,25 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
             raise
         os.write(2, f"the program cannot be started: {error.strerror}\n".encode())
         os._exit(126)
+
+
+def load_warm(path: str) -> "Any":
+    """The function ``main`` of a script that is loaded once; its runs are forks of this process."""
+    space = {"__name__": "warm", "__file__": path}
+    sys.path.insert(0, os.path.dirname(path))
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), space)
+    return space["main"]
+
+
+def run_warm(main: "Any") -> None:
+    """Run a loaded script as a program of its own, which ends as usual with an exception; never returns."""
+    try:
+        main()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
 
 
 def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> bool:
@@ -269,11 +291,14 @@ def main() -> None:
     drop_privileges(setup["uid"])
     if setup["landlock"]:
         landlock(setup["landlock"])
+    if setup["warm"]:
+        setup["main"] = load_warm(setup["warm"])
     while True:
-        message, ancillary, _, _ = control.recvmsg(REQUEST.size, CMSG_SPACE(16), MSG_CMSG_CLOEXEC)
+        message, ancillary, _, _ = control.recvmsg(REQUEST.size, CMSG_SPACE(20), MSG_CMSG_CLOEXEC)
         if not message:
             return
-        files = list(struct.unpack("=4i", ancillary[0][2]))
+        received = ancillary[0][2]
+        files = list(struct.unpack(f"={len(received) // 4}i", received))
         reply = run_once(setup, control, REQUEST.unpack(message), files)
         send(control, reply, open_product(setup["product"]))
 

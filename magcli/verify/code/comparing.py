@@ -1,0 +1,237 @@
+"""Comparisons of a test's script, inside the judge's sandbox.
+
+They are those of Python, except that a value of the program equals an expected one by ``values.same``, which accepts a
+tuple for a list and the last digits of floats, and does not accept True for 1; that an array has the shape of the
+expected one; and that NaN and infinity have no order, since ``not abs(f(1) - 2) > 1e-6`` would hold for them.
+"""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from magcli.verify.code.proxies import (
+        Handle,
+        Named,
+        Nodes,
+        is_unordered,
+        refused,
+        refused_object,
+        values_of_nodes,
+    )
+    from magcli.verify.code.values import in_any_order, same, shown
+else:
+    from proxies import Handle, Named, Nodes, is_unordered, refused, refused_object, values_of_nodes
+    from values import in_any_order, same, shown
+
+
+class Rule:
+    """The comparison of the problem, what the last comparison of an assert found, and whether there was an assert."""
+
+    mode = "tokens"
+    tolerance: "float | None" = None
+    difference = ""
+    asserted = False
+
+
+rule = Rule()
+
+
+def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any":
+    """One comparison of the script; whether its operands have values of the program is known from the syntax."""
+    match sign:
+        case "Eq":
+            return equal(left, right, from_left, from_right)
+        case "NotEq":
+            met = equal(left, right, from_left, from_right)
+            return not met if isinstance(met, bool) else ~met
+        case "In":
+            return contains(right, left, from_right)
+        case "NotIn":
+            return not contains(right, left, from_right)
+        case "Is":
+            return identical(left, right, from_left or from_right)
+        case "IsNot":
+            return not identical(left, right, from_left or from_right)
+    refuse_unordered((left, right))
+    if (from_left or from_right) and isinstance(left, float) and left == right and math.isinf(left):
+        raise refused("an infinity, which has no order")
+    return ORDER[sign](left, right)
+
+
+ORDER: "dict[str, Callable[[Any, Any], Any]]" = {
+    "Lt": lambda one, other: one < other,
+    "LtE": lambda one, other: one <= other,
+    "Gt": lambda one, other: one > other,
+    "GtE": lambda one, other: one >= other,
+}
+
+
+def refuse_unordered(values: "Iterable[Any]") -> None:
+    """Raise Refused at NaN, which has no order."""
+    if any(map(is_unordered, values)):
+        raise refused("NaN, which has no order")
+
+
+def refuse_handles(*values: "Any") -> None:
+    """Raise Refused if one of the values is or contains an object of the program."""
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Handle):
+            raise refused_object(value.kind_)
+        if isinstance(value, list | tuple):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+
+
+def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any":
+    """Equality; ``same`` where one side is of the program and the other is expected."""
+    if isinstance(left, type | Named) or isinstance(right, type | Named):
+        return left is right
+    if isinstance(left, Approx) or isinstance(right, Approx):
+        about, given = (left, right) if isinstance(left, Approx) else (right, left)
+        return noted(about.matches(given), about.value, given)
+    if is_array(left) or is_array(right):
+        return equal_arrays(left, right)
+    if from_left == from_right:
+        refuse_handles(left, right)
+        return bool(left == right)
+    expected, given = (right, left) if from_left else (left, right)
+    if isinstance(given, Handle) and given.kind_ in ("range", "deque") and type(expected).__name__ == given.kind_:
+        return noted(same(list(expected), list(given)), expected, list(given))
+    refuse_handles(given)
+    return noted(equal_by_rule(expected, given), expected, given)
+
+
+def noted(met: bool, expected: "Any", given: "Any") -> bool:
+    """Whether a comparison holds; if not, its values are noted for the verdict."""
+    if not met:
+        rule.difference = f"expected {shown(expected)}, got {shown(given)}"
+    return met
+
+
+def equal_by_rule(expected: "Any", given: "Any") -> bool:
+    """By the comparison of the problem."""
+    if rule.mode == "unordered-lines":
+        return in_any_order(expected, given, rule.tolerance)
+    return same(expected, given, rule.tolerance, exact=rule.mode == "exact")
+
+
+def is_array(value: object) -> bool:
+    """Whether a value is an array of numpy, which only the script can have made."""
+    return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
+
+
+def equal_arrays(left: "Any", right: "Any") -> "Any":
+    """Element by element; values of another shape are unequal, where numpy would repeat them."""
+    import numpy
+
+    try:
+        one, other = numpy.asarray(left), numpy.asarray(right)
+    except ValueError:
+        return False
+    return one == other if one.shape == other.shape else numpy.False_
+
+
+def contains(container: "Any", value: "Any", from_program: bool) -> bool:
+    """``in``; where an element of an expected collection equals a value as above."""
+    refuse_handles(value)
+    if isinstance(container, list | tuple) and not from_program:
+        return any(equal_by_rule(item, value) for item in container)
+    if isinstance(container, set | frozenset | dict) and not from_program and isinstance(value, bool):
+        return any(equal_by_rule(item, value) for item in container)
+    return bool(value in container)
+
+
+def identical(left: "Any", right: "Any", from_program: bool) -> bool:
+    """``is``, of which only types, None, True and False can say anything about a value of the program."""
+    if not from_program or any(value is None or isinstance(value, bool | type) for value in (left, right)):
+        return left is right
+    raise refused("compared by 'is', which says nothing of a value")
+
+
+def comparison(value: "Any") -> "Any":
+    """The value of an assert that is a single comparison."""
+    rule.asserted = True
+    return value
+
+
+def condition(value: "Any") -> "Any":
+    """The value of any other assert, of which the verdict names no two values."""
+    rule.difference = ""
+    return comparison(value)
+
+
+class Approx:
+    """``pytest.approx`` of a number or a list of numbers."""
+
+    def __init__(self, value: "Any", rel: float = 1e-6, abs: float = 1e-12) -> None:
+        self.value, self._rel, self._abs = value, rel, abs
+
+    def matches(self, given: "Any") -> bool:
+        """Whether a value is near."""
+        if isinstance(self.value, list | tuple):
+            if not isinstance(given, list | tuple) or len(given) != len(self.value):
+                return False
+            pairs = zip(self.value, given, strict=True)
+            return all(Approx(number, self._rel, self._abs).matches(part) for number, part in pairs)
+        if isinstance(given, bool) or not isinstance(given, int | float | Fraction | Decimal):
+            return False
+        return math.isclose(given, self.value, rel_tol=self._rel, abs_tol=self._abs)
+
+
+class Raises:
+    """``pytest.raises`` as a context manager."""
+
+    def __init__(self, *kinds: "Any", match: str = "") -> None:
+        self._kinds, self._match = kinds, match
+
+    def __enter__(self) -> "Raises":
+        return self
+
+    def __exit__(self, kind: "Any", error: "Any", trace: object) -> bool:
+        if kind is None:
+            raise AssertionError
+        if not isinstance(error, self._kinds):
+            return False
+        if self._match:
+            import re
+
+            assert re.search(self._match, str(error))
+        self.value = error
+        return True
+
+
+def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":
+    """``sorted``, ``min`` or ``max``, refusing NaN."""
+
+    def checked(*given: "Any", **named: "Any") -> "Any":
+        values = list(given[0]) if len(given) == 1 else list(given)
+        refuse_unordered(values)
+        return function(values, **named)
+
+    return checked
+
+
+def type_of(*given: "Any") -> "Any":
+    """``type``, which says nothing of an object of the program."""
+    refuse_handles(*[value for value in given if isinstance(value, Handle)])
+    return type(*given)
+
+
+def same_nodes(kind: str) -> "Callable[[Any, Any], bool]":
+    """``is_same_list`` or ``is_same_tree``."""
+
+    def is_same(one: "Any", other: "Any") -> bool:
+        expected, given = (one, other) if isinstance(one, Nodes) else (other, one)
+        wanted, got = values_of_nodes(kind, expected), values_of_nodes(kind, given)
+        refuse_handles(got)
+        return noted(equal_by_rule(wanted, got), wanted, got)
+
+    return is_same

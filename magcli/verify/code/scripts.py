@@ -1,0 +1,265 @@
+"""The tests of a code problem as its judge runs them: stdin and stdout, or a script in Python.
+
+A test with ``assert`` is a script: one assert, or any statements, such as loops, helper functions and ``check(f)``. A
+test with ``call`` and ``output`` is the script ``assert CALL == OUTPUT``. A script runs in a sandbox of its own, where
+the names that the problem defines stand for the program (``magcli.verify.code.referee``); nothing of it is evaluated
+here. Which names the problem defines is derived from the tests, not from the program, which can define any name: those
+that the script neither binds nor has from Python and its libraries. If a test has several, as with a helper called on
+the function's value, the row's entry point or other tests must resolve them.
+"""
+
+import ast
+import builtins
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from magcli.errors import DataError
+from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
+from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
+from magcli.verify.code.outputs import MAX_EXCERPT
+from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
+
+_KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
+"""Names that no program has to define."""
+_HELPERS = ("list_node", "list_values", "tree_node", "tree_values")
+_CLASSES = ("ListNode", "TreeNode")
+"""Classes that the driver supplies for a ``Solution``."""
+_OF_UNITTEST = ("assert", "fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A test that is a script.
+
+    Args:
+        text: Its source.
+        names: Those that the problem defines; the first is the one that the program must define.
+        excerpt: What the verdict's detail calls its subject.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    excerpt: str
+
+    @property
+    def supplied(self) -> tuple[str, ...]:
+        """The names of LeetCode that the program must have."""
+        return _HELPERS if any(name in self.text for name in (*_HELPERS, *_CLASSES, "is_same_")) else ()
+
+
+Test = StdinCase | Script
+
+
+def parse_scripts(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Test]:
+    """Parse tests; ``problem_names`` are derived from them by ``names_of_problem`` if None.
+
+    Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
+    """
+    known = names_of_problem(tests) if problem_names is None else problem_names
+    parsed_tests = [_parse_test(number, test, known) for number, test in enumerate(tests, 1)]
+    feeds = [test for test in parsed_tests if isinstance(test, StdinCase)]
+    scripts = [test for test in parsed_tests if isinstance(test, Script)]
+    if not parsed_tests:
+        raise DataError("the problem has no tests")
+    if feeds and scripts:
+        raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
+    return feeds or scripts
+
+
+def _parse_test(number: int, test: Mapping[str, Any], known: frozenset[str]) -> Test:
+    try:
+        check_columns(test)
+        if test.get("assert"):
+            return parse_script(test["assert"], known)
+        if test.get("call"):
+            return _equality(test["call"], test.get("output") or "", known)
+        return stdin_case(test)
+    except DataError as error:
+        raise DataError(f"test {number} is a bad test: {error}") from error
+
+
+def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
+    """The names that a problem defines: its entry point, and those that are the only candidate in a test."""
+    sources = [test.get("assert") or test.get("call") for test in tests]
+    candidates = [_candidates_of(source) for source in sources if source and isinstance(source, str)]
+    alone = {names[0] for names in candidates if len(names) == 1}
+    return frozenset(alone | {entry_point} if entry_point else alone)
+
+
+@lru_cache(maxsize=4096)
+def _candidates_of(source: str) -> tuple[str, ...]:
+    try:
+        return tuple(_candidates(parsed(source)))
+    except (DataError, RecursionError):
+        return ()
+
+
+@lru_cache(maxsize=4096)
+def parse_script(source: str, problem_names: frozenset[str]) -> Script:
+    """A test given as a script.
+
+    Raises DataError if it is not Python, asserts nothing, or it is not known what it calls.
+    """
+    try:
+        tree = parsed(source)
+        names = _resolved(tree, problem_names)
+        _check_statements(tree, names)
+        return Script(source, tuple(names), _excerpt(tree, names))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{quote(source)} cannot be used: {error}") from error
+
+
+def _equality(call: str, output: str, problem_names: frozenset[str]) -> Script:
+    """The script of a test given as a call and its value, as Python or JSON text."""
+    return parse_script(f"assert {call.strip()} == ({_expected(output, problem_names)})", problem_names)
+
+
+def _expected(output: str, problem_names: frozenset[str]) -> str:
+    """The expected value as an expression of Python. Raises DataError if it has none."""
+    try:
+        node = ast.parse(output.strip(), mode="eval").body
+        if not set(names_in(node)) - (_KNOWN - problem_names):
+            return ast.unparse(node)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    try:
+        return repr(json.loads(output))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the expected value {quote(output)} is neither Python nor JSON") from error
+
+
+# ---- names ----
+
+
+def _resolved(tree: ast.Module, known: frozenset[str]) -> list[str]:
+    """The names that the problem defines, in the order in which the script calls them.
+
+    Raises ValueError if there is none, they are ambiguous, or the script uses another unknown name.
+    """
+    candidates = _candidates(tree)
+    if not candidates:
+        raise ValueError("nothing is called")
+    names = [name for name in candidates if name in known] or candidates
+    if len(names) > 1 and not known.intersection(names):
+        raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
+    others = [name for name in candidates if name not in names and name not in _KNOWN]
+    elsewhere = _names_outside_arguments(tree, names)
+    if unknown := [name for name in others if name in elsewhere]:
+        raise ValueError(f"{unknown[0]!r} is neither the problem's own nor known here")
+    return names + others
+
+
+def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]:
+    """The names that a script reads elsewhere than in arguments of the problem's functions.
+
+    Within them a name that nobody knows is the program's, such as a class of which the function takes an object.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _root(node) in names]
+    arguments = [part for call in calls for part in (*call.args, *call.keywords)]
+    inside = {id(part) for argument in arguments for part in ast.walk(argument)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in inside}
+
+
+def _root(call: ast.Call) -> str:
+    """The name at the root of a call; empty if there is none."""
+    try:
+        return root_of(call)
+    except ValueError:
+        return ""
+
+
+def _candidates(tree: ast.Module) -> list[str]:
+    """Names that the problem may define: unknown ones, else called ones of a library, else called builtins."""
+    bound = _bound(tree)
+    used = [name for name in _names_in_order(tree) if name not in bound]
+    if unknown := [name for name in used if name not in _KNOWN]:
+        return unknown
+    called = {part.func.id for part in ast.walk(tree) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    members = [name for name in used if name in called and name in MEMBERS]
+    return members or [name for name in used if name in called and name in vars(builtins)]
+
+
+def _names_in_order(tree: ast.AST) -> list[str]:
+    """The names that are read, once each, by their first place in the source."""
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return list(dict.fromkeys(node.id for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))))
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    """The names that a script itself binds."""
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name, ast.Store()) | ast.arg(name) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.FunctionDef(name) | ast.ClassDef(name) | ast.AsyncFunctionDef(name):
+                bound.add(name)
+            case ast.alias(name, None):
+                bound.add(name.partition(".")[0])
+            case ast.alias(_, str(name)):
+                bound.add(name)
+    return bound
+
+
+# ---- statements ----
+
+
+def _check_statements(tree: ast.Module, names: Sequence[str]) -> None:
+    """Raise ValueError if a script asserts nothing, compares the program with itself, or needs a class of it."""
+    if not any(map(_asserts, ast.walk(tree))):
+        raise ValueError("it asserts nothing")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and _compares_with_itself(node) and _names_one(node, names):
+            raise ValueError("the function is compared with itself")
+        if any(_names_one(kind, names) for kind in _types_in(node)):
+            raise ValueError("it needs a class of the program, of which the judge has objects only")
+
+
+def _compares_with_itself(node: ast.Compare) -> bool:
+    match node:
+        case ast.Compare(one, [ast.Eq() | ast.Is()], [other]):
+            return ast.dump(one) == ast.dump(other)
+    return False
+
+
+def _types_in(node: ast.AST) -> list[ast.expr]:
+    """The parts of a node that must be classes."""
+    match node:
+        case ast.Call(ast.Name("isinstance" | "issubclass"), [_, kind]) | ast.ExceptHandler(ast.expr() as kind):
+            return [kind]
+        case ast.ClassDef(bases=bases):
+            return bases
+    return []
+
+
+def _names_one(node: ast.AST, names: Sequence[str]) -> bool:
+    """Whether one of the names occurs in a node."""
+    return not set(names).isdisjoint(names_in(node))
+
+
+def _asserts(node: ast.AST) -> bool:
+    """Whether a node can fail the test: an assert of more than a constant, ``raise``, or an assertion of a library."""
+    match node:
+        case ast.Assert(test):
+            return not isinstance(test, ast.Constant) or not test.value
+        case ast.Raise():
+            return True
+        case ast.Call(ast.Attribute(attr=name)):
+            return name.startswith(_OF_UNITTEST) or name == "raises"
+    return False
+
+
+def _excerpt(tree: ast.Module, names: Sequence[str]) -> str:
+    """The tested expression of a single assert, the first line of any other script."""
+    match tree.body:
+        case [ast.Assert(ast.Compare(one, [ast.Eq() | ast.Is()], [other]))]:
+            own = [side for side in (one, other) if _names_one(side, names)]
+            text = ast.unparse(own[0] if len(own) == 1 else tree.body[0].test)  # type: ignore[attr-defined]
+        case [ast.Assert(test)]:
+            text = ast.unparse(test)
+        case _:
+            text = "the script"
+    return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."

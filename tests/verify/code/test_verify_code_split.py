@@ -1,0 +1,56 @@
+"""Where curation splits asserts into calls, a program passes only by their values: every style, every forgery."""
+
+import ast
+
+import pytest
+from forgeries import LIAR, LIARS, PRELUDES, STYLES
+
+from magcli.verify.code import runs
+from magcli.verify.code.cases import parse_assert
+from magcli.verify.code.judge import DEFAULT_LIMITS, default_sandbox
+from magcli.verify.code.outputs import Comparison
+from magcli.verify.types import Fault
+
+
+def accepted(program: str, tests: list[str]) -> list[str]:
+    """The tests that a program passes; run once for equal requests."""
+    cases = [parse_assert(test) for test in tests]
+    box, passed, outputs = default_sandbox(), [], {}
+    with runs.start_program(program, "python", box, called=True) as started:
+        assert not isinstance(started, Fault)
+        for test, case in zip(tests, cases, strict=True):
+            if case.request not in outputs:
+                outputs[case.request] = runs.run(started, case, DEFAULT_LIMITS).output
+            output = outputs[case.request]
+            if isinstance(output, bytes) and runs.check_output(output, case, Comparison(), None, box) is None:
+                passed.append(test)
+    return passed
+
+
+@pytest.mark.parametrize("test", STYLES)
+def test_a_correct_program_passes(test: str) -> None:
+    assert accepted(f"def f(n):\n    {STYLES[test]}", [test]) == [test]
+
+
+@pytest.mark.parametrize("liar", LIARS)
+def test_no_returned_object_can_pass_a_test(liar: str) -> None:
+    assert accepted(f"{LIAR}\ndef f(n): return {liar}", list(STYLES)) == []
+
+
+@pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
+def test_no_rebound_name_can_pass_a_test(prelude: str) -> None:
+    assert accepted(f"{prelude}\ndef f(n): return 123456", list(STYLES)) == []
+
+
+@pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
+def test_forgeries_cannot_be_combined(prelude: str) -> None:
+    assert accepted(f"{LIAR}\n{prelude}\ndef f(n): return Liar()", list(STYLES)) == []
+
+
+def test_expected_values_are_not_sent_to_the_program() -> None:
+    """The constants of a test that are not arguments of the call."""
+    for test in STYLES:
+        case = parse_assert(test)
+        asked = {node.value for node in ast.walk(ast.parse(case.request)) if isinstance(node, ast.Constant)}
+        assert asked <= {1, 2, 3, 4}, test
+        assert set(case.request) <= set("f(1234), "), test
