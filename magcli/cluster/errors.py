@@ -1,0 +1,42 @@
+"""Errors of Ray as errors of magcli."""
+
+from magcli.errors import EnvironmentFault, MagError, first_line
+
+
+class MemberLost(EnvironmentFault):
+    """A process of the cluster is gone: it was killed, its node died, or it does not answer any more."""
+
+
+def as_magcli_error(error: Exception, member: str) -> MagError:
+    """What an error of a call to an actor or task means.
+
+    Args:
+        error: what the call raised.
+        member: the process that was called, as it is named in messages.
+
+    Returns:
+        ``MemberLost`` if the process is gone, the error that was raised in it if that is one of magcli, and
+        ``EnvironmentFault`` with its first line for any other.
+    """
+    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError, WorkerCrashedError
+
+    if isinstance(error, RayTaskError):
+        cause = error.cause
+        if isinstance(cause, MagError):
+            return cause
+        return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
+    if isinstance(error, (ActorDiedError, ActorUnavailableError, WorkerCrashedError)):
+        return MemberLost(f"{member} died: {_why_lost(error)}")
+    if isinstance(error, RayError):
+        return EnvironmentFault(f"{member}: {first_line(error)}")
+    return error if isinstance(error, MagError) else EnvironmentFault(f"{member}: {first_line(error)}")
+
+
+def _why_lost(error: Exception) -> str:
+    """The reason in Ray's message, without its list of fields and its advice."""
+    text = " ".join(str(error).split())
+    if "node" in text and "died" in text and "raylet" in text.lower():
+        return "its node is gone"
+    if "killed by" in text and "ray.kill" in text:
+        return "it was ended"
+    return "its process ended without a word, for example killed for its memory"

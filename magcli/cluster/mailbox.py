@@ -1,0 +1,222 @@
+"""An endpoint in a process of the cluster that exchanges messages with the process that started it.
+
+Messages to it are calls; its own are collected in an outbox. One long poll a second at most returns all of them: a call
+for each would cost 40 times the CPU of a frame on a socket (docs/cluster.md). An empty answer is the sign of life.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from magcli.cluster.errors import MemberLost, as_magcli_error
+from magcli.cluster.runtime import Cluster, Resources
+
+POLL_SECONDS = 1.0
+"""How long a poll waits for messages before it answers that there are none."""
+
+SILENT_SECONDS = 20.0
+"""Seconds without an answer to a poll after which a process counts as dead."""
+
+
+class Outbox:
+    """The messages of an endpoint that have not been fetched; ``put`` is for the thread of its event loop."""
+
+    def __init__(self) -> None:
+        self._messages: list[Any] = []
+        self._arrival = asyncio.Event()
+
+    def put(self, message: Any) -> None:
+        """Add a message."""
+        self._messages.append(message)
+        self._arrival.set()
+
+    async def next_messages(self) -> list[Any]:
+        """All messages since the last call; an empty list after ``POLL_SECONDS`` without any."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._arrival.wait()
+        self._arrival.clear()
+        messages, self._messages = self._messages, []
+        return messages
+
+
+class Endpoint(Protocol):
+    """What a mailbox serves."""
+
+    async def handle(self, message: Any) -> None:
+        """Act on a message; returns when the next may come. It answers through its outbox."""
+
+
+OpenEndpoint = Callable[[Outbox], Endpoint]
+"""Opens an endpoint in its process; it is sent there by pickle, so it is a function of a module or a partial of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a process of the cluster takes over from the one that starts it."""
+
+    folder: str = field(default_factory=os.getcwd)
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def enter(self) -> None:
+        """Set the working directory, where this machine has it, and the variables."""
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        os.environ.update(self.variables)
+
+
+class Mailbox:
+    """The actor. ``open`` may take as long as loading a model; calls before it has returned wait."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        surroundings.enter()
+        self._endpoint: Endpoint | None = None
+        self._outbox: Outbox | None = None
+
+    async def open(self, pickled: bytes) -> None:
+        """Open the endpoint. Errors of magcli reach the caller as they are."""
+        self._outbox = Outbox()
+        open_endpoint: OpenEndpoint = pickle.loads(pickled)
+        self._endpoint = open_endpoint(self._outbox)
+
+    async def where(self) -> tuple[str, int, str]:
+        """The host, the process and the node that the actor runs in."""
+        import ray
+
+        return socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id()
+
+    async def deliver(self, message: Any) -> None:
+        """Hand a message to the endpoint."""
+        assert self._endpoint is not None, "a message came before the endpoint was open"
+        await self._endpoint.handle(message)
+
+    async def poll(self) -> list[Any]:
+        """The endpoint's messages since the last poll."""
+        assert self._outbox is not None, "a poll came before the endpoint was open"
+        return await self._outbox.next_messages()
+
+
+class Member:
+    """This end of a mailbox: a process of the cluster and what it says. Open it with ``Member.start``."""
+
+    def __init__(self, actor: Any, what: str, host: str, process: int, node: str) -> None:
+        self._actor = actor
+        self.process = process
+        self.host = host
+        self.node = node
+        self.name = f"{what} process {process} on {host}"
+        """Its name in messages."""
+
+    @classmethod
+    async def start(
+        cls,
+        cluster: Cluster,
+        what: str,
+        open_endpoint: OpenEndpoint,
+        resources: Resources,
+        *,
+        surroundings: Surroundings,
+        waiting: Callable[[str], None],
+        start_seconds: float,
+    ) -> "Member":
+        """Start a process where there is room, and wait until its endpoint is open.
+
+        Args:
+            cluster: where.
+            what: what it is in messages, such as generator.
+            open_endpoint: opens the endpoint in the process.
+            resources: what it takes of its node.
+            surroundings: its working directory and variables.
+            waiting: told every 30 seconds what it waits for.
+            start_seconds: how long the endpoint may take to open once the process runs.
+
+        Raises:
+            MemberLost: the process was killed before its endpoint was open.
+            EnvironmentFault: the endpoint did not open in time.
+            MagError: what the endpoint raised.
+        """
+        import ray
+
+        # No restart by Ray: a member that Ray restarts has lost its state, and callers would not know.
+        actor_class: Any = ray.remote(Mailbox).options(
+            num_cpus=resources.cpus,
+            num_gpus=resources.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=1000,
+            scheduling_strategy="SPREAD",
+        )
+        actor = actor_class.remote(surroundings)
+        try:
+            host, process, node = await _placed(actor, cluster, what, resources, waiting)
+            member = cls(actor, what, host, process, node)
+            async with asyncio.timeout(start_seconds):
+                await actor.open.remote(pickle.dumps(open_endpoint))
+        except TimeoutError:
+            ray.kill(actor)
+            text = f"{member.name} died: it did not come up in {start_seconds:g} s"
+            raise MemberLost(text) from None
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        except Exception as error:
+            ray.kill(actor)
+            raise as_magcli_error(error, f"a {what}") from error
+        return member
+
+    def tell(self, message: Any) -> None:
+        """Send a message; whether it arrives shows in what the member says."""
+        self._actor.deliver.remote(message)
+
+    async def next_messages(self) -> Sequence[Any]:
+        """What the member has said since the last call, an empty list about once a second if nothing.
+
+        Raises:
+            MemberLost: it is gone, or has not answered for ``SILENT_SECONDS``.
+            MagError: an error of its endpoint.
+        """
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                messages: list[Any] = await self._actor.poll.remote()
+                return messages
+        except TimeoutError:
+            raise MemberLost(f"{self.name} died: no sign of life in {SILENT_SECONDS:g} s") from None
+        except Exception as error:
+            raise as_magcli_error(error, self.name) from error
+
+    def kill(self) -> None:
+        """End the process at once."""
+        import ray
+
+        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
+            ray.kill(self._actor)
+
+
+WAITING_SECONDS = 30.0
+"""How often a wait for room in the cluster is reported."""
+
+
+async def _placed(
+    actor: Any, cluster: Cluster, what: str, resources: Resources, waiting: Callable[[str], None]
+) -> tuple[str, int, str]:
+    """Wait until Ray has a place for an actor and started it there."""
+    answer = asyncio.ensure_future(_awaited(actor.where.remote()))
+    try:
+        while True:
+            done, _ = await asyncio.wait({answer}, timeout=WAITING_SECONDS)
+            if done:
+                host, process, node = answer.result()
+                return host, process, node
+            free = cluster.free()
+            waiting(f"waiting for {resources} on one node for a {what}; the cluster has {free} free")
+    finally:
+        answer.cancel()
+
+
+async def _awaited(reference: Any) -> Any:
+    return await reference

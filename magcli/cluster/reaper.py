@@ -1,0 +1,76 @@
+"""A small process that ends what is left of a local Ray when the process that started it is gone.
+
+Ray's own agents survive a SIGKILL of the driver. The reaper waits for the end of its standard input, which closes with
+the driver however the driver ends, and then kills every process of the session and removes its folder. Imports only the
+standard library.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+PATIENCE_SECONDS = 10.0
+"""How long processes that are started while others are killed are looked for."""
+
+POLL_SECONDS = 0.05
+
+
+def session_processes(folder: str) -> set[int]:
+    """The processes of a session: those that name its folder in their command line, and all their descendants."""
+    children: dict[int, list[int]] = {}
+    session: set[int] = set()
+    for process in _processes():
+        with contextlib.suppress(OSError):
+            command_line = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
+            children.setdefault(_parent(process), []).append(process)
+            if folder in command_line:
+                session.add(process)
+    unvisited = list(session)
+    while unvisited:
+        for child in children.get(unvisited.pop(), []):
+            if child not in session:
+                session.add(child)
+                unvisited.append(child)
+    return session - {os.getpid()}
+
+
+def end_session(folder: str) -> None:
+    """Kill all processes of a session and remove its folder."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while (processes := session_processes(folder)) and time.monotonic() < end:
+        _kill(processes)
+        time.sleep(POLL_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _processes() -> Iterable[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent(process: int) -> int:
+    """The parent's number, the second field after the name, which stands in parentheses and may contain some."""
+    status = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    return int(status.rpartition(")")[2].split()[1])
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+
+
+def main() -> None:
+    """Wait for the end of standard input, then end the session in the folder of the first argument."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    end_session(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

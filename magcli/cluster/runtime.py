@@ -1,0 +1,274 @@
+"""A Ray of one's own for a run on this machine, or a connection to one that runs already.
+
+A local Ray listens on loopback only, behind a token that no other user can read, and ends with the process that started
+it, however that ends (``magcli.cluster.reaper``). What Ray prints by itself is silenced: lost processes are reported by
+who uses them.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from magcli.cluster.reaper import end_session
+from magcli.errors import EnvironmentFault, UsageError, first_line
+
+LOCAL = "local"
+"""The value of ``--cluster`` for a Ray of one's own on this machine."""
+
+NAMESPACE = "magcli"
+OBJECT_STORE_BYTES = 80 * 2**20
+"""Nothing large goes through Ray's object store; it accepts no less than 75 MiB."""
+
+FOLDER_PREFIX = "magcli-ray-"
+
+PRIVATE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # sockets on loopback only
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_prestart_worker_first_driver": "0",  # no idle worker of 46 MB per CPU
+    "RAY_DISABLE_MEMORY_MONITOR": "1",  # else it kills trainers that use memory as planned
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an engine without GPUs of Ray sees those that its device names
+}
+"""Ray's settings for a local Ray."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster: its name, and the CPUs and GPUs that Ray may use on it."""
+
+    id: str
+    host: str
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one process takes of its node. Of a local Ray GPUs are not counted: devices are named by the caller."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [f"{amount:g} {name}" for amount, name in ((self.gpus, "GPUs"), (self.cpus, "CPUs")) if amount]
+        return " and ".join(parts) or "no CPUs or GPUs"
+
+
+class Cluster:
+    """A connection to Ray. Open it with ``open_cluster``."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a Ray of this process alone."""
+        return self.address == LOCAL
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are alive."""
+        import ray
+
+        return [
+            Node(
+                str(node["NodeID"]),
+                str(node["NodeManagerHostname"]),
+                float(node["Resources"].get("CPU", 0.0)),
+                float(node["Resources"].get("GPU", 0.0)),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+
+    def free(self) -> Resources:
+        """What no process has taken now."""
+        import ray
+
+        available = ray.available_resources()
+        return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
+
+    def check_placeable(self, what: str, number: int, resources: Resources) -> None:
+        """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
+
+        Raises:
+            EnvironmentFault: there is no room; the message says how much there is.
+        """
+        nodes = self.nodes()
+        places = sum(_fitting(node, resources) for node in nodes)
+        if places < number:
+            held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
+            raise EnvironmentFault(
+                f"the cluster has room for {places} of {number} {what}, each with {resources} on one node ({held}); "
+                "start more nodes, or ask for fewer"
+            )
+
+
+def _fitting(node: Node, resources: Resources) -> int:
+    """How many processes fit a node by itself."""
+    limits = [
+        available // wanted
+        for available, wanted in ((node.cpus, resources.cpus), (node.gpus, resources.gpus))
+        if wanted > 0
+    ]
+    return int(min(limits)) if limits else 1_000_000
+
+
+@contextlib.contextmanager
+def open_cluster(address: str = LOCAL, *, cpus: int = 1) -> Iterator[Cluster]:
+    """Ray for the duration of the block.
+
+    Args:
+        address: ``local`` starts one; ``auto`` or HOST:PORT connects to one that runs.
+        cpus: of a local Ray, how many processes with one CPU it runs at once.
+
+    Raises:
+        EnvironmentFault: Ray is not installed, cannot be started, or does not answer at the address.
+    """
+    require_ray()
+    with _local_ray(cpus) if address == LOCAL else _joined(address):
+        _silence_printed_errors()
+        yield Cluster(address)
+
+
+def address_for(option: str) -> str:
+    """The address of ``--cluster``, or else of RAY_ADDRESS; local without either."""
+    return option or os.environ.get("RAY_ADDRESS", "") or LOCAL
+
+
+def require_ray() -> None:
+    """Raise EnvironmentFault with an install hint if Ray is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("ray") is None:
+        raise EnvironmentFault("this needs the package ray, which is not installed: pip install 'magcli[cluster]'")
+
+
+@contextlib.contextmanager
+def _local_ray(cpus: int) -> Iterator[None]:
+    _end_abandoned_sessions()
+    folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
+    reaper = _start_reaper(folder)
+    settings = {**PRIVATE, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    try:
+        with _environment(settings):
+            _read_settings_again()
+            import ray
+
+            # Ray puts the working directory on its workers' module path: it must not be one with a user's files.
+            with _working_directory(folder):
+                _init(
+                    address=LOCAL,
+                    num_cpus=cpus,
+                    num_gpus=0,
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=folder,
+                )
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    finally:
+        assert reaper.stdin is not None
+        reaper.stdin.close()
+        reaper.wait()
+
+
+def _read_settings_again() -> None:
+    """Have Ray, which reads its settings when it is imported, read those that were made since."""
+    raylet: Any = import_module("ray._raylet")
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    import ray
+
+    if address.startswith("ray://"):
+        raise UsageError(f"--cluster {address}: run magcli on a node of the cluster, with its HOST:PORT or auto")
+    _read_settings_again()
+    _init(address=address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _init(**arguments: Any) -> None:
+    """``ray.init`` with this process's handlers of signals left as they are.
+
+    Raises:
+        EnvironmentFault: with the first line of what Ray says.
+    """
+    import ray
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False, **arguments)
+    except Exception as error:
+        where = arguments["address"]
+        hint = "" if where == LOCAL else "; is it running, and is its token in RAY_AUTH_TOKEN_PATH?"
+        raise EnvironmentFault(f"Ray at {where} cannot be used: {first_line(error)}{hint}") from error
+    finally:
+        for number, handler in handlers.items():
+            with contextlib.suppress(ValueError):  # only the main thread has handlers
+                signal.signal(number, handler)
+
+
+def _start_reaper(folder: str) -> "subprocess.Popen[bytes]":
+    """The process that ends the session in the folder when this one is gone or closes its input."""
+    command = [sys.executable, "-P", "-m", "magcli.cluster.reaper", folder]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _end_abandoned_sessions() -> None:
+    """End the sessions of processes that were killed together with their reaper."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+        is_mine = folder.stat().st_uid == os.getuid()
+        if is_mine and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            end_session(str(folder))
+
+
+@contextlib.contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the processes that are started in the block, and for Ray in this one."""
+    earlier = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _working_directory(folder: str) -> Iterator[None]:
+    earlier = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(earlier)
+
+
+def _silence_printed_errors() -> None:
+    """Drop the lines "(raylet) ..." that Ray prints on stderr, also with ``log_to_driver=False``."""
+    from ray._private import worker
+
+    if not hasattr(worker, "print_to_stdstream"):  # pragma: no cover
+        return  # another version of Ray; a test sees what it prints
+    worker.print_to_stdstream = lambda *_args, **_options: None
