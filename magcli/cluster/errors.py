@@ -39,4 +39,4 @@ def _why_lost(error: Exception) -> str:
         return "its node is gone"
     if "killed by" in text and "ray.kill" in text:
         return "it was ended"
-    return "its process ended without a word, for example killed for its memory"
+    return "its process was killed, or ran out of memory"

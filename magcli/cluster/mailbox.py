@@ -121,7 +121,7 @@ class Member:
         resources: Resources,
         *,
         surroundings: Surroundings,
-        waiting: Callable[[str], None],
+        say: Callable[[str], None],
         start_seconds: float,
     ) -> "Member":
         """Start a process where there is room, and wait until its endpoint is open.
@@ -132,7 +132,7 @@ class Member:
             open_endpoint: opens the endpoint in the process.
             resources: what it takes of its node.
             surroundings: its working directory and variables.
-            waiting: told every 30 seconds what it waits for.
+            say: told every 30 seconds what it waits for.
             start_seconds: how long the endpoint may take to open once the process runs.
 
         Raises:
@@ -153,7 +153,7 @@ class Member:
         )
         actor = actor_class.remote(surroundings)
         try:
-            host, process, node = await _placed(actor, cluster, what, resources, waiting)
+            host, process, node = await _placed(actor, cluster, what, resources, say)
             member = cls(actor, what, host, process, node)
             async with asyncio.timeout(start_seconds):
                 await actor.open.remote(pickle.dumps(open_endpoint))
@@ -202,7 +202,7 @@ WAITING_SECONDS = 30.0
 
 
 async def _placed(
-    actor: Any, cluster: Cluster, what: str, resources: Resources, waiting: Callable[[str], None]
+    actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
 ) -> tuple[str, int, str]:
     """Wait until Ray has a place for an actor and started it there."""
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
@@ -213,7 +213,7 @@ async def _placed(
                 host, process, node = answer.result()
                 return host, process, node
             free = cluster.free()
-            waiting(f"waiting for {resources} on one node for a {what}; the cluster has {free} free")
+            say(f"waiting for {resources} on one node for a {what}; the cluster has {free} free")
     finally:
         answer.cancel()
 

@@ -1,4 +1,4 @@
-"""Engines in generator processes: one process as a ``Sampler``, and several as one.
+"""Several generators in processes of the cluster as one ``Sampler``.
 
 Samples wait in one queue. A process takes the next one as soon as it has room for it (``magcli.generate.dispatch``), so
 all of them have the same load, and the samples of a group may come from several processes. A dead process is replaced,
@@ -12,6 +12,7 @@ from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.digest import check_arrival, digests
@@ -47,8 +48,8 @@ class Fleet:
     them while the trainer already changes its own.
     """
 
-    def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
-        self._spec, self._say = spec, say
+    def __init__(self, cluster: Cluster, spec: Spec, say: Callable[[str], None]) -> None:
+        self._cluster, self._spec, self._say = cluster, spec, say
         self._members: list[RemoteSampler] = []
         self._queue: deque[tuple[PoolRequest, int]] = deque()
         """Samples that wait for a generator: their requests and their indices."""
@@ -71,6 +72,7 @@ class Fleet:
     @classmethod
     async def open(
         cls,
+        cluster: Cluster,
         spec: Spec,
         size: int,
         *,
@@ -80,16 +82,18 @@ class Fleet:
         """Start ``size`` generators at once.
 
         Args:
+            cluster: where they run.
             spec: the engine of each.
             size: how many.
             devices: where their engines run, in turn; without any, all where ``spec`` says.
             say: told when a generator is replaced.
 
         Raises:
-            EnvironmentFault: one of them does not come up.
+            EnvironmentFault: there is no room for them, or one of them does not come up.
         """
         sweep()
-        fleet = cls(spec, say)
+        fleet = cls(cluster, spec, say)
+        cluster.check_placeable("generators", size, fleet._resources)
         places = [devices[number % len(devices)] if devices else spec.device for number in range(size)]
         starts = [fleet._start(replace(spec, device=place)) for place in places]
         done = await asyncio.gather(*starts, return_exceptions=True)
@@ -98,6 +102,13 @@ class Fleet:
             await fleet.close()
             raise failures[0]
         return fleet
+
+    @property
+    def _resources(self) -> Resources:
+        """What a generator takes of its node; on this machine its device is named in its ``Spec`` instead."""
+        if self._cluster.is_local:
+            return Resources()
+        return Resources(cpus=1, gpus=1 if self._spec.device.startswith("cuda") else 0)
 
     @property
     def version(self) -> int:
@@ -321,7 +332,7 @@ class Fleet:
         """A new generator with the newest weights; one that is killed as it comes up is replaced too."""
         while True:
             try:
-                new = await RemoteSampler.start(spec)
+                new = await RemoteSampler.start(self._cluster, spec, self._resources, say=self._say)
                 return await self._brought_up(new)
             except GeneratorDied as death:
                 self._count(death)

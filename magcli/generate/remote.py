@@ -1,15 +1,15 @@
-"""A generator process as a ``Sampler``: requests and weights go over a socket, rollouts come back."""
+"""A generator in a process of the cluster as a ``Sampler``: requests and weights go there, rollouts come back."""
 
 import asyncio
-import os
-import signal
-import socket
-import subprocess
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault, MagError, first_line
+from magcli.cluster.errors import MemberLost
+from magcli.cluster.mailbox import Member, Surroundings
+from magcli.cluster.runtime import Cluster, Resources
+from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.digest import WeightsFault, renamed
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import shared
@@ -20,18 +20,13 @@ from magcli.generate.wire import (
     Failed,
     Load,
     Loaded,
-    Ready,
     SampleRequest,
     Scored,
     ScoreRequest,
     Spec,
     Transfer,
     TransferStep,
-    frame,
-    receive,
 )
-from magcli.run import orphan
-from magcli.run.limits import exhausted
 
 if TYPE_CHECKING:
     from magcli.generate.vllm_transfer import Broadcast, RunStep
@@ -39,11 +34,6 @@ if TYPE_CHECKING:
 START_SECONDS = 600.0
 """How long an engine may take to come up: a big model is read from a slow disk."""
 LOAD_SECONDS = 600.0
-SILENT_SECONDS = 120.0
-"""A process without a sign of life for so long is taken for dead: one decode step never takes that long."""
-
-SECOND_LOOK = 1.0
-"""Seconds in which what such a process has sent is surely read."""
 
 
 class GeneratorDied(EnvironmentFault):
@@ -56,22 +46,15 @@ class GeneratorDied(EnvironmentFault):
 
 
 class RemoteSampler:
-    """A generator process and the requests it works on. Open it with ``RemoteSampler.start``."""
+    """A generator and the requests that it works on. Open it with ``RemoteSampler.start``."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        process: "subprocess.Popen[bytes]",
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        self.spec, self.process, self._reader, self._writer = spec, process, reader, writer
-        self._requests = count()
+    def __init__(self, spec: Spec, member: Member) -> None:
+        self.spec, self.member = spec, member
+        self._request_numbers = count()
         self._waiting: dict[int, asyncio.Queue[Rollout | Scores | Exception]] = {}
         self._loading: dict[int | TransferStep, asyncio.Future[Digests]] = {}
         self._broadcast = _broadcast_to(spec, self.ask_step) if spec.transfer == "broadcast" else None
         self._coming = 0
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
         self.assigned = 0
@@ -85,29 +68,31 @@ class RemoteSampler:
         """Time that its sequences have stood still for new weights so far."""
 
     @classmethod
-    async def start(cls, spec: Spec) -> "RemoteSampler":
-        """Start a process and wait until its engine is up.
+    async def start(
+        cls, cluster: Cluster, spec: Spec, resources: Resources, *, say: Callable[[str], None]
+    ) -> "RemoteSampler":
+        """Start a generator where the cluster has room, and wait until its engine is up.
 
         Raises:
+            GeneratorDied: it was killed before its engine was up.
             EnvironmentFault: the engine cannot be opened, or does not come up in time.
         """
+        from magcli.generate.endpoint import open_endpoint
+
+        variables = {"OMP_NUM_THREADS": str(spec.threads)} if spec.threads else {}
         try:
-            ours, process = _start_process(spec)
-        except OSError as error:
-            reason = exhausted(error) or first_line(error)
-            raise EnvironmentFault(f"a generator cannot be started: {reason}") from error
-        policy = cls(spec, process, *await asyncio.open_connection(sock=ours))
-        policy._tell(spec)
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await policy._ready
-        except TimeoutError:
-            policy._die(f"its engine did not come up in {START_SECONDS:g} s")
-            raise EnvironmentFault(str(policy._dead())) from None
-        except BaseException:
-            policy._die("not waited for")
-            raise
-        return policy
+            member = await Member.start(
+                cluster,
+                "generator",
+                partial(open_endpoint, spec),
+                resources,
+                surroundings=Surroundings(variables=variables),
+                say=say,
+                start_seconds=START_SECONDS,
+            )
+        except MemberLost as lost:
+            raise GeneratorDied(str(lost)) from lost
+        return cls(spec, member)
 
     @property
     def alive(self) -> bool:
@@ -123,7 +108,7 @@ class RemoteSampler:
             GeneratorDied: the process is gone; what was yielded before is good.
             MagError: what the engine says of the request.
         """
-        request = next(self._requests)
+        request = next(self._request_numbers)
         waiting = self._waiting[request] = asyncio.Queue()
         left = len(seeds)
         try:
@@ -142,7 +127,7 @@ class RemoteSampler:
 
     async def score(self, sequences: Sequences) -> Scores:
         """The log-probs of tokens after their contexts, at temperature 1; errors as ``sample``."""
-        request = next(self._requests)
+        request = next(self._request_numbers)
         waiting = self._waiting[request] = asyncio.Queue()
         try:
             self._tell(ScoreRequest(request, sequences))
@@ -184,8 +169,10 @@ class RemoteSampler:
         except MagError:
             raise
         except Exception as error:  # whatever NCCL or gloo says, the generator cannot be trusted to have its weights
-            self._die(f"new weights did not reach it: {type(error).__name__}: {error}")
-            raise self._dead() from error
+            reason = f"new weights did not reach it: {type(error).__name__}: {error}"
+            self._die(GeneratorDied(f"{self.member.name} died: {reason}"))
+            assert self._death is not None
+            raise self._death from error
 
     async def _ask(self, message: Load | Transfer, awaited: int | TransferStep) -> Digests:
         done = self._loading[awaited] = asyncio.get_running_loop().create_future()
@@ -195,113 +182,79 @@ class RemoteSampler:
                 digests: Digests = await done
                 return digests
         except TimeoutError:
-            self._die(f"it did not take new weights in {LOAD_SECONDS:g} s")
-            raise self._dead() from None
+            self._die(GeneratorDied(f"{self.member.name} died: it did not take new weights in {LOAD_SECONDS:g} s"))
+            assert self._death is not None
+            raise self._death from None
         finally:
             self._loading.pop(awaited, None)
 
     async def close(self) -> None:
         """End the process."""
-        self._die("it has been closed")
+        self._die(MagError("the generator has been closed"))
         self._listener.cancel()
         await asyncio.gather(self._listener, return_exceptions=True)
-        await asyncio.to_thread(self.process.wait)
 
     def _tell(self, message: object) -> None:
         if self._death is not None:
-            raise self._dead()
-        self._writer.write(frame(message))
+            raise self._death
+        self.member.tell(message)
 
     async def _listen(self) -> None:
         try:
             while self.alive:
-                self._take(await self._next())
-        except TimeoutError:
-            self._die(f"no sign of life in {SILENT_SECONDS:g} s")
-        except (EOFError, ConnectionError):
-            self._die("")
-
-    async def _next(self) -> Any:
-        """The next message. Raises TimeoutError after too long a silence.
-
-        Asked for twice: to an event loop that was kept busy the time is up and the message there at the same moment.
-        """
-        coming = asyncio.ensure_future(receive(self._reader))
-        try:
-            for patience in (SILENT_SECONDS if self._ready.done() else None, SECOND_LOOK):
-                if (await asyncio.wait({coming}, timeout=patience))[0]:
-                    return coming.result()
-            raise TimeoutError
-        finally:
-            coming.cancel()
+                for message in await self.member.next_messages():
+                    self._take(message)
+        except MemberLost as lost:
+            self._die(GeneratorDied(str(lost)))
+        except MagError as error:
+            self._die(error)
 
     def _take(self, message: Any) -> None:
         match message:
             case Ended(request, rollout, seconds):
                 self.seconds = seconds
-                if waiting := self._waiting.get(request):
-                    waiting.put_nowait(rollout)
-            case Failed(None, error):
-                self._die(str(error), error if isinstance(error, MagError) else None)
-            case Failed(int(request), error):
-                if waiting := self._waiting.get(request):
-                    waiting.put_nowait(error)
+                self._answer(request, rollout)
             case Scored(request, scores):
-                if waiting := self._waiting.get(request):
-                    waiting.put_nowait(scores)
+                self._answer(request, scores)
+            case Failed(None, error):
+                self._die_of(error)
+            case Failed(int(request), error):
+                self._answer(request, error)
             case Beat(seconds):
                 self.seconds = seconds
             case Loaded(what, load_seconds, arrived):
                 self.load_seconds = load_seconds
-                if done := self._loading.get(what):
-                    done.set_result(arrived)
-            case Ready():
-                self._ready.set_result(None)
+                if loading := self._loading.get(what):
+                    loading.set_result(arrived)
 
-    def _die(self, reason: str, error: MagError | None = None) -> None:
-        """Kill the process, once, and tell everyone who waits."""
+    def _answer(self, request: int, result: Rollout | Scores | Exception) -> None:
+        """Hand a result to whoever waits for it; nobody does after an abort."""
+        if waiting := self._waiting.get(request):
+            waiting.put_nowait(result)
+
+    def _die_of(self, error: Exception) -> None:
+        """End the process because its engine has failed."""
+        if isinstance(error, WeightsFault):  # a replacement would fail in the same way
+            self._die(error)
+            return
+        death = GeneratorDied(f"{self.member.name} died: {error}")
+        death.is_reported = True
+        self._die(death)
+
+    def _die(self, reason: MagError) -> None:
+        """End the process, once, and tell everyone who waits."""
         if self._death is not None:
             return
-        self.process.kill()
-        status = self.process.wait()
-        how = reason or (f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}")
-        # An engine that cannot start, or that weights do not fit, would fail again in a replacement.
-        is_final = error is not None and (not self._ready.done() or isinstance(error, WeightsFault))
-        self._death = error if is_final else GeneratorDied(f"generator process {self.process.pid} died: {how}")
-        if isinstance(self._death, GeneratorDied):
-            self._death.is_reported = error is not None
-        self._writer.close()
+        self._death = reason
+        self.member.kill()
         if self._broadcast is not None:
             self._broadcast.abort()
         for waiting in self._waiting.values():
-            waiting.put_nowait(self._dead())
-        futures: list[asyncio.Future[Any]] = [self._ready, *self._loading.values()]
-        for future in futures:
-            if not future.done():
-                future.set_exception(self._dead())
-                future.exception()
-
-    def _dead(self) -> MagError:
-        assert self._death is not None
-        return self._death
-
-
-def _start_process(spec: Spec) -> "tuple[socket.socket, subprocess.Popen[bytes]]":
-    """A new process, and our end of the socket to it."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            orphan.command("magcli.generate.child", theirs.fileno()),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            env=_environment(spec.threads),
-        )
-    return ours, process
-
-
-def _environment(threads: int) -> dict[str, str]:
-    return {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+            waiting.put_nowait(reason)
+        for loading in self._loading.values():
+            if not loading.done():
+                loading.set_exception(reason)
+                loading.exception()  # nobody may wait for it
 
 
 def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":

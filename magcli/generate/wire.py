@@ -1,8 +1,5 @@
-"""What a run and its generator processes say to each other: pickled messages over a socket pair, framed by length."""
+"""What a run and its generators say to each other, through the mailboxes of ``magcli.cluster``."""
 
-import asyncio
-import pickle
-import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +8,6 @@ from magcli.model.model import Model
 
 if TYPE_CHECKING:
     import torch
-
-HEADER = struct.Struct("<Q")
 
 TransferName = Literal["file", "broadcast"]
 """How new weights reach a generator: as a file in shared memory, or from the trainer by NCCL or gloo."""
@@ -106,11 +101,6 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """From a generator: the engine is up."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """From a generator: one sequence of a request has ended; ``seconds`` is what the engine has worked so far."""
 
@@ -153,20 +143,3 @@ class Beat:
     """From a generator, every so often: it is alive, and the seconds that it has worked so far."""
 
     seconds: float
-
-
-def frame(message: object) -> bytes:
-    """A message as it goes over the socket."""
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return HEADER.pack(len(body)) + body
-
-
-async def receive(reader: asyncio.StreamReader) -> Any:
-    """The next message.
-
-    Raises:
-        EOFError: the other side is gone (``asyncio.IncompleteReadError`` is one).
-        ConnectionError: so it is.
-    """
-    (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-    return pickle.loads(await reader.readexactly(size))

@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+from magcli.cluster.runtime import LOCAL, Cluster, Resources, open_cluster
 from magcli.errors import EnvironmentFault, PromptTooLong
 from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
@@ -34,9 +35,15 @@ def other(tiny_model_dir):
     return load_model(str(tiny_model_dir), dtype=torch.float32, from_scratch=True, seed=7).state_dict()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with open_cluster() as opened:
+        yield opened
+
+
 @asynccontextmanager
 async def fleet_of(spec, size, said=None):
-    fleet = await Fleet.open(spec, size, say=(said if said is not None else []).append)
+    fleet = await Fleet.open(Cluster(LOCAL), spec, size, say=(said if said is not None else []).append)
     try:
         yield fleet
     finally:
@@ -134,16 +141,16 @@ def test_a_killed_generator_is_replaced_and_its_sequences_are_resampled(spec, ot
             begun = asyncio.Event()
             groups = [asyncio.create_task(collect(fleet, range(n, n + 16), begun=begun)) for n in range(0, 64, 16)]
             await begun.wait()
-            killed = fleet._members[0].process
-            killed.send_signal(signal.SIGKILL)
+            killed = fleet._members[0].member
+            os.kill(killed.process, signal.SIGKILL)
             found = [rollout for group in await asyncio.gather(*groups) for rollout in group]
             await asyncio.gather(*fleet._replacements.values())
             assert fleet.replaced == 1
-            assert killed.pid not in [member.process.pid for member in fleet._members]
-            return killed.pid, found
+            assert killed.process not in [sampler.member.process for sampler in fleet._members]
+            return killed.name, found
 
-    pid, found = asyncio.run(scenario())
-    assert said == [f"generator process {pid} died: killed by SIGKILL; starting another"]
+    name, found = asyncio.run(scenario())
+    assert said == [f"{name} died: its process was killed, or ran out of memory; starting another"]
     assert len(found) == 64
     expected = in_this_process(tiny_model_dir, range(64), other)
     assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in expected]
@@ -153,7 +160,7 @@ def test_a_killed_generator_is_replaced_and_its_sequences_are_resampled(spec, ot
 def test_the_replacement_of_a_dead_idle_generator_gets_new_weights(spec, other):
     async def scenario():
         async with fleet_of(spec, 1) as fleet:
-            os.kill(fleet._members[0].process.pid, signal.SIGKILL)
+            os.kill(fleet._members[0].member.process, signal.SIGKILL)
             await fleet.load(other, 3)
             return await collect(fleet, [1]), fleet.replaced
 
@@ -171,7 +178,8 @@ def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch
 
             async def murder():
                 while True:
-                    fleet._members[0].process.kill()
+                    with suppress(ProcessLookupError):
+                        os.kill(fleet._members[0].member.process, signal.SIGKILL)
                     await asyncio.sleep(0.02)
 
             killer = asyncio.create_task(murder())
@@ -181,24 +189,24 @@ def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch
                 killer.cancel()
 
     with pytest.raises(
-        EnvironmentFault, match=r"killed by SIGKILL(; 1 before it too, and nothing was finished in between)?"
+        EnvironmentFault, match=r"its process was killed, or ran out of memory(; 1 before it too, and nothing was finished in between)?"
     ):
         asyncio.run(scenario())
 
 
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
-        asyncio.run(Fleet.open(Spec(Model.open(tmp_path / "nowhere")), 1))
+        asyncio.run(Fleet.open(Cluster(LOCAL), Spec(Model.open(tmp_path / "nowhere")), 1))
 
 
 @pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
-    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.5)
+    monkeypatch.setattr("magcli.cluster.mailbox.SILENT_SECONDS", 2.5)
 
     async def scenario():
-        policy = await RemoteSampler.start(spec)
-        policy.process.send_signal(signal.SIGSTOP)
+        policy = await RemoteSampler.start(Cluster(LOCAL), spec, Resources(), say=print)
+        os.kill(policy.member.process, signal.SIGSTOP)
         try:
             await collect(policy, [1])
         finally:
@@ -211,10 +219,10 @@ def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
 @pytest.mark.faults
 @pytest.mark.flaky(reruns=2)
 def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypatch):
-    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.0)
+    monkeypatch.setattr("magcli.cluster.mailbox.SILENT_SECONDS", 2.0)
 
     async def scenario():
-        policy = await RemoteSampler.start(spec)
+        policy = await RemoteSampler.start(Cluster(LOCAL), spec, Resources(), say=print)
         try:
             time.sleep(4.0)
             return await collect(policy, [1])
@@ -225,7 +233,7 @@ def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypa
 
 
 def test_a_dead_generator_gets_no_samples_while_another_is_alive():
-    fleet = Fleet(Spec(Model.open("model")), print)
+    fleet = Fleet(Cluster(LOCAL), Spec(Model.open("model")), print)
     idle, busy = Mock(alive=False, assigned=0), Mock(alive=True, assigned=7)
     fleet._members = [idle, busy]
     assert list(fleet._candidates()) == [busy]
@@ -254,13 +262,15 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
 
     script = (
         "import asyncio, sys\n"
+        "from magcli.cluster.runtime import open_cluster\n"
         "from magcli.generate.fleet import Fleet\n"
         "from magcli.generate.wire import Spec\n"
         "from magcli.model.model import Model\n"
         "async def main():\n"
-        f"    fleet = await Fleet.open(Spec({spec.model!r}, threads=1), 1)\n"
-        "    print(*[member.process.pid for member in fleet._members], flush=True)\n"
-        "    await asyncio.sleep(60)\n"
+        "    with open_cluster() as cluster:\n"
+        f"        fleet = await Fleet.open(cluster, Spec(Model.open({spec.model.name!r}), threads=1), 1)\n"
+        "        print(*[sampler.member.process for sampler in fleet._members], flush=True)\n"
+        "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:

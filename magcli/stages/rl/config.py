@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from magcli.cluster.runtime import require_ray
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
@@ -29,6 +30,12 @@ class Config(
         0,
         "Number of generator processes; 0: the trainer samples itself, on its own device.",
         panel=GENERATORS,
+    )
+    cluster: str = opt(
+        "",
+        "Where generators run: local (default) starts Ray on this machine; auto or HOST:PORT joins a Ray cluster.",
+        panel=GENERATORS,
+        affects_rows=False,
     )
     engine: Literal["auto", "torch", "vllm"] = opt(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
@@ -153,6 +160,9 @@ def _check_engine(config: Config) -> None:
     options.check_gpu_memory("rl", config.gpu_memory)
     options.check_vllm("rl", config.engine, deterministic=exact)
     options.check_generator_devices("rl", config.generator_devices, config.generators)
+    usage(not config.cluster or config.generators > 0, "rl: --cluster places generators; add --generators")
+    if config.generators:
+        require_ray()
     if config.transfer == "broadcast":
         usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
         options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from magcli.cluster.runtime import address_for, open_cluster
 from magcli.errors import usage
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
+    from magcli.console import Console
     from magcli.generate.types import RolloutEngine
     from magcli.generate.wire import Spec
     from magcli.model.model import Model
@@ -33,17 +36,22 @@ async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[
     if idle and config.device.startswith("cuda"):
         job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
     spec = _spec(config, model, devices, ranks)
-    opened: RolloutEngine
-    if config.generators:
-        opened = await Fleet.open(
-            spec, config.generators, devices=devices, say=lambda text: job.console.say(f"rl: {text}")
-        )
-    else:
-        opened = open_policy(spec)
-    try:
-        yield opened
-    finally:
-        await opened.close()
+    with ExitStack() as stack:
+        opened: RolloutEngine
+        if config.generators:
+            cluster = stack.enter_context(open_cluster(address_for(config.cluster)))
+            say = partial(_say, job.console)
+            opened = await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
+        else:
+            opened = open_policy(spec)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+def _say(console: Console, text: str) -> None:
+    console.say(f"rl: {text}")
 
 
 def engine_name(config: Config) -> Literal["torch", "vllm"]:
