@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,10 @@ from typing import Any
 from magcli.cluster.reaper import end_session
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
-LOCAL = "local"
-"""The value of ``--cluster`` for a Ray of one's own on this machine."""
+LOCAL, AUTO = "local", "auto"
+"""The values of ``--cluster`` for a Ray of one's own on this machine, and for the one that runs on it already."""
+
+CONNECT_SECONDS = 5.0
 
 NAMESPACE = "magcli"
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -35,6 +38,7 @@ PRIVATE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_prestart_worker_first_driver": "0",  # no idle worker of 46 MB per CPU
+    "RAY_worker_niceness": "0",  # engines are as important as the trainer in the driver
     "RAY_DISABLE_MEMORY_MONITOR": "1",  # else it kills trainers that use memory as planned
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # an engine without GPUs of Ray sees those that its device names
 }
@@ -158,20 +162,22 @@ def _local_ray(cpus: int) -> Iterator[None]:
     folder = tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-")
     reaper = _start_reaper(folder)
     settings = {**PRIVATE, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    ray_folder = Path(folder) / "ray"  # Ray lets every user write into its own folder, but nobody gets there
+    ray_folder.mkdir()
     try:
         with _environment(settings):
             _read_settings_again()
             import ray
 
             # Ray puts the working directory on its workers' module path: it must not be one with a user's files.
-            with _working_directory(folder):
+            with _working_directory(ray_folder):
                 _init(
                     address=LOCAL,
                     num_cpus=cpus,
                     num_gpus=0,
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=folder,
+                    _temp_dir=str(ray_folder),
                 )
             try:
                 yield
@@ -196,12 +202,30 @@ def _joined(address: str) -> Iterator[None]:
 
     if address.startswith("ray://"):
         raise UsageError(f"--cluster {address}: run magcli on a node of the cluster, with its HOST:PORT or auto")
+    if address != AUTO:
+        _check_answers(address)
     _read_settings_again()
     _init(address=address)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address that nothing listens at; Ray would try for two minutes.
+
+    Raises:
+        UsageError: it is not HOST:PORT.
+        EnvironmentFault: no connection.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"--cluster {address} is not HOST:PORT, auto or local")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise EnvironmentFault(f"Ray at {address} cannot be used: {first_line(error)}; is it running?") from error
 
 
 def _init(**arguments: Any) -> None:
@@ -256,7 +280,7 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _working_directory(folder: str) -> Iterator[None]:
+def _working_directory(folder: Path) -> Iterator[None]:
     earlier = os.getcwd()
     os.chdir(folder)
     try:

@@ -5,12 +5,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
+from magcli.cluster.runtime import open_cluster
 from magcli.errors import MagError
 from magcli.generate.digest import digests
 from magcli.generate.fleet import Fleet
@@ -32,9 +34,11 @@ class Bench:
         self.plain = load_model(folder, dtype=torch.float32)
         self.other = load_model(folder, dtype=torch.float32, from_scratch=True, seed=7)
         self.runner = asyncio.Runner()
+        self.stack = ExitStack()
         self.said: list[str] = []
         spec = Spec(Model.open(folder), engine="vllm", dtype="fp32", slots=8, threads=1, transfer="broadcast")
-        self.fleet = self.runner.run(Fleet.open(spec, 1, say=self.said.append))
+        self.cluster = self.stack.enter_context(open_cluster())
+        self.fleet = self.runner.run(Fleet.open(self.cluster, spec, 1, say=self.said.append))
 
     def sampled(self, seeds: range) -> list[Rollout]:
         return self.runner.run(collect(self.fleet, LONG, Sampling(8), seeds))
@@ -49,6 +53,7 @@ def bench(wide_model_dir) -> Iterator[Bench]:
     yield made
     made.runner.run(made.fleet.close())
     made.runner.close()
+    made.stack.close()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,7 @@ def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_we
     async def scenario() -> None:
         loading = asyncio.ensure_future(bench.fleet.load(weights, 7))
         await asyncio.sleep(delay)
-        os.kill(bench.fleet._members[0].process.pid, signal.SIGKILL)
+        os.kill(bench.fleet._members[0].member.process, signal.SIGKILL)
         await asyncio.sleep(1)
         for tensor in weights.values():
             tensor.zero_()
@@ -101,7 +106,7 @@ def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_we
     before = bench.fleet.replaced
     bench.runner.run(scenario())
     assert bench.fleet.replaced == before + 1
-    assert "killed by SIGKILL; starting another" in bench.said[-1]
+    assert "its process was killed, or ran out of memory; starting another" in bench.said[-1]
     for rollout in bench.sampled(range(2)):
         assert rollout.versions == ((0, 7),)
         assert difference(bench.other, rollout) < 1e-4

@@ -114,7 +114,7 @@ def children(pid, module):
 def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, problems, tmp_path):
     run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
     command = ["rl", problems, "--model", guesser, "--run", run, "--generators", 1, "--workers", 1, *flags_of(sizes)]
-    modules = ["magcli.generate.child", "magcli.verify.worker"]
+    modules = ["ray::Mailbox", "magcli.verify.worker"]
     with Running(*command, env=quiet()) as process:
         killed = 0
         deadline = time.monotonic() + 120
