@@ -71,13 +71,23 @@ def _is_segment(expr: Expr) -> bool:
     if expr.op != "*":
         return False
     left, right = expr.args
-    differential = left == Expr("sym", name="d") and right.op == "sym"
     return (
-        differential
+        _is_differential(expr)
         or left.name == r"\nabla"
         or (_is_segment(left) and _is_segment(right))
         or (left.op == "sym" and right.name.startswith(r"\angle"))
     )
+
+
+_DIFFERENTIALS = (Expr("sym", name="d"), Expr("sym", name=r"\partial"))
+
+
+def _is_differential(expr: Expr) -> bool:
+    r"""``dy``, ``\partial f``, ``d^2y``, ``dx^2``: with a quotient of two of them a derivative is named."""
+    if expr.op != "*":
+        return False
+    sign, letter = (part.args[0] if part.op == "^" and part.args[1].op == "num" else part for part in expr.args)
+    return sign in _DIFFERENTIALS and letter.op == "sym"
 
 
 def _is_application(expr: Expr) -> bool:
@@ -88,7 +98,7 @@ def _is_application(expr: Expr) -> bool:
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
 
-    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, and ``y`` for ``f(x)``, are not compared.
+    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, ``y`` for ``f(x)``, and ``m`` for ``m(t)`` are not compared.
     """
     (left, x), (right, y) = a.args, b.args
     if left == right or "text" in (left.op, right.op):
@@ -97,7 +107,8 @@ def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
         (head, value), (other, other_value) = (_numbered(*side.args) for side in (a, b))
         return (value, other_value) if head == other else None
     names = {left.name, right.name}
-    return (x, y) if "y" in names and any(_is_plain(side) for side in (left, right)) else None
+    called = names == {left.name.removeprefix("?"), f"?{left.name.removeprefix('?')}"}
+    return (x, y) if (called or "y" in names) and any(_is_plain(side) for side in (left, right)) else None
 
 
 def is_function(expr: Expr) -> bool:

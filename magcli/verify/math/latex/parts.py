@@ -2,8 +2,9 @@
 
 from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
-from magcli.verify.math.latex.tokens import CONJUNCTIONS, NEGATIONS, POINT_WORDS, Cursor
-from magcli.verify.math.latex.tree import ZERO, Expr, Op, ParseError, div, function, mul, num
+from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, named_quantity
+from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
+from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, div, function, mul, num
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
 
 MAX_PARTS = 1_000
@@ -11,14 +12,9 @@ MAX_SIDES = 50
 _COMPARISONS = r"= < > \le \ge \ne \approx \equiv \in \sim \mapsto \notin"
 _OF_SETS_AND_LINES = r"\parallel \perp \cong \subseteq \subset \supseteq \supset"
 _TURNED = {r"\supseteq": r"\subseteq", r"\supset": r"\subset"}
-MAX_NAME = 40
-_OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
-_ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or \land \lor \oplus \iff < > \le \ge \ne \approx \in \to : & \\"
 _RELATIONS = tuple(f"{_COMPARISONS} {_OF_SETS_AND_LINES}".split())
-_NOT_IN_NAMES = frozenset(_ARITHMETIC_SIGNS.split())
 MAX_POINT = 200
 """Maximum tokens of a point's coordinates."""
-_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
 _AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
 _COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before a pair in brackets: the number of combinations or permutations."""
@@ -217,7 +213,7 @@ def parse_part(cursor: Cursor) -> Expr:
     if point := _point(cursor):
         return point
     cursor.deeper()
-    sides, signs = [_quantity(cursor) or _side(cursor)], []
+    sides, signs = [named_quantity(cursor) or called_function(cursor) or _side(cursor)], []
     while sign := cursor.eat(*_RELATIONS):
         while sign == "=" and cursor.eat("="):
             pass
@@ -257,40 +253,6 @@ def _point(cursor: Cursor) -> Expr | None:
     return None
 
 
-def _quantity(cursor: Cursor) -> Expr | None:
-    r"""A left side that names a quantity without arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``, ``\#S``,
-    ``|A\cup B|``; None for anything else.
-    """
-    first = cursor.peek()
-    if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
-        return None
-    size = _before_equals(cursor)
-    named = first.kind == "text" and first.value[0].isalpha() and size > 1
-    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
-    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
-    if not size or not (named or sets or sums or first.value in _OPERATORS):
-        return None
-    tokens = [cursor.next() for _ in range(size)]
-    if any(word in NEGATIONS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
-        raise ParseError("words")
-    name = " ".join(token.value for token in tokens)
-    words = all(token.kind in ("text", "word") for token in tokens)
-    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
-
-
-def _before_equals(cursor: Cursor) -> int:
-    """The number of tokens before ``=`` where the left side is not a sum or product; else 0."""
-    depth = 0
-    for size in range(MAX_NAME):
-        token = cursor.peek(size)
-        if token.value == "=" and depth == 0:
-            return size
-        depth += (token.value in _OPENING) - (token.value in _CLOSING)
-        if token.kind == "end" or depth < 0 or (depth == 0 and token.value in _NOT_IN_NAMES):
-            return 0
-    return 0
-
-
 def _point_suffix(cursor: Cursor) -> str:
     """The index or primes of a point's name."""
     mark = ""
@@ -305,7 +267,7 @@ def _bracket_size(cursor: Cursor) -> int:
     """The number of tokens of the parenthesis at the cursor if it contains commas; else 0."""
     depth = commas = 0
     for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
-        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        depth += (token.value in OPENING) - (token.value in CLOSING)
         commas += token.value in (",", ";") and depth == 1
         if depth == 0:
             return size if commas and token.value == ")" else 0
@@ -313,7 +275,12 @@ def _bracket_size(cursor: Cursor) -> int:
 
 
 def _relation(sides: list[Expr], signs: list[str]) -> Expr:
-    """A relation; a chain with one value keeps all its sides."""
+    """A relation; a chain with one value keeps all its sides.
+
+    A lone ``e`` or ``i`` before ``=`` is a name, as of an eccentricity, not the constant.
+    """
+    if signs[0] == "=" and sides[0] in (E, I):
+        sides = [Expr("sym", name=sides[0].name), *sides[1:]]
     found = _collapse(sides, signs)
     many = len(signs) > 1 or r"\approx" in signs
     if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
