@@ -24,6 +24,7 @@ from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.quantities import entries, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
+from magcli.verify.math.latex.clock import same_time
 from magcli.verify.math.latex.tree import E, Expr, I, Op, add, div, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
 from magcli.verify.math.latex.wording import is_letters
@@ -51,6 +52,8 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         return False, "choice"
     if b.op == "choice":
         return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"
+    if a.args and b.op in ("sym", "const") and a.name == b.name:
+        return True, "choice"
     if a.args:
         return inner(a.args[0], b)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
@@ -105,8 +108,8 @@ def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         a, b = b, a
     if b.op == "rel":
         return inner(a, b.args[1]) if b.name == "=" and is_name(b.args[0]) else (False, "literal")
-    if "time" in (a.name, b.name):
-        return False, "literal"
+    if {"time", "clock"} & {a.name, b.name}:
+        return a.op == b.op and "clock" in (a.name, b.name) and same_time(a, b), "literal"
     if b.op == "ratio":
         if len(a.args) != len(b.args) or num(0) in a.args + b.args:
             return False, "literal"

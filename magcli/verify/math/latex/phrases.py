@@ -32,8 +32,10 @@ _STATED = (
     re.compile(rf"{_GAP}(?:(?:where|for|with|and|when)\s+)?{_LETTER}\s+(?:(?:is|are|be)\s+{_ANY}?|{_ANY})\s*{_KIND}\s*\)?"),
     re.compile(rf"{_GAP}(?:where|for|with)\s+{_ANY}?\s*{_KIND}\s+{_LETTER}\s*\)?"),
 )  # fmt: skip
+_WITH = "mit|wobei|für|avec|où|pour|con|donde|para|dove|per|где|для"
+"""Words for *where* and *with* in the other languages."""
 _MEMBERS = re.compile(
-    rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when)\b)+{_LETTER}\s*\\in\s*"
+    rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when|{_WITH})\b)+{_LETTER}\s*\\in\s*"
     r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
 )
 _ENUMERATED = re.compile(
