@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.equality.equations import quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
+from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
 from magcli.verify.math.equality.identity import closed_form, is_series
+from magcli.verify.math.equality.lines import with_plain_coordinates
 from magcli.verify.math.equality.parameters import implied_parameters
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
@@ -104,6 +106,12 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return True, path
     if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
         return True, "parameter"
+    if same_up_to_constant(a, b) or same_growth(a, b):
+        return True, "function"
+    for one, other in ((a, b), (b, a)):
+        plain = with_plain_coordinates(one, other)
+        if plain is not None and same(plain, other)[0]:
+            return True, "equation"
     value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"

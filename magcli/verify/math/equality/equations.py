@@ -1,9 +1,10 @@
 """Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
-from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
 from magcli.verify.math.latex.tree import Expr, Op, add, div, neg, num, rename_symbol
 
@@ -292,19 +293,27 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
     return sign == other and (sign in (r"\ne", "=") or ratio == 1)
 
 
+def constant_difference(a: Expr, b: Expr) -> bool:
+    """Whether two expressions in the same letters differ by a constant."""
+    names = symbols(a) | symbols(b)
+    if not names or symbols(a) != symbols(b):
+        return False
+    gap, agreed = None, 0
+    for found in _real_values(add([a, neg(b)]), names):
+        if gap is not None and agree_within_error(gap, found, mp_field(BITS[0])) is not True:
+            return False
+        gap, agreed = found, agreed + 1
+    return agreed > MIN_RATIOS
+
+
 def constant_ratio(a: Expr, b: Expr) -> float | None:
     """The ratio of two expressions if it is constant and not zero; else None."""
     names = symbols(a) | symbols(b)
     if not names or symbols(a) != symbols(b):
         return None
-    quotient = div(a, b)
     ratio, agreed = None, 0
-    for values in sample_points(names, frozenset()):
-        quick = value_at(quotient, FLOAT_FIELD, values, real=True)
-        if quick is None or quick == "none":
-            continue
-        found = value_at(quotient, mp_field(BITS[0]), values, real=True)
-        if found is None or found == "none" or isinstance(found.value, complex) or found.value == 0:
+    for found in _real_values(div(a, b), names):
+        if found.value == 0:
             continue
         if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
             return None
@@ -312,3 +321,14 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
         if agreed >= MIN_RATIOS + 1:
             break
     return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
+
+
+def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
+    """The values of an expression at those sample points where it is real."""
+    for values in sample_points(names, frozenset()):
+        quick = value_at(expr, FLOAT_FIELD, values, real=True)
+        if quick is None or quick == "none":
+            continue
+        found = value_at(expr, mp_field(BITS[0]), values, real=True)
+        if found is not None and found != "none" and not isinstance(found.value, complex):
+            yield found

@@ -1,7 +1,7 @@
 """Times of day: ``2:35 PM``, ``14:35 Uhr``, ``14h35``, ``14点35分``.
 
-A time with AM or PM is a ratio named ``clock`` on the 24-hour clock. Other times are ratios named ``time``, like the bare
-``14:35``, which may be of either half of the day up to 12:59.
+A time with AM or PM is a ratio named ``clock`` on the 24-hour clock. Other times are ratios named ``time``, like the
+bare ``14:35``, which may be of either half of the day up to 12:59.
 """
 
 import re
@@ -45,7 +45,8 @@ def _on_half_day(written: re.Match[str]) -> Expr | None:
 
 def _time(hours: int, minutes: str | None, seconds: str | None, kind: str) -> Expr:
     parts = [hours, int(minutes or 0)]
-    parts += [int(seconds)] if int(seconds or 0) else []
+    if int(seconds or 0):
+        parts.append(int(seconds or 0))
     return Expr("ratio", tuple(num(part) for part in parts), kind)
 
 

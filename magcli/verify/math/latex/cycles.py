@@ -10,10 +10,10 @@ _NUMBER = re.compile(r"\d+")
 
 
 def parse_cycles(text: str) -> str:
-    """The cycles with their smallest element first, in order of it; empty for anything else.
+    r"""The cycles with their smallest element first, in order of it; empty for anything else.
 
-    ``(2\\ 3\\ 1)`` is ``(1\\ 2\\ 3)``. Products of cycles with a common element are not multiplied out, as authors differ
-    in the direction.
+    ``(2\ 3\ 1)`` is ``(1\ 2\ 3)``. Products of cycles with a common element are not multiplied out, as authors
+    differ in the direction.
     """
     if not _CYCLES.fullmatch(text):
         return ""

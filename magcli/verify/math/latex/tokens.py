@@ -40,9 +40,11 @@ POINT_WORDS = frozenset(_POINT_NAMES.split())
 CONJUNCTIONS = frozenset(("and", "or"))
 _FOREIGN_CONJUNCTIONS = {
     **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者", "または", "또는", "혹은"), "or"),
-    **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且", "および", "かつ", "그리고", "및"), "and"),
+    **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且"), "and"),
+    **dict.fromkeys(("および", "かつ", "그리고", "및"), "and"),
 }
-_SPACE_BEFORE, _SPACE_AFTER = re.compile(r"(?:\\[ ;:]|~|\\q?quad)\s*\Z"), re.compile(r"\s*(?:\\[ ;:]|~|\\q?quad)")
+_WIDE_SPACE = r"(?:\\[ ;:]|~|\\q?quad)"
+_SPACE_BEFORE, _SPACE_AFTER = re.compile(rf"{_WIDE_SPACE}\s*\Z"), re.compile(rf"\s*{_WIDE_SPACE}")
 MAX_SPACE = 8
 """Characters before a word that are searched for a space."""
 _BARE_CONJUNCTIONS = frozenset(("oder", "und", "oppure"))
