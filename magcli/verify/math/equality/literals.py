@@ -38,6 +38,8 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
         return inner(a.args[0], b)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
         return values(Expr("sym", name=a.name), b)
+    if b.op == "matrix":
+        return inner(Expr("sym", name=a.name), b)
     return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
 
 

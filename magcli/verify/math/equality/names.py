@@ -3,6 +3,7 @@ r"""Names before structures and in lists: ``A\cap B=\{1\}``, ``A^2=\begin{pmatri
 from magcli.verify.math.equality.equations import is_assignment, is_constant
 from magcli.verify.math.equality.evaluate import NotReal, Undecided
 from magcli.verify.math.equality.identity import symbols
+from magcli.verify.math.equality.lines import multiple_of_identity
 from magcli.verify.math.equality.regions import as_float
 from magcli.verify.math.latex.tree import Expr, Op
 
@@ -14,12 +15,12 @@ Parts = tuple[Expr, ...]
 
 def names_structure(equation: Expr) -> bool:
     r"""Whether the left side of an equation only says which structure is on the right: an operation on capital letters
-    before a set or matrix (``A\cap B=..``), anything before a piecewise function (``|x|=..``).
+    before a set or matrix (``A\cap B=..``, ``A^2=-I``), anything before a piecewise function (``|x|=..``).
     """
     left, value = equation.args
     if value.op == "cases":
         return True
-    return value.op in _STRUCTURES and _is_operation(left)
+    return (value.op in _STRUCTURES or multiple_of_identity(value) is not None) and _is_operation(left)
 
 
 def _is_operation(expr: Expr) -> bool:

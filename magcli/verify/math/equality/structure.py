@@ -143,9 +143,6 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
         return same_region(x, y), "region"
     if r"\in" in (a.name, b.name):
         return _memberships(a, b, depth)
-    if (ordered := ordered_numbers(a) or ordered_numbers(b)) and {a.op, b.op} & _PARTED:
-        other = b if a.op == "rel" else a
-        return _in_order(ordered, other.args, depth)
     if a.op == b.op == "rel":
         return same_inequality(a, b), "inequality"
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
@@ -217,6 +214,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     """Lists and sets in any order, tuples in order; a single answer is a one-element list."""
     if {a.op, b.op} <= {"list", "set"} and _are_alternatives(a) != _are_alternatives(b):
         return False, "structure"
+    if "rel" in (a.op, b.op) and (ordered := ordered_numbers(a) or ordered_numbers(b)):
+        return _in_order(ordered, (b if a.op == "rel" else a).args, depth)
     if any(has_inequalities(side) or (side.op == "list" and side.name) for side in (a, b)):
         return _conjunctions(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
@@ -329,15 +328,14 @@ def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr
 
 
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
-    if {a.op, b.op} & _SUMS:
-        return same_vector(a, b), "structure"
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
-        return _identities(*((a, b) if a.op == "matrix" else (b, a)), depth), "structure"
+        matrix, expr = (a, b) if a.op == "matrix" else (b, a)
+        return _is_identity_times(matrix, expr, depth) or (expr.op in _SUMS and same_vector(a, b)), "structure"
     alike = a.op == b.op and len(a.args) == len(b.args)
     return alike and all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
 
 
-def _identities(matrix: Expr, expr: Expr, depth: int) -> bool:
+def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
     """Whether a square matrix is a multiple of the identity ``I``."""
     factor, size = multiple_of_identity(expr), len(matrix.args)
     if factor is None or any(len(row.args) != size for row in matrix.args):

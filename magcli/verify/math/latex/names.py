@@ -2,8 +2,9 @@ r"""Left sides of equations that name a quantity without being its formula: ``\o
 
 from magcli.verify.math.latex.tokens import GREEK, NEGATIONS, Cursor, Token
 from magcli.verify.math.latex.tree import Expr, ParseError
+from magcli.verify.math.latex.wording import states_value
 
-MAX_NAME = 40
+MAX_NAME, MAX_LABEL = 40, 6
 _OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
 _ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or \land \lor \oplus \iff < > \le \ge \ne \approx \in \to : & \\"
 _NOT_IN_NAMES = frozenset(_ARITHMETIC_SIGNS.split())
@@ -30,6 +31,28 @@ def named_quantity(cursor: Cursor) -> Expr | None:
     name = " ".join(token.value for token in tokens)
     words = all(token.kind in ("text", "word") for token in tokens)
     return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
+
+
+def label(cursor: Cursor) -> Expr | None:
+    r"""Words and a colon before a value, ``\text{remainder: } 2``, ``quotient : 14``; None for anything else.
+
+    The cursor moves behind the colon.
+    """
+    size = 0
+    while _is_label_word(cursor.peek(size)):
+        size += 1
+    colon = cursor.peek(size)
+    if not size or size > MAX_LABEL or colon.value != ":" or cursor.peek(size + 1).kind == "end":
+        return None
+    words = " ".join(cursor.peek(at).value for at in range(size)).lower()
+    if not states_value(f"{words}:"):
+        raise ParseError("words")
+    cursor.at += size + 1
+    return Expr("text", name=words)
+
+
+def _is_label_word(token: Token) -> bool:
+    return token.kind in ("text", "word") and len(token.value) > 2 and token.value[0].isalpha()
 
 
 def called_function(cursor: Cursor) -> Expr | None:

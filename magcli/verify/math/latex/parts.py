@@ -2,7 +2,7 @@
 
 from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
-from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, named_quantity
+from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, label, named_quantity
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
 from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, div, function, mul, num
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
@@ -212,6 +212,9 @@ def parse_part(cursor: Cursor) -> Expr:
         return _quantified(cursor)
     if point := _point(cursor):
         return point
+    if name := label(cursor):
+        value = parse_part(cursor)
+        return value if value.op in ("rel", "chain") else Expr("rel", (name, value), "=")
     cursor.deeper()
     sides, signs = [named_quantity(cursor) or called_function(cursor) or _side(cursor)], []
     while sign := cursor.eat(*_RELATIONS):

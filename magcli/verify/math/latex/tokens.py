@@ -248,7 +248,8 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("text", words, True),)
     if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words):
         return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
-    return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
+    text = Token("text", " ".join(words.split()), spaced or inner[:1] in " ~")
+    return (text, Token("op", ":")) if inner.rstrip(" ~").endswith(":") else (text,)
 
 
 def _is_set_apart(match: re.Match[str]) -> bool:
