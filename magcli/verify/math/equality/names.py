@@ -1,4 +1,4 @@
-r"""Names before structures and in lists: ``A\cap B=\{1\}``, ``A^2=\begin{pmatrix}..``, ``quotient: 14, remainder: 2``."""
+r"""Names before structures and in lists: ``A\cap B=\{1\}``, ``A^2=-I``, ``quotient: 14, remainder: 2``."""
 
 from magcli.verify.math.equality.equations import is_assignment, is_constant
 from magcli.verify.math.equality.evaluate import NotReal, Undecided

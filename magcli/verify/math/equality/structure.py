@@ -60,14 +60,18 @@ def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     for one, other in ((a, b), (b, a)):
         if one.op == "rel" and one.name == r"\in" and one.args[1].op == "set" and other.op in ("list", "set"):
             return (one.args[1], other) if other is b else (other, one.args[1])
-        if one.op == "rel" and one.name == "=" and one.args[1].op == "set" and other.op in ("list", "set"):
-            if is_name(one.args[0]):
-                return (one.args[1], other) if other is b else (other, one.args[1])
+        if _names_set(one) and other.op in ("list", "set"):
+            return (one.args[1], other) if other is b else (other, one.args[1])
         if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
             one = _name_first(one)
             if is_name(one.args[0]):
                 return (one.args[1], other) if other is b else (other, one.args[1])
     return a, b
+
+
+def _names_set(expr: Expr) -> bool:
+    r"""Whether an answer is a name and its set: ``L=\{1,2\}``."""
+    return expr.op == "rel" and expr.name == "=" and expr.args[1].op == "set" and is_name(expr.args[0])
 
 
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
