@@ -16,7 +16,7 @@ import re
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
 from magcli.verify.math.asked.readings import as_in_question, options, same_as_known, without_asked_scale
-from magcli.verify.math.equality.equations import quantity_value, resolve_chains
+from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
 from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
 from magcli.verify.math.equality.identity import closed_form, is_series
@@ -24,8 +24,10 @@ from magcli.verify.math.equality.lines import with_plain_coordinates
 from magcli.verify.math.equality.parameters import implied_parameters
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
+from magcli.verify.math.latex.polar import is_polar, verdict_of
 from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, num
+from magcli.verify.math.latex.wording import plain
 
 MAX_CHARS = 10_000
 """Longer answers are compared as raw text only."""
@@ -95,23 +97,19 @@ def extract_gold(gold: str) -> str:
 def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
     a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
+    if b.op == "text" and is_polar(b.name) and verdict_of(left) == plain(b.name):
+        return True, "words"
     if a.op == "raw" or b.op == "raw":
         return _compare_as_text(left, truth, (a, b))
     found, path = same(a, b)
     if found:
         return True, path
-    if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
-        return True, "parameter"
-    if same_up_to_constant(a, b) or same_growth(a, b):
-        return True, "function"
-    for one, other in ((a, b), (b, a)):
-        plain = with_plain_coordinates(one, other)
-        if plain is not None and same(plain, other)[0]:
-            return True, "equation"
+    if rewritten := _same_when_rewritten(a, b):
+        return True, rewritten
     value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"
-    if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
+    if _is_comma_decimal(left, named_value(b)) or _is_comma_decimal(truth, named_value(a)):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
@@ -123,6 +121,19 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if summed is not None:
         return same(a, summed)[0], "sympy"
     return False, path
+
+
+def _same_when_rewritten(a: Expr, b: Expr) -> str:
+    """The rule by which two answers are one under other names of parameters, constants or coordinates; else empty."""
+    if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
+        return "parameter"
+    if same_up_to_constant(a, b) or same_growth(a, b):
+        return "function"
+    for one, other in ((a, b), (b, a)):
+        renamed = with_plain_coordinates(one, other)
+        if renamed is not None and same(renamed, other)[0]:
+            return "equation"
+    return ""
 
 
 def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:

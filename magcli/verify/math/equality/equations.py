@@ -36,6 +36,14 @@ def is_name(expr: Expr) -> bool:
     return _is_segment(expr) or _is_application(expr)
 
 
+def named_value(expr: Expr) -> Expr:
+    """The value of a named quantity or of an equation of numbers; anything else unchanged."""
+    if expr.op != "rel" or expr.name != "=":
+        return expr
+    left, value = expr.args
+    return value if is_name(left) or (is_constant(left) and is_constant(value)) else expr
+
+
 def quantity_value(equation: Expr) -> Expr | None:
     r"""The value of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
 
@@ -44,11 +52,21 @@ def quantity_value(equation: Expr) -> Expr | None:
     if equation.op != "rel" or equation.name != "=":
         return None
     left, value = equation.args
+    if value.op == "residue":
+        return _remainder(left, value)
     called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
     composed = left.op in _COMPOSED and not left.name.startswith("?")
     parts = symbols(left) | _values_of_functions(left)
     several = composed and len(parts) > 1 and not parts <= _COORDINATES and value != num(0)
     return value if not symbols(value) and (called or several) else None
+
+
+def _remainder(left: Expr, value: Expr) -> Expr | None:
+    r"""The remainder that a congruence of numbers states, ``3^{100}\equiv 4\pmod 7``; None for anything else."""
+    remainder, modulus = value.args
+    if not is_constant(left) or remainder.op != "num" or modulus.op != "num":
+        return None
+    return remainder if 0 <= remainder.number < modulus.number else None
 
 
 def _values_of_functions(expr: Expr) -> frozenset[str]:
