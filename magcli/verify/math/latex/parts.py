@@ -4,7 +4,7 @@ from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, par
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
 from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, label, named_quantity
 from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
-from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, div, function, mul, num
+from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, add, div, function, mul, num
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
 
 MAX_PARTS = 1_000
@@ -342,6 +342,8 @@ def _operand(cursor: Cursor) -> Expr:
         currency = CURRENCY[cursor.next().value]
     if cursor.peek().value == "]":
         return _reversed_interval(cursor)
+    if spanned := _span(cursor):
+        return spanned
     if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
         currency = _currency_word(cursor)
     if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
@@ -354,6 +356,21 @@ def _operand(cursor: Cursor) -> Expr:
     unit = _trailing_words(cursor)
     value = Expr("unit", (value,), currency) if currency else value
     return _with_unit(value, unit)
+
+
+def _span(cursor: Cursor) -> Expr | None:
+    r"""``\operatorname{span}\{v,w\}`` as the family of ``?0v+?1w``; None for anything else."""
+    if cursor.peek().value.lower() not in ("span", r"\span") or cursor.peek(1).value not in (r"\{", "("):
+        return None
+    cursor.at += 1
+    spanned = cursor.group(cursor)
+    several = spanned.op in ("set", "tuple", "list") and all(part.op in ("tuple", "matrix") for part in spanned.args)
+    vectors = spanned.args if several else (spanned,)
+    if not vectors or any(vector.op not in ("tuple", "matrix") for vector in vectors):
+        raise ParseError("unparsable")
+    factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
+    total = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
+    return Expr("family", (total, *factors), "R" * len(factors))
 
 
 def _currency_word(cursor: Cursor) -> str:

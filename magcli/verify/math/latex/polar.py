@@ -14,6 +14,8 @@ _WITH_REASON = re.compile(
     re.DOTALL,
 )
 _WORD = re.compile(r"(?<!\\)(?<![A-Za-z])[^\W\d_]+")
+_CHINESE_RESERVATION = re.compile("但|只|仅|若|如果|或|可能|除非|是否")
+_CHINESE_NEGATION = re.compile("[不非没沒无無未]")
 _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2}")
 _TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}")
 MAX_REASON = 500
@@ -38,7 +40,10 @@ def verdict_of(answer: str) -> str:
     words = _WORD.findall(written["reason"])
     if not (written["mark"] and _is_clause(words)) and not written["because"]:
         return ""
-    opposite = AFFIRMATIVE if written["verdict"] in NEGATIVE else NEGATIVE | NEGATIONS
+    affirmed = written["verdict"] in AFFIRMATIVE
+    if _CHINESE_RESERVATION.search(written["reason"]) or (affirmed and _CHINESE_NEGATION.search(written["reason"])):
+        return ""
+    opposite = NEGATIVE | NEGATIONS if affirmed else AFFIRMATIVE
     return "" if opposite.union(RESERVATIONS).intersection(words) else written["verdict"]
 
 
