@@ -3,16 +3,17 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 
-from magcli.verify.math.equality.identity import symbols
+from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.math.latex.tree import Expr
-from magcli.verify.math.latex.units import compatible, is_known_unit, unit_name
+from magcli.verify.math.latex.units import compatible, is_known_unit, is_unit, unit_name
 from magcli.verify.math.latex.wording import is_counted
 
 _ASKED_UNIT = re.compile(
-    r"(?<!\w)(?:(?P<amount>how many|number of|nearest|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
+    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
     r"\s+"
     r"(?P<words>\S[^,;:?!]{0,60})",
     re.IGNORECASE,
@@ -29,6 +30,7 @@ _FACTOR = re.compile(
     r"|因式|分解",
     re.IGNORECASE,
 )
+_PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")
 _BARE_NUMBER = re.compile(r"[+-]?\d+")
 
 
@@ -43,7 +45,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "words"
     if _has_other_unit(tree, truth, question):
         return "unit"
-    if _contains(tree, "percent") and not _contains(truth, "percent") and _only_gives_percentages(question):
+    if _adds_percent_sign(_value(tree), _value(truth)) and _only_gives_percentages(question):
         return "percent"
     return "factors" if _FACTOR.search(question) and _is_less_factored(answer, gold) else ""
 
@@ -56,8 +58,9 @@ def _units(expr: Expr) -> Iterator[str]:
         yield from _units(arg)
 
 
-def _contains(expr: Expr, op: str) -> bool:
-    return expr.op == op or any(_contains(arg, op) for arg in expr.args)
+def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
+    """Whether an answer is the number of the ground truth and a percent sign, unlike ``25%`` for 1/4."""
+    return answer.op == "percent" and same_value(answer.args[0], gold) is True
 
 
 def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:
@@ -76,34 +79,38 @@ def _is_one_unit(a: str, b: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def asked_units(question: str) -> frozenset[str]:
-    """The units in which a question wants its answer: after ``in``, ``how many``, ``to the nearest``.
+    """The units in which a question wants its answer: after ``in`` and ``how many``.
 
-    After ``in`` a singular is no unit: ``in second place``, ``in year 5``.
+    After ``in`` a singular or a single letter is no unit: ``in second place``, ``in year 5``, ``in C``.
     """
     asked = set()
     for lead in _ASKED_UNIT.finditer(question):
         words = _MARKUP.sub(" ", lead["words"]).split()[:MAX_UNIT_WORDS]
         unit = _leading_unit(words)
-        singular = len(words) > 0 and len(words[0]) > 3 and words[0].lower() == unit
-        if unit and (lead["amount"] or not singular):
+        first = words[0] if words else ""
+        singular = len(first) > 3 and first.lower() == unit
+        if unit and (lead["amount"] or not (singular or len(first) == 1)):
             asked.add(unit)
     for chinese in _ASKED_IN_CHINESE.finditer(question):
         asked.add(_leading_unit([chinese["unit"]]) or _leading_unit([chinese["unit"][0]]))
     return frozenset(asked - {""})
 
 
-_ARTICLES = frozenset(("a", "an", "the", "per", "each"))
-
-
 def _leading_unit(words: list[str]) -> str:
-    """The longest unit with which words begin; empty without one."""
-    if not words or words[0].lower() in _ARTICLES:
-        return ""
-    for size in range(len(words), 0, -1):
-        name = unit_name(" ".join(words[:size]).rstrip("."))
+    """The unit with which words begin, as long as each of them belongs to one; empty without one."""
+    parts = list(takewhile(_is_part_of_unit, words))
+    for size in range(len(parts), 0, -1):
+        name = unit_name(" ".join(parts[:size]).rstrip("."))
         if name and is_known_unit(name):
             return name
     return ""
+
+
+def _is_part_of_unit(word: str) -> bool:
+    """Whether a word may stand in the name of a unit; ``in`` is no inch there."""
+    if word.lower() == "in":
+        return False
+    return word.lower() in ("per", "/") or "/" in word or is_unit(word.rstrip(".").partition("^")[0])
 
 
 def _only_gives_percentages(question: str) -> bool:
@@ -116,7 +123,7 @@ def _is_less_factored(answer: str, gold: str) -> bool:
     """Whether an answer has fewer factors with letters than the ground truth, or is a number and that a product."""
     bare, product = normalize(answer), normalize(gold)
     if _BARE_NUMBER.fullmatch(bare):
-        return not _BARE_NUMBER.fullmatch(product)
+        return _PRODUCT.search(product) is not None
     wanted = _count_factors(_value(parse_answer(gold)))
     return wanted > 1 and _count_factors(_value(parse_answer(answer))) < wanted
 

@@ -48,9 +48,10 @@ def _measures_in(letter: str, question: str) -> bool:
 
 
 _LABEL = re.compile(
-    r"(?:(?<=[\s,;:?.。？：；，])|^)(?:\(\s*(?P<braced>[A-Ja-j])\s*\)|(?P<marked>[A-Ja-j])\s*[.):．、]|(?P<circled>[①-⑳]))\s*"
+    r"(?:(?<=[\s。？：；，])|^)(?:\(\s*(?P<braced>[A-Ja-j])\s*\)|(?P<marked>[A-Ja-j])\s*[.):．、]{1,2}|(?P<circled>[①-⑳]))\s*"
 )
 _BOLD_LABEL = re.compile(r"\\(?:textbf|mathbf|text|mathrm|textrm|rm|bf)\s*\{\s*(\(?[A-J][.)])\s*\}")
+_DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
 _SPACES = re.compile(r"\\q?quad|~|\\[ ,;:!]|\\hspace\{[^{}]*\}")
 MIN_OPTIONS, MAX_QUESTION = 3, 20_000
 _SEQUENCES = ("ABCDEFGHIJ", "abcdefghij", "①②③④⑤⑥⑦⑧⑨⑩")
@@ -61,15 +62,20 @@ def options(question: str) -> dict[str, str]:
     """The options that a question lists after their labels; empty for fewer than ``MIN_OPTIONS``."""
     if len(question) > MAX_QUESTION:
         return {}
-    text = _SPACES.sub(" ", _BOLD_LABEL.sub(r" \1 ", question))
+    text = _SPACES.sub(" ", _BOLD_LABEL.sub(r" \1 ", _DRAWING.sub(" ", question)))
     labels = [(match.start(), match.end(), next(filter(None, match.groups()))) for match in _LABEL.finditer(text)]
     for sequence in _SEQUENCES:
         run = _run_of_labels(labels, sequence)
         if len(run) >= MIN_OPTIONS:
             ends = [start for start, _, _ in run[1:]] + [len(text)]
-            texts = [text[end:stop].strip(" \n\t,;.") for (_, end, _), stop in zip(run, ends, strict=True)]
-            return dict(zip(sequence, texts, strict=False))
+            texts = [text[end:stop] for (_, end, _), stop in zip(run, ends, strict=True)]
+            return dict(zip(sequence, map(_first_paragraph, texts), strict=False))
     return {}
+
+
+def _first_paragraph(text: str) -> str:
+    """An option without what follows it: an empty line, or the bullet of the next one."""
+    return re.split(r"\n\s*\n|\$?\\bullet", text.strip(), maxsplit=1)[0].strip(" \n\t,;.")
 
 
 def _run_of_labels(labels: list[tuple[int, int, str]], sequence: str) -> list[tuple[int, int, str]]:
