@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
+from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize
@@ -38,7 +39,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
     """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
 
     ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
-    percentages but does not ask for one; ``factors``: it asks for factors.
+    percentages but does not ask for one; ``factors``: it asks for factors; ``function``: it says what ``C`` is.
     """
     tree, truth = parse_answer(answer), parse_answer(gold)
     if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
@@ -47,6 +48,8 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "unit"
     if _adds_percent_sign(_value(tree), _value(truth)) and _only_gives_percentages(question):
         return "percent"
+    if "C" in question and _is_given_constant(tree, truth, question):
+        return "function"
     return "factors" if _FACTOR.search(question) and _is_less_factored(answer, gold) else ""
 
 
@@ -61,6 +64,19 @@ def _units(expr: Expr) -> Iterator[str]:
 def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
     """Whether an answer is the number of the ground truth and a percent sign, unlike ``25%`` for 1/4."""
     return answer.op == "percent" and same_value(answer.args[0], gold) is True
+
+
+_GIVEN_CONSTANT = re.compile(r"(?<![A-Za-z\\])C(?![A-Za-z])")
+_INTEGRATION = re.compile(
+    r"\\int(?![a-z])|∫|integra|antideriv|primitiv|stammfunktion|первообразн|интеграл|积分|const", re.IGNORECASE
+)
+
+
+def _is_given_constant(answer: Expr, gold: Expr, question: str) -> bool:
+    """Whether answers differ by a constant next to a ``C`` that is a quantity of the question, not of integration."""
+    if not _GIVEN_CONSTANT.search(question) or _INTEGRATION.search(question):
+        return False
+    return same_up_to_constant(answer, gold) and same_value(_value(answer), _value(gold)) is False
 
 
 def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:

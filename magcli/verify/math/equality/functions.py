@@ -21,12 +21,10 @@ def same_up_to_constant(a: Expr, b: Expr) -> bool:
 
 
 def _without_constant(expr: Expr) -> Expr | None:
-    """A sum without its only constant of integration; None without one."""
-    if expr.op != "+":
+    """A sum without the constant of integration at its end; None without one."""
+    if expr.op != "+" or not _is_integration_constant(expr.args[-1]):
         return None
-    rest = [term for term in expr.args if not _is_integration_constant(term)]
-    if not rest or len(rest) != len(expr.args) - 1:
-        return None
+    rest = list(expr.args[:-1])
     others = frozenset().union(*map(symbols, rest))
     return None if others & _COEFFICIENTS or any(map(is_constant_name, others)) else add(rest)
 

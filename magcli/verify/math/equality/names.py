@@ -20,6 +20,8 @@ def names_structure(equation: Expr) -> bool:
     left, value = equation.args
     if value.op == "cases":
         return True
+    if left.op in ("*", "+") and len(symbols(left)) == 1:
+        return False  # it could be solved for its letter: 2A
     return (value.op in _STRUCTURES or multiple_of_identity(value) is not None) and _is_operation(left)
 
 

@@ -44,6 +44,8 @@ def label(cursor: Cursor) -> Expr | None:
     colon = cursor.peek(size)
     if not size or size > MAX_LABEL or colon.value != ":" or cursor.peek(size + 1).kind == "end":
         return None
+    if _is_label_word(cursor.peek(size + 1)):
+        return None  # a ratio of two words: boys : girls = 2:3
     words = " ".join(cursor.peek(at).value for at in range(size)).lower()
     if not states_value(f"{words}:"):
         raise ParseError("words")
