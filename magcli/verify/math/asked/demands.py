@@ -101,7 +101,7 @@ def asked_units(question: str) -> frozenset[str]:
     """
     asked = set()
     for lead in _ASKED_UNIT.finditer(question):
-        words = _MARKUP.sub(" ", lead["words"]).split()[:MAX_UNIT_WORDS]
+        words = _MARKUP.sub("", lead["words"]).split()[:MAX_UNIT_WORDS]
         unit = _leading_unit(words)
         first = words[0] if words else ""
         singular = len(first) > 3 and first.lower() == unit

@@ -16,7 +16,7 @@ _POINT_LANGUAGES = frozenset(("de", "es", "it", "pt", "nl"))
 """Languages that group digits by points and write decimals with a comma."""
 _POINT_GROUPS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})\.(\d{3})(?![\d.,])")
 _COMMA_DECIMAL = re.compile(r"(?<![\d.,(\[{])\d+(?:,|\{,\})\d{1,2}(?![\d.,)\]}])")
-_POINT_DECIMAL = re.compile(r"(?<![\d.,])\d+\.\d{1,2}(?![\d.,])")
+_POINT_DECIMAL = re.compile(r"(?<![\d.,])\d+\.(?:\d{1,2}|\d{4,})(?![\d.,])")
 _LETTER_UNIT = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)+(?P<unit>[A-Za-z])")
 _VARIABLE = r"(?<![A-Za-z\\]){}\s*(?:[=<>+^]|\\(?:in|le|ge|ne)(?![a-z]))"
 _MEASURED = r"\d\$?(?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\s*\{{\s*)?{}(?![A-Za-z(=])"
