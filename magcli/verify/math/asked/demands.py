@@ -50,7 +50,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
-    return "factors" if _FACTOR.search(question) and _is_less_factored(answer, gold) else ""
+    return "factors" if _is_less_factored(answer, gold) and _FACTOR.search(question) else ""
 
 
 def _units(expr: Expr) -> Iterator[str]:

@@ -20,6 +20,7 @@ _COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before a pair in brackets: the number of combinations or permutations."""
 _VALUES: frozenset[Op] = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SIDE_NODES: dict[str, Op] = {r"\cup": r"\cup", r"\cap": r"\cap", r"\setminus": r"\setminus", ":": "ratio"}
+_SPANS = frozenset(("span", "Span", r"\span"))
 _SEPARATORS = (",", ";", "and", "or")
 _LABELS: frozenset[Op] = frozenset(("text", "choice", "sym"))
 """Answers that name something: one or the other of them is not both."""
@@ -360,7 +361,7 @@ def _operand(cursor: Cursor) -> Expr:
 
 def _span(cursor: Cursor) -> Expr | None:
     r"""``\operatorname{span}\{v,w\}`` as the family of ``?0v+?1w``; None for anything else."""
-    if cursor.peek().value.lower() not in ("span", r"\span") or cursor.peek(1).value not in (r"\{", "("):
+    if cursor.peek().value not in _SPANS or cursor.peek(1).value not in (r"\{", "("):
         return None
     cursor.at += 1
     spanned = cursor.group(cursor)
