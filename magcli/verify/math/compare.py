@@ -64,7 +64,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     Either may be in boxes or ``$..$``, the ground truth after ``####`` too. Comparisons: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``function``,
-    ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``unparsable``, or the exceeded budget.
+    ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``unparsable``, or the exceeded budget.
     """
     left, truth = (joined_boxes(prediction) or prediction).strip(), extract_gold(gold).strip()
     if left == truth or not left or not truth:

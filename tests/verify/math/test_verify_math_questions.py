@@ -82,9 +82,16 @@ def test_a_percent_sign_is_wrong_where_percentages_are_only_given(
         (r"5\cdot 2^3\cdot 3^2", r"2^3\cdot 3^2\cdot 5", "Find the prime factorization of 360.", True),
         ("8", r"8 \text{ primes}", "How many primes are in the prime factorization of 20!?", True),
         ("1024", "2^{10}", "By what factor does it grow?", True),
+        ("x^2-1", "(x-1)(x+1)", "What is the factored form of $x^2-1$?", False),
+        ("(x-1)(x+1)", "x^2-1", "Expand $(x-1)(x+1)$.", False),
+        ("(x+1)^2", "x^2+2x+1", "Développer l'expression.", False),
+        ("1+2x+x^2", "x^2+2x+1", "Expand $(x+1)^2$.", True),
+        ("x(x+2)+1", "x^2+2x+1", "Expand $(x+1)^2$.", False),
+        ("(x-1)(x+1)", "x^2-1", "Simplify the product.", True),
+        (r"\frac{x(x+1)}{2}", r"\frac{x(x+1)}{2}", "Expand the sum.", True),
     ],
 )
-def test_factors_that_the_question_asks_for(answer: str, gold: str, question: str, right: bool) -> None:
+def test_factors_or_terms_that_the_question_asks_for(answer: str, gold: str, question: str, right: bool) -> None:
     assert compare(answer, gold, question)[0] == right
 
 
@@ -155,4 +162,36 @@ def test_numbers_are_read_as_the_question_writes_them(text: str, question: str, 
     ],
 )
 def test_what_the_question_has_said_may_be_missing(answer: str, gold: str, question: str, right: bool) -> None:
+    assert compare(answer, gold, question)[0] == right
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "question", "right"),
+    [
+        (
+            r"\begin{pmatrix}-2\\2\end{pmatrix}",
+            r"\begin{pmatrix}1\\-1\end{pmatrix}",
+            "Find an eigenvector of $A$.",
+            True,
+        ),
+        (
+            r"\begin{pmatrix}2\\2\end{pmatrix}",
+            r"\begin{pmatrix}1\\-1\end{pmatrix}",
+            "Find an eigenvector of $A$.",
+            False,
+        ),
+        (
+            r"\begin{pmatrix}0\\0\end{pmatrix}",
+            r"\begin{pmatrix}1\\-1\end{pmatrix}",
+            "Find an eigenvector of $A$.",
+            False,
+        ),
+        (r"\begin{pmatrix}2\\-2\end{pmatrix}", r"\begin{pmatrix}1\\-1\end{pmatrix}", "Find a unit eigenvector.", False),
+        (r"\begin{pmatrix}2\\-2\end{pmatrix}", r"\begin{pmatrix}1\\-1\end{pmatrix}", "Find the vector $v$.", False),
+        ("(2,4,6)", "(1,2,3)", "Gib einen Normalenvektor der Ebene an.", True),
+        (r"\{(2,2,2)\}", r"\{(1,1,1)\}", "Find a basis of the subspace.", True),
+        (r"\{(2,2,2),(1,0,0)\}", r"\{(1,1,1),(1,0,0)\}", "Find a basis of the subspace.", False),
+    ],
+)
+def test_a_vector_of_a_direction_may_be_any_multiple(answer: str, gold: str, question: str, right: bool) -> None:
     assert compare(answer, gold, question)[0] == right

@@ -28,7 +28,12 @@ _ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
 _FACTOR = re.compile(
     r"\bfactor(?:i[sz]e|i[sz]ing|i[sz]ation)\b|\bfactor(?=\s+(?:completely|fully|the|over|into|each|\$|\\|\d|\w+\^))"
     r"|faktorisier|faktorzerleg|primfaktor|factoris|factoriz|factorice|scompon|scomposiz|fattorizz|разлож|множител"
-    r"|因式|分解",
+    r"|\bfactored form|因式|分解",
+    re.IGNORECASE,
+)
+_EXPAND = re.compile(
+    r"\bexpand\b|\bmultiply (?:it )?out\b|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
+    r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
     re.IGNORECASE,
 )
 _PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")
@@ -39,7 +44,8 @@ def unasked(answer: str, gold: str, question: str) -> str:
     """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
 
     ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
-    percentages but does not ask for one; ``factors``: it asks for factors; ``function``: it says what ``C`` is.
+    percentages but does not ask for one; ``factors``: it asks for factors; ``terms``: it asks to expand; ``function``:
+    it says what ``C`` is.
     """
     tree, truth = parse_answer(answer), parse_answer(gold)
     if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
@@ -50,7 +56,10 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
-    return "factors" if _is_less_factored(answer, gold) and _FACTOR.search(question) else ""
+    if _is_less_factored(answer, gold) and _FACTOR.search(question):
+        return "factors"
+    expanded = not _has_product_of_sums(_value(tree)) or _has_product_of_sums(_value(truth))
+    return "" if expanded or not _EXPAND.search(question) else "terms"
 
 
 def _units(expr: Expr) -> Iterator[str]:
@@ -142,6 +151,15 @@ def _is_less_factored(answer: str, gold: str) -> bool:
         return _PRODUCT.search(product) is not None
     wanted = _count_factors(_value(parse_answer(gold)))
     return wanted > 1 and _count_factors(_value(parse_answer(answer))) < wanted
+
+
+def _has_product_of_sums(expr: Expr) -> bool:
+    """Whether an expression has a sum with letters as a factor or base, and so is not expanded."""
+    if expr.op == "+":
+        return any(map(_has_product_of_sums, expr.args))
+    if expr.op in ("*", "^"):
+        return any(_has_product_of_sums(part) or (part.op == "+" and bool(symbols(part))) for part in expr.args[:2])
+    return False
 
 
 def _value(expr: Expr) -> Expr:

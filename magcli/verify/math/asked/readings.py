@@ -6,6 +6,7 @@ from functools import lru_cache
 from magcli.verify import language
 from magcli.verify.math.equality.equations import is_function
 from magcli.verify.math.equality.identity import symbols
+from magcli.verify.math.equality.lines import is_multiple
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.spelling import normalize
 from magcli.verify.math.latex.tree import Expr, rename_symbol
@@ -107,14 +108,14 @@ _DATED = re.compile(r"(?P<year>\d{4})-(?P<day>\d\d-\d\d)")
 
 
 def same_as_known(a: Expr, b: Expr, question: str) -> bool:
-    """Whether two answers differ only in what the question has said: the year of a date, a noun after an adjective, or
-    in the name of the constant in a function that it does not name.
+    """Whether two answers differ only in what the question has said (the year of a date, a noun after an adjective) or
+    leaves open (the name of a constant, the length of an eigenvector).
     """
     if a.op == b.op == "text":
         return any(
             _same_date(x, y, question) or _with_noun(x, y, question) for x, y in ((a.name, b.name), (b.name, a.name))
         )
-    return _same_constant(a, b, question)
+    return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
 
 
 def _same_date(dated: str, day: str, question: str) -> bool:
@@ -131,6 +132,24 @@ def _with_noun(longer: str, word: str, question: str) -> bool:
     if noun == longer or " " in noun or len(noun) < MIN_NOUN:
         return False
     return re.search(rf"(?<!\w){re.escape(plain(noun))}(?!\w)", plain(question)) is not None
+
+
+_DIRECTION = re.compile(
+    r"\b(?:an?|any|one|some) (?:\w+ )?(?:eigenvector|normal vector|direction vector|vector (?:normal|perpendicular|parallel)"
+    r"|basis)\b|\bein(?:en|e)? (?:eigenvektor|normalenvektor|richtungsvektor|basis)\b"
+    r"|\bun (?:vecteur (?:propre|normal|directeur)|vector (?:propio|normal|director)|autovector|autovettore"
+    r"|vettore (?:normale|direttore))\b|\buna? base\b|\bune base\b|собственный вектор|вектор нормали|направляющий вектор"
+    r"|特征向量|法向量|方向向量",
+    re.IGNORECASE,
+)
+_LENGTH = re.compile(
+    r"\bunit|normali[sz]|normiert|einheits|unita|orthonorm|length|magnitude|единичн|单位|模", re.IGNORECASE
+)
+
+
+def _asks_for_direction(question: str) -> bool:
+    """Whether a question asks for any vector of a direction: an eigenvector, a normal, a basis; not one of a length."""
+    return _DIRECTION.search(question) is not None and not _LENGTH.search(question)
 
 
 def _same_constant(a: Expr, b: Expr, question: str) -> bool:

@@ -8,6 +8,7 @@ from magcli.verify.math.latex.tree import Expr, add, mul, neg, num, rename_symbo
 
 _COORDINATES = {"x_1": "x", "x_2": "y", "x_3": "z"}
 Vector = list[Expr]
+MAX_DIMENSION = 6
 
 
 def same_line(a: Expr, b: Expr) -> bool:
@@ -15,7 +16,7 @@ def same_line(a: Expr, b: Expr) -> bool:
     ``(2+3t,1-2t)``, ``(5+3s,-1-2s)``.
     """
     first, second = _coordinates(a), _coordinates(b)
-    if len(first) != len(second) or len(first) < 2 or not all(map(is_linear, first + second)):
+    if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION or not all(map(is_linear, first + second)):
         return False
     if any(symbols(cell) - {"?0"} for cell in first + second):
         return False
@@ -48,6 +49,17 @@ def _parallel(step: Vector, other: Vector) -> bool:
     return all(
         same_value(mul(step[i], other[j]), mul(step[j], other[i])) is True for i in range(size) for j in range(i)
     )
+
+
+def is_multiple(a: Expr, b: Expr) -> bool:
+    """Whether two vectors, or sets of one vector, are multiples of each other and neither is 0."""
+    first, second = (entries(side.args[0] if side.op == "set" and len(side.args) == 1 else side) for side in (a, b))
+    if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION:
+        return False
+    vectors = (list(first), list(second))
+    if any(all(same_value(cell, num(0)) is True for cell in vector) for vector in vectors):
+        return False
+    return _parallel(*vectors)
 
 
 def with_plain_coordinates(equation: Expr, other: Expr) -> Expr | None:

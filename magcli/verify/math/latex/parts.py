@@ -9,6 +9,8 @@ from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percen
 
 MAX_PARTS = 1_000
 MAX_SIDES = 50
+MAX_SPANNED = 3
+"""Vectors of a span, which are compared in every order."""
 _COMPARISONS = r"= < > \le \ge \ne \approx \equiv \in \sim \mapsto \notin"
 _OF_SETS_AND_LINES = r"\parallel \perp \cong \subseteq \subset \supseteq \supset"
 _TURNED = {r"\supseteq": r"\subseteq", r"\supset": r"\subset"}
@@ -367,7 +369,7 @@ def _span(cursor: Cursor) -> Expr | None:
     spanned = cursor.group(cursor)
     several = spanned.op in ("set", "tuple", "list") and all(part.op in ("tuple", "matrix") for part in spanned.args)
     vectors = spanned.args if several else (spanned,)
-    if not vectors or any(vector.op not in ("tuple", "matrix") for vector in vectors):
+    if not 0 < len(vectors) <= MAX_SPANNED or any(vector.op not in ("tuple", "matrix") for vector in vectors):
         raise ParseError("unparsable")
     factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
     total = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
