@@ -134,12 +134,19 @@ def _with_noun(longer: str, word: str, question: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(plain(noun))}(?!\w)", plain(question)) is not None
 
 
+_FIND = (
+    r"\b(?:find|give|determine|compute|calculate|state|write(?: down)?|bestimmen?|finden?|gib|berechnen?|ermittle|ermitteln"
+    r"|trouve[rz]?|donne[rz]?|détermine[rz]?|calcule[rz]?|halla[r]?|encuentra|calcula[r]?|determina[r]?|da|dar|trova(?:re)?"
+    r"|calcola(?:re)?|scrivi)"
+)
+_DIRECTIONS = (
+    r"an? (?:\w+ )?(?:eigenvector|normal vector|direction vector|vector (?:normal|perpendicular|parallel)|basis)"
+    r"|eine?n? (?:eigenvektor|normalenvektor|richtungsvektor|basis)|un vecteur (?:propre|normal|directeur)"
+    r"|un (?:autovector|vector (?:propio|normal|director)|autovettore|vettore (?:normale|direttore))|un[ae] base"
+)
 _DIRECTION = re.compile(
-    r"\b(?:an?|any|one|some) (?:\w+ )?(?:eigenvector|normal vector|direction vector|vector (?:normal|perpendicular|parallel)"
-    r"|basis)\b|\bein(?:en|e)? (?:eigenvektor|normalenvektor|richtungsvektor|basis)\b"
-    r"|\bun (?:vecteur (?:propre|normal|directeur)|vector (?:propio|normal|director)|autovector|autovettore"
-    r"|vettore (?:normale|direttore))\b|\buna? base\b|\bune base\b|собственный вектор|вектор нормали|направляющий вектор"
-    r"|特征向量|法向量|方向向量",
+    rf"{_FIND} (?:{_DIRECTIONS})\b|(?:найдите|укажите) (?:собственный вектор|вектор нормали|направляющий вектор)"
+    "|求[^。，]{0,20}的一个(?:特征向量|法向量|方向向量)",
     re.IGNORECASE,
 )
 _LENGTH = re.compile(
