@@ -135,7 +135,7 @@ def _with_noun(longer: str, word: str, question: str) -> bool:
 
 
 _FIND = (
-    r"\b(?:find|give|determine|compute|calculate|state|write(?: down)?|bestimmen?|finden?|gib|berechnen?|ermittle|ermitteln"
+    r"\b(?:find|give|determine|compute|calculate|state|write(?: down)?|bestimmen?|finden?|gib|berechnen?|ermittle"
     r"|trouve[rz]?|donne[rz]?|détermine[rz]?|calcule[rz]?|halla[r]?|encuentra|calcula[r]?|determina[r]?|da|dar|trova(?:re)?"
     r"|calcola(?:re)?|scrivi)"
 )
