@@ -196,8 +196,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
 
 
-_OR = r"(?:or|oder|ou|o|oppure|или|或者?)"
-_AND = r"(?:and|und|et|y|e|и|和|与)"
+_OR = r"(?:or|oder|ou|o|oppure|или|或者?|또는|または)"
+_AND = r"(?:and|und|et|y|e|и|和|与|및|그리고|および)"
 _JOINT = re.compile(
     rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
 )

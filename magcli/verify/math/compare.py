@@ -12,19 +12,22 @@ test compares; the documentation shows them as a page.
 """
 
 import re
-from collections.abc import Iterator
 
 from magcli.verify.format import joined_boxes, last_box
-from magcli.verify.math.equality.equations import quantity_value, resolve_chains
+from magcli.verify.math.asked.demands import unasked
+from magcli.verify.math.asked.readings import as_in_question, options, same_as_known, without_asked_scale
+from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
+from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
 from magcli.verify.math.equality.identity import closed_form, is_series
+from magcli.verify.math.equality.lines import with_plain_coordinates
 from magcli.verify.math.equality.parameters import implied_parameters
 from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
+from magcli.verify.math.latex.polar import is_polar, verdict_of
 from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, num
-from magcli.verify.math.latex.units import is_known_unit
-from magcli.verify.math.latex.wording import is_counted
+from magcli.verify.math.latex.wording import plain
 
 MAX_CHARS = 10_000
 """Longer answers are compared as raw text only."""
@@ -56,12 +59,12 @@ def equal(prediction: str, gold: str) -> bool:
 def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     """Whether the two are equal, and which comparison decided.
 
-    If the question is given, words after a number that are neither a unit nor what it counts make another answer.
+    If the question is given, the answer must also be what it asks for, and may be read as it writes, see ``asked``.
 
     Either may be in boxes or ``$..$``, the ground truth after ``####`` too. Comparisons: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
-    ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``,
-    ``sympy``, ``unparsable``, or the exceeded budget.
+    ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``function``,
+    ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``unparsable``, or the exceeded budget.
     """
     left, truth = (joined_boxes(prediction) or prediction).strip(), extract_gold(gold).strip()
     if left == truth or not left or not truth:
@@ -72,10 +75,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
         return False, "number"
     meter = METER.set(Meter())
     try:
-        decision = _compare(left, truth)
-        if decision[0] and question and _counts_something_else(left, truth, question):
-            return False, "words"
-        return decision
+        return _compare_asked(left, truth, question) if question else _compare(left, truth)
     except RecursionError:
         return False, "too-deep"
     except (ArithmeticError, ValueError):
@@ -97,17 +97,19 @@ def extract_gold(gold: str) -> str:
 def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
     a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
+    if b.op == "text" and is_polar(b.name) and verdict_of(left) == plain(b.name):
+        return True, "words"
     if a.op == "raw" or b.op == "raw":
         return _compare_as_text(left, truth, (a, b))
     found, path = same(a, b)
     if found:
         return True, path
-    if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
-        return True, "parameter"
+    if rewritten := _same_when_rewritten(a, b):
+        return True, rewritten
     value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"
-    if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
+    if _is_comma_decimal(left, named_value(b)) or _is_comma_decimal(truth, named_value(a)):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
@@ -121,20 +123,43 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     return False, path
 
 
-def _counts_something_else(left: str, truth: str, question: str) -> bool:
-    """Whether words after a number are no unit, and neither in the question nor in the ground truth."""
-    return any(
-        not is_known_unit(words) and not is_counted(words, f"{question} {truth}")
-        for words in _units(parse_answer(left))
-    )
+def _same_when_rewritten(a: Expr, b: Expr) -> str:
+    """The rule by which two answers are one under other names of parameters, constants or coordinates; else empty."""
+    if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
+        return "parameter"
+    if same_up_to_constant(a, b) or same_growth(a, b):
+        return "function"
+    for one, other in ((a, b), (b, a)):
+        renamed = with_plain_coordinates(one, other)
+        if renamed is not None and same(renamed, other)[0]:
+            return "equation"
+    return ""
 
 
-def _units(expr: Expr) -> Iterator[str]:
-    """The words after numbers anywhere in an answer."""
-    if expr.op == "unit":
-        yield expr.name
-    for arg in expr.args:
-        yield from _units(arg)
+def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
+    """Compare two answers to a question, which says how to read them and what they must be besides equal."""
+    left, truth = as_in_question(left, question), as_in_question(truth, question)
+    decision = _compare(left, truth)
+    if decision[0]:
+        fault = unasked(left, truth, question)
+        return (False, fault) if fault else decision
+    if same_as_known(parse_answer(left), parse_answer(truth), question):
+        return True, "question"
+    for one, other in ((left, truth), (truth, left)):
+        number = without_asked_scale(one, question)
+        if number and _compare(number, other)[0]:
+            return True, "question"
+    chosen = _is_only_option(left, truth, question) or _is_only_option(truth, left, question)
+    return (True, "choice") if chosen else decision
+
+
+def _is_only_option(label: str, text: str, question: str) -> bool:
+    """Whether a label is that of the only option of the question that equals a text."""
+    name = parse_answer(label)
+    listed = options(question) if name.op in ("choice", "sym", "const") and not name.args else {}
+    if name.name not in listed or parse_answer(text).op == "choice":
+        return False
+    return [letter for letter, option in listed.items() if _compare(text, option)[0]] == [name.name]
 
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:

@@ -1,9 +1,10 @@
 """Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
-from magcli.verify.math.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate, mp_field
+from magcli.verify.math.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.math.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
 from magcli.verify.math.latex.tree import Expr, Op, add, div, neg, num, rename_symbol
 
@@ -35,6 +36,14 @@ def is_name(expr: Expr) -> bool:
     return _is_segment(expr) or _is_application(expr)
 
 
+def named_value(expr: Expr) -> Expr:
+    """The value of a named quantity or of an equation of numbers; anything else unchanged."""
+    if expr.op != "rel" or expr.name != "=":
+        return expr
+    left, value = expr.args
+    return value if is_name(left) or (is_constant(left) and is_constant(value)) else expr
+
+
 def quantity_value(equation: Expr) -> Expr | None:
     r"""The value of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
 
@@ -43,11 +52,21 @@ def quantity_value(equation: Expr) -> Expr | None:
     if equation.op != "rel" or equation.name != "=":
         return None
     left, value = equation.args
+    if value.op == "residue":
+        return _remainder(left, value)
     called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
     composed = left.op in _COMPOSED and not left.name.startswith("?")
     parts = symbols(left) | _values_of_functions(left)
     several = composed and len(parts) > 1 and not parts <= _COORDINATES and value != num(0)
     return value if not symbols(value) and (called or several) else None
+
+
+def _remainder(left: Expr, value: Expr) -> Expr | None:
+    r"""The remainder that a congruence of numbers states, ``3^{100}\equiv 4\pmod 7``; None for anything else."""
+    remainder, modulus = value.args
+    if not is_constant(left) or remainder.op != "num" or modulus.op != "num":
+        return None
+    return remainder if 0 <= remainder.number < modulus.number else None
 
 
 def _values_of_functions(expr: Expr) -> frozenset[str]:
@@ -71,13 +90,23 @@ def _is_segment(expr: Expr) -> bool:
     if expr.op != "*":
         return False
     left, right = expr.args
-    differential = left == Expr("sym", name="d") and right.op == "sym"
     return (
-        differential
+        _is_differential(expr)
         or left.name == r"\nabla"
         or (_is_segment(left) and _is_segment(right))
         or (left.op == "sym" and right.name.startswith(r"\angle"))
     )
+
+
+_DIFFERENTIALS = (Expr("sym", name="d"), Expr("sym", name=r"\partial"))
+
+
+def _is_differential(expr: Expr) -> bool:
+    r"""``dy``, ``\partial f``, ``d^2y``, ``dx^2``: with a quotient of two of them a derivative is named."""
+    if expr.op != "*":
+        return False
+    sign, letter = (part.args[0] if part.op == "^" and part.args[1].op == "num" else part for part in expr.args)
+    return sign in _DIFFERENTIALS and letter.op == "sym"
 
 
 def _is_application(expr: Expr) -> bool:
@@ -88,7 +117,7 @@ def _is_application(expr: Expr) -> bool:
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
 
-    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, and ``y`` for ``f(x)``, are not compared.
+    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, ``y`` for ``f(x)``, and ``m`` for ``m(t)`` are not compared.
     """
     (left, x), (right, y) = a.args, b.args
     if left == right or "text" in (left.op, right.op):
@@ -97,7 +126,8 @@ def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
         (head, value), (other, other_value) = (_numbered(*side.args) for side in (a, b))
         return (value, other_value) if head == other else None
     names = {left.name, right.name}
-    return (x, y) if "y" in names and any(_is_plain(side) for side in (left, right)) else None
+    called = names == {left.name.removeprefix("?"), f"?{left.name.removeprefix('?')}"}
+    return (x, y) if (called or "y" in names) and any(_is_plain(side) for side in (left, right)) else None
 
 
 def is_function(expr: Expr) -> bool:
@@ -281,19 +311,27 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
     return sign == other and (sign in (r"\ne", "=") or ratio == 1)
 
 
+def constant_difference(a: Expr, b: Expr) -> bool:
+    """Whether two expressions in the same letters differ by a constant."""
+    names = symbols(a) | symbols(b)
+    if not names or symbols(a) != symbols(b):
+        return False
+    gap, agreed = None, 0
+    for found in _real_values(add([a, neg(b)]), names):
+        if gap is not None and agree_within_error(gap, found, mp_field(BITS[0])) is not True:
+            return False
+        gap, agreed = found, agreed + 1
+    return agreed > MIN_RATIOS
+
+
 def constant_ratio(a: Expr, b: Expr) -> float | None:
     """The ratio of two expressions if it is constant and not zero; else None."""
     names = symbols(a) | symbols(b)
     if not names or symbols(a) != symbols(b):
         return None
-    quotient = div(a, b)
     ratio, agreed = None, 0
-    for values in sample_points(names, frozenset()):
-        quick = value_at(quotient, FLOAT_FIELD, values, real=True)
-        if quick is None or quick == "none":
-            continue
-        found = value_at(quotient, mp_field(BITS[0]), values, real=True)
-        if found is None or found == "none" or isinstance(found.value, complex) or found.value == 0:
+    for found in _real_values(div(a, b), names):
+        if found.value == 0:
             continue
         if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
             return None
@@ -301,3 +339,14 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
         if agreed >= MIN_RATIOS + 1:
             break
     return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
+
+
+def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
+    """The values of an expression at those sample points where it is real."""
+    for values in sample_points(names, frozenset()):
+        quick = value_at(expr, FLOAT_FIELD, values, real=True)
+        if quick is None or quick == "none":
+            continue
+        found = value_at(expr, mp_field(BITS[0]), values, real=True)
+        if found is not None and found != "none" and not isinstance(found.value, complex):
+            yield found

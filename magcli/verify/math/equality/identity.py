@@ -33,7 +33,7 @@ def same_value(a: Expr, b: Expr) -> bool | None:
         return True
     if a.op == b.op == "num":
         return a.number == b.number or rounds_to(a, b) or rounds_to(b, a)
-    if _has(a, "inf") or _has(b, "inf"):
+    if contains(a, "inf") or contains(b, "inf"):
         return False
     names = symbols(a) | symbols(b)
     agreed = _agreements(a, b, names)
@@ -43,8 +43,8 @@ def same_value(a: Expr, b: Expr) -> bool | None:
 
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
-    real = bool(names) and not (_has(a, "i") or _has(b, "i"))
-    strict = _has(a, "abs") != _has(b, "abs")
+    real = bool(names) and not (contains(a, "i") or contains(b, "i"))
+    strict = contains(a, "abs") != contains(b, "abs")
     agreed = 0
     for values in sample_points(names, _counting(a) | _counting(b)):
         found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
@@ -146,11 +146,12 @@ def symbols(expr: Expr) -> frozenset[str]:
     return found - {expr.args[0].name} if expr.op in ("sum", "prod") else found
 
 
-def _has(expr: Expr, constant: str) -> bool:
+def contains(expr: Expr, constant: str) -> bool:
+    """Whether a constant or function of this name occurs in an expression."""
     if expr.op in ("const", "f") and expr.name == constant:
         return True
     args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an infinite sum may be finite
-    return any(_has(arg, constant) for arg in args)
+    return any(contains(arg, constant) for arg in args)
 
 
 def _counting(expr: Expr) -> frozenset[str]:

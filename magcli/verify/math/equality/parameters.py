@@ -124,21 +124,22 @@ def shifted(a: Expr, b: Expr) -> bool:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
-    return same_value(gap, mul(num(steps), step)) is True and _is_linear(a) and _is_linear(b)
+    return same_value(gap, mul(num(steps), step)) is True and is_linear(a) and is_linear(b)
 
 
 def _progression(expr: Expr) -> tuple[Expr, Expr]:
     """The value at 0 and the step."""
-    first, second = (_at(expr, n) for n in (0, 1))
+    first, second = (at_index(expr, n) for n in (0, 1))
     return first, add([second, neg(first)])
 
 
-def _is_linear(expr: Expr) -> bool:
+def is_linear(expr: Expr) -> bool:
+    """Whether an expression is linear in its parameter ``?0``, or does not depend on it."""
     first, step = _progression(expr)
-    return all(same_value(_at(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
+    return all(same_value(at_index(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
 
 
-def _at(expr: Expr, n: int) -> Expr:
+def at_index(expr: Expr, n: int) -> Expr:
     """The expression at a value of its parameter."""
     return substitute(expr, Expr("sym", name="?0"), num(n))
 
@@ -151,12 +152,13 @@ def is_whole(a: Expr, b: Expr) -> bool:
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
     """The symbols of one side that are constants of integration, given that the other side has such constants."""
-    named = [name for name in sorted(own) if _is_constant(name)]
-    explicit = any(name == "C" or "_" in name for name in other if _is_constant(name))
+    named = [name for name in sorted(own) if is_constant_name(name)]
+    explicit = any(name == "C" or "_" in name for name in other if is_constant_name(name))
     return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
 
 
-def _is_constant(name: str) -> bool:
+def is_constant_name(name: str) -> bool:
+    """Whether a letter is usually a constant of integration: ``C``, ``c``, ``C_1``."""
     stem, _, index = name.partition("_")
     return name in _CONSTANTS or (stem in ("C", "c") and index.isdecimal())
 

@@ -74,9 +74,14 @@ def same_vector(a: Expr, b: Expr) -> bool:
     cells = entries(listed)
     names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
     total = _unit_vectors(combined)
-    if not 2 <= len(cells) <= 3 or not {"?j", "?k"} & symbols(total):
+    if not 2 <= len(cells) <= 3 or not ({"?j", "?k"} & symbols(total) or _has_unit_vector(combined)):
         return False
     return same_value(total, add([mul(cell, name) for cell, name in zip(cells, names, strict=True)])) is True
+
+
+def _has_unit_vector(expr: Expr) -> bool:
+    r"""Whether ``\hat{\imath}`` or ``\vec{i}`` occurs, which unlike a bare ``i`` cannot be the imaginary unit."""
+    return any(name.startswith((r"\hat ", r"\vec ")) for name in symbols(expr))
 
 
 def _unit_vectors(expr: Expr) -> Expr:

@@ -5,7 +5,6 @@ Every rule is symmetric and returns the name of the comparison that decided: ``n
 """
 
 from collections.abc import Callable, Iterable
-from functools import reduce
 
 from magcli.verify.math.equality.equations import (
     ARITHMETIC,
@@ -21,101 +20,14 @@ from magcli.verify.math.equality.equations import (
     same_name,
 )
 from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.equality.lines import multiple_of_identity, same_line
+from magcli.verify.math.equality.literals import ComparePart, Decision, bases, choices, ratios, texts, values
+from magcli.verify.math.equality.names import by_name, names_structure, ordered_numbers
 from magcli.verify.math.equality.parameters import WHOLE, bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.math.equality.quantities import entries, same_vector, strip_unit
 from magcli.verify.math.equality.regions import defines_absolute_value, has_inequalities, region, same_region
-from magcli.verify.math.latex.tree import E, Expr, I, Op, add, div, mul, num, rename_symbol
+from magcli.verify.math.latex.tree import PI, Expr, Op, add, div, mul, num, rename_symbol
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, compatible
-from magcli.verify.math.latex.wording import is_letters
-
-LABELS = frozenset("ABCDEFGHIJ")
-"""Capital letters that name options of a multiple-choice problem."""
-Decision = tuple[bool, str]
-"""Whether two answers are the same, and which comparison decided."""
-ComparePart = Callable[[Expr, Expr], Decision]
-"""Compares parts of two answers."""
-
-
-def values(a: Expr, b: Expr) -> Decision:
-    """Expressions by their values."""
-    found = same_value(a, b)
-    path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
-    return found is True, path
-
-
-def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
-    """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values. ``A: 3, B`` names two options."""
-    if a.op != "choice":
-        a, b = b, a
-    if any(_lists_a_label(each) for each in a.args):
-        return False, "choice"
-    if b.op == "choice":
-        return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"
-    if a.args:
-        return inner(a.args[0], b)
-    if b.op in ("sym", "const", "*", "+", "/", "^"):
-        return values(Expr("sym", name=a.name), b)
-    return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
-
-
-def _lists_a_label(value: Expr) -> bool:
-    """Whether the value of a choice is a list with a capital letter in it."""
-    return value.op == "list" and any(part.op in ("sym", "const") and part.name in LABELS for part in value.args)
-
-
-def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
-    """Words by their letters and digits; a few letters may be a product or a list of choices."""
-    if a.op == b.op == "text":
-        x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
-        return x == y != "" or (
-            x.lower() == y.lower() != "" and not (is_letters(a.name) and is_letters(b.name))
-        ), "words"
-    if a.op != "text":
-        a, b = b, a
-    if b.op == "list":
-        return b.name != "or" and sorted(part.name for part in b.args if part.name in LABELS) == sorted(
-            a.name
-        ), "choice"
-    if a.name.isalpha() and a.name.isascii() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
-        return values(reduce(mul, map(_letter, a.name)), b)
-    return inner(a, b.args[1]) if b.op == "rel" and is_name(b.args[0]) and b.name == "=" else (False, "words")
-
-
-def _letter(name: str) -> Expr:
-    return {"i": I, "e": E}.get(name, Expr("sym", name=name))
-
-
-def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
-    """Numbers in a base by their digits; the default is base ten."""
-    return _literal(a) == _literal(b) != ("?", ""), "literal"
-
-
-def _literal(expr: Expr) -> tuple[str, str]:
-    if expr.op == "base":
-        digits, _, base = expr.name.partition("_")
-        return digits.lstrip("0").lower(), base
-    if expr.op == "num" and expr.number.denominator == 1:
-        return str(expr.number), "10"
-    return "?", ""
-
-
-def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
-    """``2:4`` is ``1:2`` and 1/2; a possible time of day is only itself."""
-    if a.op != "ratio":
-        a, b = b, a
-    if b.op == "rel":
-        return inner(a, b.args[1]) if b.name == "=" and is_name(b.args[0]) else (False, "literal")
-    if "time" in (a.name, b.name):
-        return False, "literal"
-    if b.op == "ratio":
-        if len(a.args) != len(b.args) or num(0) in a.args + b.args:
-            return False, "literal"
-        return all(
-            same_value(mul(x, b.args[0]), mul(y, a.args[0])) is True for x, y in zip(a.args, b.args, strict=True)
-        ), "ratio"
-    fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
-    return fraction and len(a.args) == 2 and same_value(div(*a.args), b) is True, "ratio"
-
 
 MAX_NESTING = 8
 MAX_UNORDERED = 60
@@ -148,6 +60,8 @@ def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     for one, other in ((a, b), (b, a)):
         if one.op == "rel" and one.name == r"\in" and one.args[1].op == "set" and other.op in ("list", "set"):
             return (one.args[1], other) if other is b else (other, one.args[1])
+        if _names_set(one) and other.op in ("list", "set"):
+            return (one.args[1], other) if other is b else (other, one.args[1])
         if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
             one = _name_first(one)
             if is_name(one.args[0]):
@@ -155,11 +69,18 @@ def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return a, b
 
 
+def _names_set(expr: Expr) -> bool:
+    r"""Whether an answer is a name and its set: ``L=\{1,2\}``."""
+    return expr.op == "rel" and expr.name == "=" and expr.args[1].op == "set" and is_name(expr.args[0])
+
+
 def _families(a: Expr, b: Expr, depth: int) -> Decision:
     """Answers with free parameters, up to renaming."""
     a, b = _as_family(a), _as_family(b)
-    whole = is_whole(a, b)
-    return any(same(x, y, depth)[0] or (whole and _progressions(x, y)) for x, y in matched(a, b)), "parameter"
+    whole, real = is_whole(a, b), a.name == b.name == "R"
+    return any(
+        same(x, y, depth)[0] or (whole and _progressions(x, y)) or (real and same_line(x, y)) for x, y in matched(a, b)
+    ), "parameter"
 
 
 def _progressions(a: Expr, b: Expr) -> bool:
@@ -176,6 +97,9 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
         return _unit_with_structure(a, b, depth)
     if a.op == "unit" and b.op in ("*", "/", "^") and (value := strip_unit(b, a.name)):
         return same(a.args[0], value, depth)
+    if {a.name, b.name} == {"degree", "radian"} and a.op == b.op:
+        degrees, radians = (a, b) if a.name == "degree" else (b, a)
+        return same_value(_in_radians(degrees.args[0]), radians.args[0]) is True, "unit"
     if b.op in ("unit", "percent"):
         alike = a.op == b.op and compatible(a.name, b.name)
         return same(a.args[0], b.args[0], depth) if alike else (False, "unit")
@@ -200,7 +124,11 @@ def _converted(a: Expr, b: Expr) -> bool:
         fits = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
         return fits and same_value(value, b) is True
     turned = a.name == "degree" and b.op != "num" and not symbols(b)
-    return turned and same_value(mul(a.args[0], div(Expr("const", name="pi"), num(180))), b) is True
+    return turned and same_value(_in_radians(a.args[0]), b) is True
+
+
+def _in_radians(degrees: Expr) -> Expr:
+    return mul(degrees, div(PI, num(180)))
 
 
 def _relations(a: Expr, b: Expr, depth: int) -> Decision:
@@ -212,7 +140,7 @@ def _relations(a: Expr, b: Expr, depth: int) -> Decision:
         if one.op == "rel" and one.name == "=":
             one = _name_first(one)
             if other.op != "rel" or region(other) is not None:
-                named = is_name(one.args[0]) or all(map(is_constant, one.args))
+                named = is_name(one.args[0]) or all(map(is_constant, one.args)) or names_structure(one)
                 return same(one.args[1], other, depth) if named else (False, "equation")
     x, y = region(a), region(b)
     if x is not None and y is not None:
@@ -290,6 +218,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     """Lists and sets in any order, tuples in order; a single answer is a one-element list."""
     if {a.op, b.op} <= {"list", "set"} and _are_alternatives(a) != _are_alternatives(b):
         return False, "structure"
+    if "rel" in (a.op, b.op) and (ordered := ordered_numbers(a) or ordered_numbers(b)):
+        return _in_order(ordered, (b if a.op == "rel" else a).args, depth)
     if any(has_inequalities(side) or (side.op == "list" and side.name) for side in (a, b)):
         return _conjunctions(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
@@ -313,6 +243,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     if len(x) != len(y):
         return False, "structure"
     x, y = drop_indices(x, y)
+    if (paired := by_name(x, y)) is not None:
+        return _in_order(*paired, depth)
     return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
 
 
@@ -400,10 +332,20 @@ def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr
 
 
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
-    if {a.op, b.op} & _SUMS:
-        return same_vector(a, b), "structure"
+    if a.op in ARITHMETIC or b.op in ARITHMETIC:
+        matrix, expr = (a, b) if a.op == "matrix" else (b, a)
+        return _is_identity_times(matrix, expr, depth) or (expr.op in _SUMS and same_vector(a, b)), "structure"
     alike = a.op == b.op and len(a.args) == len(b.args)
     return alike and all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
+
+
+def _is_identity_times(matrix: Expr, expr: Expr, depth: int) -> bool:
+    """Whether a square matrix is a multiple of the identity ``I``."""
+    factor, size = multiple_of_identity(expr), len(matrix.args)
+    if factor is None or any(len(row.args) != size for row in matrix.args):
+        return False
+    rows = [Expr("row", tuple(factor if i == j else num(0) for j in range(size))) for i in range(size)]
+    return _matrices(matrix, Expr("matrix", tuple(rows)), depth)[0]
 
 
 def _cases(a: Expr, b: Expr, depth: int) -> Decision:

@@ -9,7 +9,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from magcli.verify.math.latex.brackets import parse_cell, parse_group
+from magcli.verify.math.latex.clock import parse_time
 from magcli.verify.math.latex.commands import parse_command
+from magcli.verify.math.latex.cycles import parse_cycles
 from magcli.verify.math.latex.dates import parse_date
 from magcli.verify.math.latex.parts import parse_list
 from magcli.verify.math.latex.phrases import formalize
@@ -21,6 +23,10 @@ from magcli.verify.math.latex.wording import NO_SOLUTION, is_letters
 
 _ARTICLES = frozenset(("a", "an", "the"))
 _PUNCTUATION = frozenset((",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"))
+
+
+_PARTICLE = re.compile(r"(?<=[\u3400-\u9fff])的$")
+"""The particle after a Chinese adjective, which is no part of the word."""
 
 
 def only_words(tokens: tuple[Token, ...]) -> str | None:
@@ -42,7 +48,8 @@ def tidy(words: str) -> str:
     """Lower case except for runs of capital letters, one space between words, without articles and a final dot."""
     spaced = re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words).split()
     kept = [w if w.isupper() and is_letters(w) else w.lower() for w in spaced if w.lower() not in _ARTICLES]
-    return " ".join(kept).strip(" .,;:!?\"'`")
+    tidied = " ".join(kept).strip(" .,;:!?\"'`")
+    return _PARTICLE.sub("", tidied) if tidied.endswith("的") else tidied
 
 
 MAX_SPECIAL = 300
@@ -56,11 +63,15 @@ _BASE_WORD = re.compile(
 )
 _ARC = re.compile(r"(\d+)\s*\^\{?\s*\\circ\s*\}?\s*(\d+(?:\.\d+)?)\s*'\s*(?:(\d+(?:\.\d+)?)\s*'')?")
 _WORDED_RATIO = re.compile(r"(\d+(?:\.\d+)?)((?:\s+to\s+\d+(?:\.\d+)?)+)")
-_TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(
-    r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
+    r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Za-j])\)|([①-⑳])"
 )
-_CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOTALL)
+_CHOICE_VALUE = re.compile(
+    r"(?:\((?P<braced>[A-Z])\)|(?P<marked>[A-Z])[.):]|(?P<small>[a-j])\)|(?P<circled>[①-⑳]))\s*(?P<value>[^\s,;].*)",
+    re.DOTALL,
+)
+_OTHER_SMALL_LABEL = re.compile(r"(?<![\w(])[a-j]\)|[①-⑳]")
+"""A second label after a small or circled one."""
 _SPACE = re.compile(r"\\(?:q?quad(?![A-Za-z])|[,;:! ])")
 _OTHER_CHOICE = re.compile(
     r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J](?: \)(?![\w=]) | :(?!\s*[A-Z=]) | \.(?=\s) ) )
@@ -99,7 +110,7 @@ _NAMED = {
         for kind, region in _HALF_LINES.items()
     },
     **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
-    **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
+    **dict.fromkeys(("undefined", "not defined", "does not exist", "dne"), Expr("text", name="does not exist")),
     **{word: num(n) for word, n in NUMBERS.items()},
 }  # fmt: skip
 
@@ -150,8 +161,10 @@ def _special(text: str) -> Expr | None:
     if len(text) > MAX_SPECIAL:
         return None
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
-    if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):
-        return Expr("text", name=f"{time[1]} {time[2].lower()}m")
+    if time := parse_time(plain.strip()):
+        return time
+    if cycles := parse_cycles(plain.strip()):
+        return Expr("base", name=f"{cycles}_cycles")
     if date := parse_date(plain):
         return Expr("text", name=date)
     if measure := parse_compound(plain):
@@ -170,15 +183,20 @@ def _fraction(text: str) -> Fraction:
 
 
 def _choice(plain: str) -> Expr | None:
-    """``(C)``, ``C.`` and ``(C) 12``: a letter, with or without its value."""
+    """``(C)``, ``C.``, ``c)``, ``③`` and ``(C) 12``: a label, with or without its value."""
     plain = plain.strip()
     if match := _CHOICE.fullmatch(plain):
-        return Expr("choice", name=match[1] or match[2] or match[3])
+        return Expr("choice", name=next(filter(None, match.groups())))
     match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
-    if match and not _OTHER_CHOICE.search(match[3]) and not _VERDICT_ON_CHOICE.match(match[3]):
-        value = parse_answer(match[3])
-        return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
-    return None
+    if match is None or _OTHER_CHOICE.search(match["value"]) or _VERDICT_ON_CHOICE.match(match["value"]):
+        return None
+    small = match["small"] or match["circled"]
+    if small and _OTHER_SMALL_LABEL.search(match["value"]):
+        return None
+    value = parse_answer(match["value"])
+    if value.op == "raw" and (small or "\\" in match["value"]):
+        return None
+    return Expr("choice", (value,), match["braced"] or match["marked"] or small)
 
 
 def _parse_tokens(tokens: tuple[Token, ...], *, points: bool = False) -> Expr:

@@ -165,15 +165,17 @@ def _logarithm(value: Expr, base: Expr) -> Expr:
 
 
 def _series(cursor: Cursor, kind: Op) -> Expr:
-    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: index, bounds and body."""
+    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: index, bounds and body; ``\sum_{k\ge 1}`` has no upper bound."""
     cursor.expect("_")
     cursor.expect("{")
     letter = cursor.next().value
-    cursor.expect("=")
+    endless = cursor.eat(r"\ge", ">")
+    if not endless:
+        cursor.expect("=")
     low = parse_sum(cursor)
+    low = add([low, ONE]) if endless == ">" else low
     cursor.expect("}")
-    cursor.expect("^")
-    high = exponent(cursor)
+    high = INFINITY if endless else _upper_bound(cursor)
     bound = cursor.bound
     cursor.bound = bound | {letter}
     cursor.deeper()
@@ -181,6 +183,11 @@ def _series(cursor: Cursor, kind: Op) -> Expr:
     cursor.depth -= 1
     cursor.bound = bound
     return Expr(kind, (Expr("sym", name=letter), low, high, body))
+
+
+def _upper_bound(cursor: Cursor) -> Expr:
+    cursor.expect("^")
+    return exponent(cursor)
 
 
 def _integral(cursor: Cursor) -> Expr:

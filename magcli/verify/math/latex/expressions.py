@@ -7,6 +7,7 @@ linear in the tokens; nesting is bounded by the tokenizer and the cursor.
 from fractions import Fraction
 from functools import reduce
 
+from magcli.verify.math.latex.numerals import CYCLE_MARKS, MAX_DIGITS, continued, repeating
 from magcli.verify.math.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
 from magcli.verify.math.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
 from magcli.verify.math.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, TEMPERATURES, is_unit
@@ -252,11 +253,9 @@ def _is_degree(cursor: Cursor) -> bool:
     return False
 
 
-MAX_DIGITS = 4_000
 MAX_LETTERS = 8
 _EVENT_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
 _UNKNOWN_FUNCTIONS = frozenset("fghFGH")
-_CYCLE = (r"\overline", r"\dot", r"\bar")
 
 
 def argument(cursor: Cursor) -> Expr:
@@ -318,34 +317,18 @@ def _number(cursor: Cursor) -> Expr:
     if len(mantissa) > MAX_DIGITS or abs(int(shift or 0)) > MAX_DIGITS:
         raise ParseError("too-long")
     token = cursor.peek()
-    if token.kind == "cmd" and token.value in _CYCLE and "." in text:
-        return _repeating(cursor, text)
-    if token.value == r"\ldots" and len(text) > 4 and "." in text[:-3] and len(set(text[-3:])) == 1:
+    if token.kind == "cmd" and token.value in CYCLE_MARKS and "." in text:
+        return repeating(cursor, text)
+    if token.value == r"\ldots" and "." in text and (endless := continued(text)):
         cursor.at += 1
-        return num(Fraction(text) + Fraction(int(text[-1]), 9 * 10 ** len(text.partition(".")[2])))
-    if token.value == "." and cursor.peek(1).value in _CYCLE:
+        return endless
+    if token.value == "." and cursor.peek(1).value in CYCLE_MARKS:
         cursor.at += 1
-        return _repeating(cursor, text + ".")
+        return repeating(cursor, text + ".")
     if token.value == "_" and text.replace(".", "").isdigit():
         cursor.at += 1
         return Expr("base", name=f"{text}_{subscript(cursor)}")
     return num(Fraction(text))
-
-
-def _repeating(cursor: Cursor, head: str) -> Expr:
-    """``0.1\\overline{6}``, and ``0.\\dot{1}\\dot{6}``."""
-    cycle = ""
-    while cursor.peek().value in _CYCLE:
-        braced = cursor.peek(1).value == "{"
-        cycle += cursor.peek(1 + braced).value
-        cursor.at += 2 + braced
-        if braced:
-            cursor.expect("}")
-    whole, _, fixed = head.partition(".")
-    if not cycle.isdigit() or len(cycle) > MAX_DIGITS:
-        raise ParseError("unparsable")
-    scale = 10 ** len(fixed)
-    return num(Fraction(int(whole + fixed or "0"), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1)))
 
 
 def _first_digit(cursor: Cursor, token: Token) -> str:

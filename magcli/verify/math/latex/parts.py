@@ -2,28 +2,27 @@
 
 from magcli.verify.math.latex.expressions import is_parenthesis, parse_atom, parse_factor, parse_sum, starts_factor
 from magcli.verify.math.latex.logic import CONNECTIVES, IMPLICATIONS, are_propositions, formula
-from magcli.verify.math.latex.tokens import CONJUNCTIONS, NEGATIONS, POINT_WORDS, Cursor
-from magcli.verify.math.latex.tree import ZERO, Expr, Op, ParseError, div, function, mul, num
+from magcli.verify.math.latex.names import CLOSING, OPENING, called_function, label, named_quantity
+from magcli.verify.math.latex.tokens import CONJUNCTIONS, POINT_WORDS, Cursor
+from magcli.verify.math.latex.tree import ZERO, E, Expr, I, Op, ParseError, add, div, function, mul, num
 from magcli.verify.math.latex.units import CURRENCY, CURRENCY_WORDS, join_percent, scaled, unit_name, unit_words
 
 MAX_PARTS = 1_000
 MAX_SIDES = 50
+MAX_SPANNED = 3
+"""Vectors of a span, which are compared in every order."""
 _COMPARISONS = r"= < > \le \ge \ne \approx \equiv \in \sim \mapsto \notin"
 _OF_SETS_AND_LINES = r"\parallel \perp \cong \subseteq \subset \supseteq \supset"
 _TURNED = {r"\supseteq": r"\subseteq", r"\supset": r"\subset"}
-MAX_NAME = 40
-_OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
-_ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or \land \lor \oplus \iff < > \le \ge \ne \approx \in \to : & \\"
 _RELATIONS = tuple(f"{_COMPARISONS} {_OF_SETS_AND_LINES}".split())
-_NOT_IN_NAMES = frozenset(_ARITHMETIC_SIGNS.split())
 MAX_POINT = 200
 """Maximum tokens of a point's coordinates."""
-_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
 _AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
 _COMBINATORIAL = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before a pair in brackets: the number of combinations or permutations."""
 _VALUES: frozenset[Op] = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SIDE_NODES: dict[str, Op] = {r"\cup": r"\cup", r"\cap": r"\cap", r"\setminus": r"\setminus", ":": "ratio"}
+_SPANS = frozenset(("span", "Span", r"\span"))
 _SEPARATORS = (",", ";", "and", "or")
 _LABELS: frozenset[Op] = frozenset(("text", "choice", "sym"))
 """Answers that name something: one or the other of them is not both."""
@@ -216,8 +215,11 @@ def parse_part(cursor: Cursor) -> Expr:
         return _quantified(cursor)
     if point := _point(cursor):
         return point
+    if name := label(cursor):
+        value = parse_part(cursor)
+        return value if value.op in ("rel", "chain") else Expr("rel", (name, value), "=")
     cursor.deeper()
-    sides, signs = [_quantity(cursor) or _side(cursor)], []
+    sides, signs = [named_quantity(cursor) or called_function(cursor) or _side(cursor)], []
     while sign := cursor.eat(*_RELATIONS):
         while sign == "=" and cursor.eat("="):
             pass
@@ -257,40 +259,6 @@ def _point(cursor: Cursor) -> Expr | None:
     return None
 
 
-def _quantity(cursor: Cursor) -> Expr | None:
-    r"""A left side that names a quantity without arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``, ``\#S``,
-    ``|A\cup B|``; None for anything else.
-    """
-    first = cursor.peek()
-    if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
-        return None
-    size = _before_equals(cursor)
-    named = first.kind == "text" and first.value[0].isalpha() and size > 1
-    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
-    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
-    if not size or not (named or sets or sums or first.value in _OPERATORS):
-        return None
-    tokens = [cursor.next() for _ in range(size)]
-    if any(word in NEGATIONS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
-        raise ParseError("words")
-    name = " ".join(token.value for token in tokens)
-    words = all(token.kind in ("text", "word") for token in tokens)
-    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
-
-
-def _before_equals(cursor: Cursor) -> int:
-    """The number of tokens before ``=`` where the left side is not a sum or product; else 0."""
-    depth = 0
-    for size in range(MAX_NAME):
-        token = cursor.peek(size)
-        if token.value == "=" and depth == 0:
-            return size
-        depth += (token.value in _OPENING) - (token.value in _CLOSING)
-        if token.kind == "end" or depth < 0 or (depth == 0 and token.value in _NOT_IN_NAMES):
-            return 0
-    return 0
-
-
 def _point_suffix(cursor: Cursor) -> str:
     """The index or primes of a point's name."""
     mark = ""
@@ -305,7 +273,7 @@ def _bracket_size(cursor: Cursor) -> int:
     """The number of tokens of the parenthesis at the cursor if it contains commas; else 0."""
     depth = commas = 0
     for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
-        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        depth += (token.value in OPENING) - (token.value in CLOSING)
         commas += token.value in (",", ";") and depth == 1
         if depth == 0:
             return size if commas and token.value == ")" else 0
@@ -313,7 +281,12 @@ def _bracket_size(cursor: Cursor) -> int:
 
 
 def _relation(sides: list[Expr], signs: list[str]) -> Expr:
-    """A relation; a chain with one value keeps all its sides."""
+    """A relation; a chain with one value keeps all its sides.
+
+    A lone ``e`` or ``i`` before ``=`` is a name, as of an eccentricity, not the constant.
+    """
+    if signs[0] == "=" and sides[0] in (E, I):
+        sides = [Expr("sym", name=sides[0].name), *sides[1:]]
     found = _collapse(sides, signs)
     many = len(signs) > 1 or r"\approx" in signs
     if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
@@ -372,6 +345,8 @@ def _operand(cursor: Cursor) -> Expr:
         currency = CURRENCY[cursor.next().value]
     if cursor.peek().value == "]":
         return _reversed_interval(cursor)
+    if spanned := _span(cursor):
+        return spanned
     if cursor.peek().kind in ("text", "word") and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
         currency = _currency_word(cursor)
     if cursor.peek().kind == "text" and cursor.peek(1).value not in ("_", "^"):
@@ -384,6 +359,21 @@ def _operand(cursor: Cursor) -> Expr:
     unit = _trailing_words(cursor)
     value = Expr("unit", (value,), currency) if currency else value
     return _with_unit(value, unit)
+
+
+def _span(cursor: Cursor) -> Expr | None:
+    r"""``\operatorname{span}\{v,w\}`` as the family of ``?0v+?1w``; None for anything else."""
+    if cursor.peek().value not in _SPANS or cursor.peek(1).value not in (r"\{", "("):
+        return None
+    cursor.at += 1
+    spanned = cursor.group(cursor)
+    several = spanned.op in ("set", "tuple", "list") and all(part.op in ("tuple", "matrix") for part in spanned.args)
+    vectors = spanned.args if several else (spanned,)
+    if not 0 < len(vectors) <= MAX_SPANNED or any(vector.op not in ("tuple", "matrix") for vector in vectors):
+        raise ParseError("unparsable")
+    factors = [Expr("sym", name=f"?s{at}") for at in range(len(vectors))]
+    total = add([mul(factor, vector) for factor, vector in zip(factors, vectors, strict=True)])
+    return Expr("family", (total, *factors), "R" * len(factors))
 
 
 def _currency_word(cursor: Cursor) -> str:

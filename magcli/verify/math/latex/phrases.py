@@ -32,8 +32,10 @@ _STATED = (
     re.compile(rf"{_GAP}(?:(?:where|for|with|and|when)\s+)?{_LETTER}\s+(?:(?:is|are|be)\s+{_ANY}?|{_ANY})\s*{_KIND}\s*\)?"),
     re.compile(rf"{_GAP}(?:where|for|with)\s+{_ANY}?\s*{_KIND}\s+{_LETTER}\s*\)?"),
 )  # fmt: skip
+_WITH = "mit|wobei|für|avec|où|pour|con|donde|para|dove|per|где|для"
+"""Words for *where* and *with* in the other languages."""
 _MEMBERS = re.compile(
-    rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when)\b)+{_LETTER}\s*\\in\s*"
+    rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when|{_WITH})\b)+{_LETTER}\s*\\in\s*"
     r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
 )
 _ENUMERATED = re.compile(
@@ -53,6 +55,8 @@ _COMPARED = re.compile(
     rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
     re.IGNORECASE,
 )
+_OTHER_LABEL = re.compile(r"[^\W\d_]{3,}\s*:")
+"""A label after the value, so that the words before it are a label too: ``max: 5, min: 2``."""
 _NAMED_VALUE = re.compile(r"(?<![A-Za-z\\])[a-z]\s*=\s*")
 _OTHER_WORD = re.compile(r"(?<![\\A-Za-z])(?!(?:and|or)\b)[A-Za-z]{2,}")
 _RELATION = re.compile(r"(?:[<>=]|\\(?:n?[lg]eq?|neq?|le|ge)(?![a-z]))")
@@ -74,7 +78,7 @@ def formalize(text: str) -> str:
 def _stated_value(plain: str) -> str:
     """The value that a sentence states: ``the number of triples is 42``; empty for anything else."""
     found = _STATEMENT.fullmatch(plain)
-    if found is None or not states_value(found["lead"].replace("$", " ")):
+    if found is None or not states_value(found["lead"].replace("$", " ")) or _OTHER_LABEL.search(found["value"]):
         return ""
     return normalize(found["value"])
 

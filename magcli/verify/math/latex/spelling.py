@@ -7,6 +7,8 @@ from magcli.verify.math.latex.tokens import ascii_math
 from magcli.verify.math.latex.units import SYMBOLS
 
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
+_BRACED_SIGN = re.compile(r"(?<=\d)\{([:.])\}(?=\d)")
+"""A colon or point in braces, which LaTeX sets without the space after punctuation."""
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DOUBLE_BACKSLASH = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
@@ -42,6 +44,10 @@ _MODULUS = re.compile(
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?<=[A-Z])\s*\\\|\s*(?=[A-Z])|(?<=[A-Z][A-Z])\s*(?:\\\||\|\|)\s*(?=[A-Z]{2})")
 _DIVIDES = re.compile(r"^\s*(\d+|[a-z])\s*\|\s*(\d*[a-z](?:\^\{?\d\}?)?(?:[+-]\d+)?|\([^|()]*\)|\d+)\s*$")
 _DOLLAR = re.compile(r"(?<!\\)\$+")
+_FACTORIAL_EQUALS = re.compile(r"(?<![\w_])(\d+)!=(?=\s*[\d\\(-])")
+"""``5!=120``: an answer never says that two numbers differ, so the sign belongs to the number."""
+_COMMA_CYCLE = re.compile(r"(?<![\d.,])(\d+),(?=\d*\\(?:overline|dot|bar)\s*\{?\d)")
+"""Only decimals have repeating digits, so the comma before them is a decimal comma."""
 
 
 @lru_cache(maxsize=8192)
@@ -80,10 +86,7 @@ def _unify_spelling(text: str) -> str:
         text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
     if "_" in text and "}" in text:
         text = _BRACED_STEM.sub(r"\1", text)
-    if "\\" in text or "~" in text or "{,}" in text:
-        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
-    if "{:}" in text:
-        text = text.replace("{:}", ":")
+    text = _unify_digits(text)
     if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
         text = _QUAD.sub(",", text)
     if "C" in text and "_" in text:
@@ -97,6 +100,17 @@ def _unify_spelling(text: str) -> str:
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
         text = _join_digits(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _unify_digits(text: str) -> str:
+    """One spelling of points, commas, colons and factorial signs next to digits."""
+    if "\\" in text or "~" in text or "{,}" in text:
+        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "{:}" in text or "{.}" in text:
+        text = _BRACED_SIGN.sub(r"\1", text)
+    if "!=" in text:
+        text = _FACTORIAL_EQUALS.sub(r"\1! =", text)
+    return _COMMA_CYCLE.sub(r"\1.", text) if "," in text and "\\" in text else text
 
 
 def _bare_powers(match: re.Match[str]) -> str:

@@ -39,9 +39,14 @@ POINT_WORDS = frozenset(_POINT_NAMES.split())
 """Words before a bracket that say which point it is."""
 CONJUNCTIONS = frozenset(("and", "or"))
 _FOREIGN_CONJUNCTIONS = {
-    **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者"), "or"),
+    **dict.fromkeys(("oder", "ou", "o", "oppure", "или", "либо", "或", "或者", "または", "또는", "혹은"), "or"),
     **dict.fromkeys(("und", "et", "y", "e", "ed", "и", "和", "与", "及", "且", "以及", "并且"), "and"),
+    **dict.fromkeys(("および", "かつ", "그리고", "및"), "and"),
 }
+_WIDE_SPACE = r"(?:\\[ ;:]|~|\\q?quad)"
+_SPACE_BEFORE, _SPACE_AFTER = re.compile(rf"{_WIDE_SPACE}\s*\Z"), re.compile(rf"\s*{_WIDE_SPACE}")
+MAX_SPACE = 8
+"""Characters before a word that are searched for a space."""
 _BARE_CONJUNCTIONS = frozenset(("oder", "und", "oppure"))
 """Those that cannot be a product of letters."""
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
@@ -235,7 +240,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("op", ",", True),) if inner.strip() else ()
     if words.lower() in CONJUNCTIONS:
         return (Token("op", words.lower(), True),)
-    if inner[:1] in " ~" and words.lower() in _FOREIGN_CONJUNCTIONS:
+    if words.lower() in _FOREIGN_CONJUNCTIONS and (inner[:1] in " ~" or not words.isascii() or _is_set_apart(match)):
         return (Token("op", _FOREIGN_CONJUNCTIONS[words.lower()], True),)
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
@@ -243,7 +248,17 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("text", words, True),)
     if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)) or _INDEXED.fullmatch(words):
         return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
-    return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
+    text = Token("text", " ".join(words.split()), spaced or inner[:1] in " ~")
+    return (text, Token("op", ":")) if inner.rstrip(" ~").endswith(":") else (text,)
+
+
+def _is_set_apart(match: re.Match[str]) -> bool:
+    r"""Whether a text has spaces of its own on both sides, unlike a factor: ``2\ \text{y}\ 3``."""
+    text = match.string
+    if not match[0].startswith((r"\text", r"\mbox")):
+        return False
+    before = _SPACE_BEFORE.search(text[max(0, match.start() - MAX_SPACE) : match.start()])
+    return before is not None and _SPACE_AFTER.match(text, match.end()) is not None
 
 
 def _check_depth(tokens: list[Token]) -> None:

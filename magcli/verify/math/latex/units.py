@@ -63,7 +63,7 @@ SCALES = (
     | {word: value for value, words in FOREIGN_SCALES.items() for word in words}
 )
 """Words that multiply the number before them, without accents. ``billion`` is the English one."""
-PRIME, DOUBLE_PRIME = "prime", "double-prime"
+PRIME, DOUBLE_PRIME = "'", "''"
 """Units written as signs, which may not be missing."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}

@@ -57,15 +57,29 @@ _CHINESE = re.compile(
 _CHINESE_HARMLESS = re.compile("不同|非负|非零|互不相同")
 """Parts of what is counted: ``12种不同的方法``."""
 
-_RESTRICTIONS = """
-not no none nor neither never cannot wrong incorrect false nope nah if unless or either maybe perhaps possibly probably
-guess estimate bound mistake error except otherwise sure unsure roughly approximately about nearly almost
-nicht kein keine nie falsch oder falls wenn vielleicht ungefahr etwa circa
-non pas ne jamais faux ou si peut-etre environ
-nunca falso o si quizas quiza aproximadamente
-mai sbagliato oppure se forse circa
-не нет неверно неправильно или если возможно около примерно
+_DENIALS = """
+not no none nor neither never cannot wrong incorrect false nope nah
+nicht kein keine nie falsch
+non pas ne jamais faux
+nunca falso no
+mai sbagliato
+не нет неверно неправильно
 """
+_DOUBTS = """
+if unless or either maybe perhaps possibly probably guess estimate bound mistake error except otherwise sure unsure
+roughly approximately about nearly almost
+oder falls wenn vielleicht ungefahr etwa circa
+ou si peut-etre environ
+o si quizas quiza aproximadamente
+oppure se forse circa
+или если возможно около примерно
+"""
+_LIMITS = """
+but only sometimes aber nur manchmal mais seulement parfois pero solo solamente ma soltanto talvolta но только иногда 但
+"""
+NEGATIONS, RESERVATIONS = frozenset(_DENIALS.split()), frozenset((_DOUBTS + _LIMITS).split())
+"""Words that deny what follows, and words that restrict or doubt it."""
+_RESTRICTIONS = _DENIALS + _DOUBTS
 """Words that make a sentence with a value something else than the statement of that value."""
 _COPULAS = """
 is are was equals equal be has have gets get obtain obtains find answer result total
@@ -148,43 +162,11 @@ def changes_number(word: str) -> bool:
     return bare in _WHOLE or bare.startswith(_BEGINNINGS) or bare.endswith(_ENDINGS)
 
 
-_SHORT_WORDS = frozenset(
-    [
-        "yes",
-        "no",
-        "true",
-        "odd",
-        "even",
-        "one",
-        "two",
-        "six",
-        "ten",
-        "none",
-        "zero",
-        "four",
-        "five",
-        "nine",
-        "all",
-        "east",
-        "west",
-        "red",
-        "blue",
-        "sun",
-        "mon",
-        "tue",
-        "wed",
-        "thu",
-        "fri",
-        "sat",
-        "oui",
-        "non",
-        "si",
-        "ja",
-        "nein",
-        "dne",
-        "both",
-    ]
-)
+_WORDS_OF_FEW_LETTERS = """
+yes no true odd even one two six ten none zero four five nine all east west red blue sun mon tue wed thu fri sat oui non
+si ja nein dne both vero vrai wahr faux
+"""
+_SHORT_WORDS = frozenset(_WORDS_OF_FEW_LETTERS.split())
 MAX_LETTERS = 4
 
 
@@ -246,4 +228,4 @@ def _is_thing(word: str, question: str) -> bool:
     if _IDEOGRAPH.search(word):
         return any(c in _COUNTERS or c in question for c in word)
     stem = word[: max(MIN_STEM, len(word) - 3)]
-    return word in _GENERAL or re.search(rf"(?<!\w){re.escape(stem)}", question) is not None
+    return word in _GENERAL or re.search(rf"(?<![^\W\d_]){re.escape(stem)}", question) is not None

@@ -75,7 +75,7 @@ def shown(expr: Expr) -> str:
         (r"3 \pmod 7", "residue(3, 7)"),
         ("7:32", "ratio:time(7, 32)"),
         ("7:5", "ratio(7, 5)"),
-        ("4:30 PM", "text:4:30 pm()"),
+        ("4:30 PM", "ratio:clock(16, 30)"),
         ("1011_2", "base:1011_2()"),
         (r"1011_{\text{two}}", "base:1011_2()"),
         ("(C)", "choice:C()"),

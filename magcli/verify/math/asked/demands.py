@@ -1,0 +1,178 @@
+"""Equal values that a question does not ask for: in another unit, as a percentage, not factored."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import takewhile
+
+from magcli.verify.math.equality.functions import same_up_to_constant
+from magcli.verify.math.equality.identity import same_value, symbols
+from magcli.verify.math.latex.answers import parse_answer
+from magcli.verify.math.latex.spelling import normalize
+from magcli.verify.math.latex.tree import Expr
+from magcli.verify.math.latex.units import compatible, is_known_unit, is_unit, unit_name
+from magcli.verify.math.latex.wording import is_counted
+
+_ASKED_UNIT = re.compile(
+    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
+    r"\s+"
+    r"(?P<words>\S[^,;:?!]{0,60})",
+    re.IGNORECASE,
+)
+_ASKED_IN_CHINESE = re.compile(r"(?:多少|几|幾)\s*(?P<unit>[\u3400-\u9fff]{1,2})")
+MAX_UNIT_WORDS = 4
+_MARKUP = re.compile(r"\\(?:text|mathrm|textrm)\b|[${}\\]")
+_PERCENT_WORD = r"(?:\\?%|(?:percent|per cent|prozent|pour ?cent|por ?cent|per cento|процент)\w*)"
+_GIVEN_PERCENT = re.compile(rf"\d[\s$\\,}}]*{_PERCENT_WORD}", re.IGNORECASE)
+_ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
+_FACTOR = re.compile(
+    r"\bfactor(?:i[sz]e|i[sz]ing|i[sz]ation)\b|\bfactor(?=\s+(?:completely|fully|the|over|into|each|\$|\\|\d|\w+\^))"
+    r"|faktorisier|faktorzerleg|primfaktor|factoris|factoriz|factorice|scompon|scomposiz|fattorizz|разлож|множител"
+    r"|\bfactored form|因式|分解",
+    re.IGNORECASE,
+)
+_EXPAND = re.compile(
+    r"\bexpand\b|\bmultiply (?:it )?out\b|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
+    r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
+    re.IGNORECASE,
+)
+_PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")
+_BARE_NUMBER = re.compile(r"[+-]?\d+")
+
+
+def unasked(answer: str, gold: str, question: str) -> str:
+    """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
+
+    ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
+    percentages but does not ask for one; ``factors``: it asks for factors; ``terms``: it asks to expand; ``function``:
+    it says what ``C`` is.
+    """
+    tree, truth = parse_answer(answer), parse_answer(gold)
+    if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
+        return "words"
+    if _has_other_unit(tree, truth, question):
+        return "unit"
+    if _adds_percent_sign(_value(tree), _value(truth)) and _only_gives_percentages(question):
+        return "percent"
+    if "C" in question and _is_given_constant(tree, truth, question):
+        return "function"
+    if _is_less_factored(answer, gold) and _FACTOR.search(question):
+        return "factors"
+    expanded = not _has_product_of_sums(_value(tree)) or _has_product_of_sums(_value(truth))
+    return "" if expanded or not _EXPAND.search(question) else "terms"
+
+
+def _units(expr: Expr) -> Iterator[str]:
+    """The words after numbers anywhere in an answer."""
+    if expr.op == "unit":
+        yield expr.name
+    for arg in expr.args:
+        yield from _units(arg)
+
+
+def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
+    """Whether an answer is the number of the ground truth and a percent sign, unlike ``25%`` for 1/4."""
+    return answer.op == "percent" and same_value(answer.args[0], gold) is True
+
+
+_GIVEN_CONSTANT = re.compile(r"(?<![A-Za-z\\])C(?![A-Za-z])")
+_INTEGRATION = re.compile(
+    r"\\int(?![a-z])|∫|integra|antideriv|primitiv|stammfunktion|первообразн|интеграл|积分|const", re.IGNORECASE
+)
+
+
+def _is_given_constant(answer: Expr, gold: Expr, question: str) -> bool:
+    """Whether answers differ by a constant next to a ``C`` that is a quantity of the question, not of integration."""
+    if not _GIVEN_CONSTANT.search(question) or _INTEGRATION.search(question):
+        return False
+    return same_up_to_constant(answer, gold) and same_value(_value(answer), _value(gold)) is False
+
+
+def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:
+    """Whether an answer has a unit that neither the ground truth nor the question has, though that asks for one."""
+    named = [name for name in _units(tree) if name and is_known_unit(name)]
+    if not named or any(_units(truth)):
+        return False
+    asked = asked_units(question)
+    return bool(asked) and not any(_is_one_unit(name, unit) for name in named for unit in asked)
+
+
+def _is_one_unit(a: str, b: str) -> bool:
+    """Whether two units may be the same; a pound may be one of money."""
+    return compatible(a, b) or a.split()[0] == b.split()[0]
+
+
+@lru_cache(maxsize=1024)
+def asked_units(question: str) -> frozenset[str]:
+    """The units in which a question wants its answer: after ``in`` and ``how many``.
+
+    After ``in`` a singular or a single letter is no unit: ``in second place``, ``in year 5``, ``in C``.
+    """
+    asked = set()
+    for lead in _ASKED_UNIT.finditer(question):
+        words = _MARKUP.sub("", lead["words"]).split()[:MAX_UNIT_WORDS]
+        unit = _leading_unit(words)
+        first = words[0] if words else ""
+        singular = len(first) > 3 and first.lower() == unit
+        if unit and (lead["amount"] or not (singular or len(first) == 1)):
+            asked.add(unit)
+    for chinese in _ASKED_IN_CHINESE.finditer(question):
+        asked.add(_leading_unit([chinese["unit"]]) or _leading_unit([chinese["unit"][0]]))
+    return frozenset(asked - {""})
+
+
+def _leading_unit(words: list[str]) -> str:
+    """The unit with which words begin, as long as each of them belongs to one; empty without one."""
+    parts = list(takewhile(_is_part_of_unit, words))
+    for size in range(len(parts), 0, -1):
+        name = unit_name(" ".join(parts[:size]).rstrip("."))
+        if name and is_known_unit(name):
+            return name
+    return ""
+
+
+def _is_part_of_unit(word: str) -> bool:
+    """Whether a word may stand in the name of a unit; ``in`` is no inch there."""
+    if word.lower() == "in":
+        return False
+    return word.lower() in ("per", "/") or "/" in word or is_unit(word.rstrip(".").partition("^")[0])
+
+
+def _only_gives_percentages(question: str) -> bool:
+    """Whether a question has percentages only as given numbers, as in ``What is 20% of 350?``."""
+    rest = _GIVEN_PERCENT.sub(" ", question)
+    return rest != question and not _ANY_PERCENT.search(rest)
+
+
+def _is_less_factored(answer: str, gold: str) -> bool:
+    """Whether an answer has fewer factors with letters than the ground truth, or is a number and that a product."""
+    bare, product = normalize(answer), normalize(gold)
+    if _BARE_NUMBER.fullmatch(bare):
+        return _PRODUCT.search(product) is not None
+    wanted = _count_factors(_value(parse_answer(gold)))
+    return wanted > 1 and _count_factors(_value(parse_answer(answer))) < wanted
+
+
+def _has_product_of_sums(expr: Expr) -> bool:
+    """Whether an expression has a sum with letters as a factor or base, and so is not expanded."""
+    if expr.op == "+":
+        return any(map(_has_product_of_sums, expr.args))
+    if expr.op in ("*", "^"):
+        return any(_has_product_of_sums(part) or (part.op == "+" and bool(symbols(part))) for part in expr.args[:2])
+    return False
+
+
+def _value(expr: Expr) -> Expr:
+    """The last side of an equation."""
+    return expr.args[-1] if expr.op == "rel" and expr.name == "=" else expr
+
+
+def _count_factors(expr: Expr) -> int:
+    """The number of factors with letters, with their powers."""
+    if not symbols(expr):
+        return 0
+    if expr.op in ("*", "/"):
+        return sum(map(_count_factors, expr.args))
+    if expr.op == "^" and expr.args[1].op == "num" and expr.args[1].number.denominator == 1:
+        return _count_factors(expr.args[0]) * abs(int(expr.args[1].number))
+    return 1

@@ -1,0 +1,172 @@
+"""How a question lets its answer be read: its options, its way to write numbers, and what it has already said."""
+
+import re
+from functools import lru_cache
+
+from magcli.verify import language
+from magcli.verify.math.equality.equations import is_function
+from magcli.verify.math.equality.identity import symbols
+from magcli.verify.math.equality.lines import is_multiple
+from magcli.verify.math.equality.structure import same
+from magcli.verify.math.latex.spelling import normalize
+from magcli.verify.math.latex.tree import Expr, rename_symbol
+from magcli.verify.math.latex.units import SYMBOLS, scaled
+from magcli.verify.math.latex.wording import plain
+
+_POINT_LANGUAGES = frozenset(("de", "es", "it", "pt", "nl"))
+"""Languages that group digits by points and write decimals with a comma."""
+_POINT_GROUPS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})\.(\d{3})(?![\d.,])")
+_COMMA_DECIMAL = re.compile(r"(?<![\d.,(\[{])\d+(?:,|\{,\})\d{1,2}(?![\d.,)\]}])")
+_POINT_DECIMAL = re.compile(r"(?<![\d.,])\d+\.(?:\d{1,2}|\d{4,})(?![\d.,])")
+_LETTER_UNIT = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)+(?P<unit>[A-Za-z])")
+_VARIABLE = r"(?<![A-Za-z\\]){}\s*(?:[=<>+^]|\\(?:in|le|ge|ne)(?![a-z]))"
+_MEASURED = r"\d\$?(?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\s*\{{\s*)?{}(?![A-Za-z(=])"
+
+
+def as_in_question(text: str, question: str) -> str:
+    """An answer with its number and unit as the question writes them: ``15.000`` as 15000, ``4.58 m`` as metres."""
+    if _POINT_GROUPS.search(text) and _groups_by_points(text, question):
+        text = _POINT_GROUPS.sub(r"\1\2", text)
+    measured = _LETTER_UNIT.fullmatch(text)
+    if measured and measured["unit"] in SYMBOLS and _measures_in(measured["unit"], question):
+        return rf"{measured['number']}\text{{ {measured['unit']}}}"
+    return text
+
+
+def _groups_by_points(text: str, question: str) -> bool:
+    """Whether a question in a language with decimal commas makes a point between digits one that groups them: it has
+    a decimal comma and no decimal point, or the digits after each point are zeros.
+    """
+    zeros = all(group[2] == "000" for group in _POINT_GROUPS.finditer(text))
+    commas = _COMMA_DECIMAL.search(question) is not None and not _POINT_DECIMAL.search(question)
+    return (zeros or commas) and language.identify(question) in _POINT_LANGUAGES
+
+
+def _measures_in(letter: str, question: str) -> bool:
+    """Whether a letter follows numbers of the question and is none of its variables."""
+    measured = re.search(_MEASURED.format(letter), question)
+    return measured is not None and not re.search(_VARIABLE.format(letter), question)
+
+
+_LABEL = re.compile(
+    r"(?:(?<=[\s。？：；，])|^)(?:\(\s*(?P<braced>[A-Ja-j])\s*\)|(?P<marked>[A-Ja-j])\s*[.):．、]{1,2}|(?P<circled>[①-⑳]))\s*"
+)
+_BOLD_LABEL = re.compile(r"\\(?:textbf|mathbf|text|mathrm|textrm|rm|bf)\s*\{\s*(\(?[A-J][.)])\s*\}")
+_DRAWING = re.compile(r"\[asy\].*?(?:\[/asy\]|\Z)", re.DOTALL)
+_SPACES = re.compile(r"\\q?quad|~|\\[ ,;:!]|\\hspace\{[^{}]*\}")
+MIN_OPTIONS, MAX_QUESTION = 3, 20_000
+_SEQUENCES = ("ABCDEFGHIJ", "abcdefghij", "①②③④⑤⑥⑦⑧⑨⑩")
+
+
+@lru_cache(maxsize=1024)
+def options(question: str) -> dict[str, str]:
+    """The options that a question lists after their labels; empty for fewer than ``MIN_OPTIONS``."""
+    if len(question) > MAX_QUESTION:
+        return {}
+    text = _SPACES.sub(" ", _BOLD_LABEL.sub(r" \1 ", _DRAWING.sub(" ", question)))
+    labels = [(match.start(), match.end(), next(filter(None, match.groups()))) for match in _LABEL.finditer(text)]
+    for sequence in _SEQUENCES:
+        run = _run_of_labels(labels, sequence)
+        if len(run) >= MIN_OPTIONS:
+            ends = [start for start, _, _ in run[1:]] + [len(text)]
+            texts = [text[end:stop] for (_, end, _), stop in zip(run, ends, strict=True)]
+            return dict(zip(sequence, map(_first_paragraph, texts), strict=False))
+    return {}
+
+
+def _first_paragraph(text: str) -> str:
+    """An option without what follows it: an empty line, or the bullet of the next one."""
+    return re.split(r"\n\s*\n|\$?\\bullet", text.strip(), maxsplit=1)[0].strip(" \n\t,;.")
+
+
+def _run_of_labels(labels: list[tuple[int, int, str]], sequence: str) -> list[tuple[int, int, str]]:
+    """The last run of labels in the order of a sequence."""
+    run: list[tuple[int, int, str]] = []
+    for label in labels:
+        if label[2] == sequence[0]:
+            run = [label]
+        elif run and len(run) < len(sequence) and label[2] == sequence[len(run)]:
+            run.append(label)
+    return run
+
+
+def without_asked_scale(text: str, question: str) -> str:
+    """The number before a multiplier that the question asks for (``how many million``); empty for anything else."""
+    written = _SCALED.fullmatch(normalize(text))
+    if written is None:
+        return ""
+    words = " ".join(_TEXT_COMMAND.sub(r"\1", written["words"]).split())
+    if scaled(words.split()[0])[0] == 1 or not re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question)):
+        return ""
+    return written["number"]
+
+
+_SCALED = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)*(?P<words>[^\W\d_].*|\\text\{.*)")
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_ASKED_SCALE = r"(?:how many|wie viele?|combien de|cuant[oa]s|quant[ie]|сколько|多少|几)\s*{}"
+_DATED = re.compile(r"(?P<year>\d{4})-(?P<day>\d\d-\d\d)")
+
+
+def same_as_known(a: Expr, b: Expr, question: str) -> bool:
+    """Whether two answers differ only in what the question has said (the year of a date, a noun after an adjective) or
+    leaves open (the name of a constant, the length of an eigenvector).
+    """
+    if a.op == b.op == "text":
+        return any(
+            _same_date(x, y, question) or _with_noun(x, y, question) for x, y in ((a.name, b.name), (b.name, a.name))
+        )
+    return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
+
+
+def _same_date(dated: str, day: str, question: str) -> bool:
+    date = _DATED.fullmatch(dated)
+    return date is not None and date["day"] == day and date["year"] in question
+
+
+MIN_NOUN = 4
+
+
+def _with_noun(longer: str, word: str, question: str) -> bool:
+    """``isosceles triangle`` for ``isosceles``, if the question has the noun."""
+    noun = longer.removeprefix(f"{word} ")
+    if noun == longer or " " in noun or len(noun) < MIN_NOUN:
+        return False
+    return re.search(rf"(?<!\w){re.escape(plain(noun))}(?!\w)", plain(question)) is not None
+
+
+_FIND = (
+    r"\b(?:find|give|determine|compute|calculate|state|write(?: down)?|bestimmen?|finden?|gib|berechnen?|ermittle"
+    r"|trouve[rz]?|donne[rz]?|détermine[rz]?|calcule[rz]?|halla[r]?|encuentra|calcula[r]?|determina[r]?|da|dar|trova(?:re)?"
+    r"|calcola(?:re)?|scrivi)"
+)
+_DIRECTIONS = (
+    r"an? (?:\w+ )?(?:eigenvector|normal vector|direction vector|vector (?:normal|perpendicular|parallel)|basis)"
+    r"|eine?n? (?:eigenvektor|normalenvektor|richtungsvektor|basis)|un vecteur (?:propre|normal|directeur)"
+    r"|un (?:autovector|vector (?:propio|normal|director)|autovettore|vettore (?:normale|direttore))|un[ae] base"
+)
+_DIRECTION = re.compile(
+    rf"{_FIND} (?:{_DIRECTIONS})\b|(?:найдите|укажите) (?:собственный вектор|вектор нормали|направляющий вектор)"
+    "|求[^。，]{0,20}的一个(?:特征向量|法向量|方向向量)",
+    re.IGNORECASE,
+)
+_LENGTH = re.compile(
+    r"\bunit|normali[sz]|normiert|einheits|unita|orthonorm|length|magnitude|единичн|单位|模", re.IGNORECASE
+)
+
+
+def _asks_for_direction(question: str) -> bool:
+    """Whether a question asks for any vector of a direction: an eigenvector, a normal, a basis; not one of a length."""
+    return _DIRECTION.search(question) is not None and not _LENGTH.search(question)
+
+
+def _same_constant(a: Expr, b: Expr, question: str) -> bool:
+    r"""``f(x)=cx`` and ``f(x)=kx``, if the question has neither letter: then each answer has named a constant."""
+    if not all(side.op == "rel" and side.name == "=" and is_function(side.args[0]) for side in (a, b)):
+        return False
+    mine, theirs = (symbols(side.args[1]) - symbols(side.args[0]) for side in (a, b))
+    if len(mine) != 1 or len(theirs) != 1 or mine == theirs:
+        return False
+    (one,), (other,) = mine, theirs
+    if any(re.search(rf"(?<![A-Za-z\\]){re.escape(name)}(?![A-Za-z])", question) for name in (one, other)):
+        return False
+    return same(rename_symbol(a, one, "?0"), rename_symbol(b, other, "?0"))[0]

@@ -1,0 +1,48 @@
+"""Answers that stand for many functions: antiderivatives up to a constant, and orders of growth."""
+
+from magcli.verify.math.equality.equations import constant_difference, constant_ratio, is_assignment, same_name
+from magcli.verify.math.equality.identity import contains, symbols
+from magcli.verify.math.equality.parameters import is_constant_name
+from magcli.verify.math.latex.tree import MINUS_ONE, Expr, add
+
+_COEFFICIENTS = frozenset("abdABD")
+"""Letters next to which ``c`` is a coefficient rather than a constant of integration."""
+_GROWTH = frozenset(Expr("sym", name=name) for name in ("O", r"\Theta", r"\Omega", "o", r"\omega"))
+
+
+def same_up_to_constant(a: Expr, b: Expr) -> bool:
+    r"""Whether two answers with a constant of integration have the same derivative: ``\sin^2 x+C``, ``-\cos^2 x+C``."""
+    if is_assignment(a) and is_assignment(b) and same_name(a, b) is None:
+        return False
+    first, second = (_without_constant(side.args[1] if is_assignment(side) else side) for side in (a, b))
+    if first is None or second is None or contains(first, "abs") != contains(second, "abs"):
+        return False
+    return constant_difference(first, second)
+
+
+def _without_constant(expr: Expr) -> Expr | None:
+    """A sum without the constant of integration at its end; None without one."""
+    if expr.op != "+" or not _is_integration_constant(expr.args[-1]):
+        return None
+    rest = list(expr.args[:-1])
+    others = frozenset().union(*map(symbols, rest))
+    return None if others & _COEFFICIENTS or any(map(is_constant_name, others)) else add(rest)
+
+
+def _is_integration_constant(term: Expr) -> bool:
+    letter = term.args[1] if term.op == "*" and term.args[0] == MINUS_ONE else term
+    return letter.op == "sym" and is_constant_name(letter.name)
+
+
+def same_growth(a: Expr, b: Expr) -> bool:
+    r"""Whether two answers are one order of growth: ``O(\log n)`` is ``O(\log_2 n)``, as a constant factor does not
+    count.
+    """
+    first, second = (side.args[1] if is_assignment(side) else side for side in (a, b))
+    if first.op != "*" or second.op != "*" or first.args[0] not in _GROWTH or first.args[0] != second.args[0]:
+        return False
+    bounds = (first.args[1], second.args[1])
+    if any(bound.op == "sym" and bound.name.isupper() for bound in bounds):
+        return False  # the segment OA
+    ratio = constant_ratio(*bounds)
+    return ratio is not None and ratio > 0
