@@ -25,6 +25,7 @@ from magcli.errors import EnvironmentFault, UsageError, first_line
 LOCAL, AUTO = "local", "auto"
 """The values of ``--cluster`` for a Ray of one's own on this machine, and for the one that runs on it already."""
 
+LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
 
 NAMESPACE = "magcli"
@@ -92,6 +93,12 @@ class Cluster:
             for node in ray.nodes()
             if node["Alive"]
         ]
+
+    def own_address(self) -> str:
+        """This machine's address for processes of the cluster."""
+        import ray
+
+        return LOOPBACK if self.is_local else str(ray.util.get_node_ip_address())
 
     def free(self) -> Resources:
         """What no process has taken now."""

@@ -12,7 +12,7 @@ from typing import Any
 from magcli.cluster.mailbox import Outbox
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.open import open_policy
-from magcli.generate.types import Policy
+from magcli.generate.types import LocalPolicy
 from magcli.generate.weights import WeightFile
 from magcli.generate.wire import (
     Abort,
@@ -34,7 +34,7 @@ BEAT_SECONDS = 1.0
 class EngineEndpoint:
     """An engine behind a mailbox, and its running requests."""
 
-    def __init__(self, policy: Policy, outbox: Outbox) -> None:
+    def __init__(self, policy: LocalPolicy, outbox: Outbox) -> None:
         self._policy, self._outbox = policy, outbox
         self._requests: dict[int, asyncio.Task[None]] = {}
         self._beat = asyncio.create_task(self._send_beats())
@@ -86,9 +86,6 @@ class EngineEndpoint:
                 (arrived,) = await self._policy.load(WeightFile(Path(message.path)), message.version)
                 self._outbox.put(Loaded(message.version, self._policy.load_seconds, arrived))
             else:
-                from magcli.generate.vllm import VllmPolicy
-
-                assert isinstance(self._policy, VllmPolicy), "no other engine takes part in a broadcast"
                 arrived = await self._policy.transfer(message.step, message.info, message.version)
                 self._outbox.put(Loaded(message.step, self._policy.load_seconds, arrived))
         except Exception as error:

@@ -3,13 +3,11 @@
 ``Engine`` has a fixed number of slots and is synchronous: ``submit`` queues the samples of one prompt, ``step``
 generates one token for every running sequence and returns those that ended, ``load`` replaces the weights between two
 steps, ``abort`` frees slots. A slot is refilled in the step after its sequence ended; a prompt is computed once for all
-of its samples. ``TorchPolicy`` is the same as an asynchronous ``Policy``.
+of its samples. ``magcli.generate.torch_policy`` makes it an asynchronous ``Policy``.
 """
 
-import asyncio
-import time
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import count
@@ -18,14 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magcli.errors import MagError, UsageError
-from magcli.generate import dispatch
+from magcli.errors import UsageError
 from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.types import (
-    Completion,
     Digests,
-    Message,
     Rollout,
     Sampling,
     Scores,
@@ -33,9 +28,6 @@ from magcli.generate.types import (
     Weights,
     tokens_left,
 )
-from magcli.generate.wire import Spec
-from magcli.model import exhausted
-from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
 from magcli.model.context import context_length
 
@@ -336,7 +328,7 @@ def _truncates(sampling: Sampling) -> bool:
     return sampling.temperature == 0 or sampling.top_p < 1 or sampling.top_k > 0
 
 
-def _cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
+def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     """The bytes that the weights leave for the cache in the engine's share of a GPU; None on a CPU."""
     if model.device.type != "cuda":
         return None
@@ -344,145 +336,3 @@ def _cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None
     weights = sum(parameter.nbytes for parameter in model.parameters())
     head = 0 if model.dtype == torch.float32 else 4 * model.config.vocab_size * model.config.hidden_size
     return max(1, min(free, round(share * total) - weights - head))
-
-
-Results = asyncio.Queue[Rollout | BaseException]
-
-
-class TorchPolicy:
-    """The engine of ``spec`` behind the ``Policy`` protocol, over its loaded ``model``; see ``Engine``.
-
-    One task runs the engine while there is work and yields to the event loop between two steps, so ``load`` and
-    ``aclose`` of a sample stream always happen between steps. An error in a step is raised to all current and later
-    callers.
-    """
-
-    def __init__(self, spec: Spec, model: "PreTrainedModel | Decoder") -> None:
-        self._tokenizer, self._ends = spec.model.tokenizer, spec.model.ends
-        self.thoughts = spec.model.thoughts
-        self._engine = Engine(
-            model,
-            slots=spec.slots,
-            ends=self._ends,
-            deterministic=spec.deterministic,
-            cache_bytes=_cache_bound(model, spec.gpu_memory),
-        )
-        self._results: dict[int, Results] = {}
-        self._runner: asyncio.Task[None] | None = None
-        self._failure: BaseException | None = None
-        self.num_finished = 0
-        """Sequences finished so far."""
-        self.seconds = 0.0
-        """Time spent in decode steps so far."""
-        self.load_seconds = 0.0
-        """Time spent loading new weights so far."""
-
-    @property
-    def version(self) -> int:
-        """The version of the weights that generate the next token."""
-        return self._engine.version
-
-    @property
-    def sent_dtype(self) -> None:
-        """Weights are not cast before the engine has them."""
-        return None
-
-    @property
-    def num_running(self) -> int:
-        """Slots in use."""
-        return self._engine.num_running
-
-    @property
-    def num_slots(self) -> int:
-        """Number of sequences that can run at once."""
-        return self._engine.limit
-
-    @property
-    def capacity(self) -> int:
-        """Number of sequences to have in flight so that no slot stays empty."""
-        return dispatch.capacity(self._engine.limit)
-
-    def set_concurrency(self, sequences: int) -> None:
-        """Set the maximum number of sequences that run at once; running ones are not interrupted."""
-        self._engine.set_limit(sequences)
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
-    ) -> list[Completion]:
-        """Sample one completion per seed for the same messages, in the order of the seeds."""
-        prompt = prompt_tokens(self._tokenizer, messages)
-        rollouts = [rollout async for rollout in self.sample(prompt, sampling, seeds=seeds)]
-        return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
-
-    def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends, self.thoughts)
-        return Completion(text, len(rollout.tokens), rollout.finish)
-
-    async def sample(
-        self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
-    ) -> AsyncGenerator[Rollout, None]:
-        """Sample one sequence per seed, yielded as each one ends; closing the iterator frees the request's slots.
-
-        Raises MagError if the policy has been closed or a step failed; other errors as in ``tokens_left``.
-        """
-        self._check_open()
-        request = self._engine.submit(prompt, sampling, seeds)
-        results = self._results[request] = Results()
-        if self._runner is None or self._runner.done():
-            self._runner = asyncio.get_running_loop().create_task(self._run())
-        try:
-            for _ in seeds:
-                result = await results.get()
-                if isinstance(result, BaseException):
-                    raise result
-                yield result
-        finally:
-            del self._results[request]
-            self._engine.abort(request)
-
-    async def load(self, weights: Weights, version: int) -> list[Digests]:
-        """Replace the weights between two decode steps; running sequences keep their KV cache.
-
-        Returns the digests of the tensors as they were read.
-        """
-        self._check_open()
-        started = time.monotonic()
-        arrived = self._engine.load(weights, version)
-        self.load_seconds += time.monotonic() - started
-        return [arrived]
-
-    async def score(self, sequences: Sequences) -> list[Scores]:
-        """The log-probs of tokens after their contexts, at temperature 1."""
-        self._check_open()
-        return [self._engine.score(sequences)]
-
-    async def close(self) -> None:
-        """Stop running sequences; current callers get an error."""
-        runner, self._runner = self._runner, None
-        self._fail(MagError("the engine has been closed"))
-        if runner is not None and not runner.done():
-            runner.cancel()
-            await asyncio.gather(runner, return_exceptions=True)
-
-    def _check_open(self) -> None:
-        if self._failure is not None:
-            raise MagError(f"the engine has stopped: {self._failure}") from self._failure
-
-    async def _run(self) -> None:
-        try:
-            while self._engine.busy:
-                started = time.monotonic()
-                with exhausted.explained("sampling", exhausted.SAMPLING):
-                    ended = self._engine.step()
-                for request, rollout in ended:
-                    self._results[request].put_nowait(rollout)
-                    self.num_finished += 1
-                self.seconds += time.monotonic() - started
-                await asyncio.sleep(0)
-        except Exception as error:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        for results in self._results.values():
-            results.put_nowait(error)

@@ -11,7 +11,7 @@ from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
 if TYPE_CHECKING:
-    from magcli.generate.engine import TorchPolicy
+    from magcli.generate.torch_policy import TorchPolicy
     from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
 
@@ -80,14 +80,12 @@ def open_policy(spec: Spec) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; errors as in ``open_generator``."""
     name = policy_engine(spec.engine, spec.device, deterministic=spec.deterministic)
     _check_deterministic(spec)
-    if spec.transfer == "broadcast" and name == "torch":
-        raise UsageError("--transfer broadcast needs engine vllm, not torch; use --transfer file")
     return _open_torch(spec) if name == "torch" else _open_vllm(spec)
 
 
 def _open_torch(spec: Spec) -> "TorchPolicy":
     from magcli.generate.decoder import open_decoder
-    from magcli.generate.engine import TorchPolicy
+    from magcli.generate.torch_policy import TorchPolicy
 
     model, dtype = spec.model, spec.torch_dtype
     _ = model.tokenizer  # before the weights, which take longer: a tokenizer that cannot be used is an error at once

@@ -11,7 +11,7 @@ from magcli.cluster.mailbox import Member, Surroundings
 from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.digest import WeightsFault, renamed
-from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
+from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep, Weights
 from magcli.generate.weights import shared
 from magcli.generate.wire import (
     Abort,
@@ -25,7 +25,6 @@ from magcli.generate.wire import (
     ScoreRequest,
     Spec,
     Transfer,
-    TransferStep,
 )
 
 if TYPE_CHECKING:
@@ -48,12 +47,12 @@ class GeneratorDied(EnvironmentFault):
 class RemoteSampler:
     """A generator and the requests that it works on. Open it with ``RemoteSampler.start``."""
 
-    def __init__(self, spec: Spec, member: Member) -> None:
+    def __init__(self, spec: Spec, member: Member, host: str) -> None:
         self.spec, self.member = spec, member
         self._request_numbers = count()
         self._waiting: dict[int, asyncio.Queue[Rollout | Scores | Exception]] = {}
         self._loading: dict[int | TransferStep, asyncio.Future[Digests]] = {}
-        self._broadcast = _broadcast_to(spec, self.ask_step) if spec.transfer == "broadcast" else None
+        self._broadcast = _broadcast_to(spec, self.ask_step, host) if spec.transfer == "broadcast" else None
         self._coming = 0
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
@@ -92,7 +91,7 @@ class RemoteSampler:
             )
         except MemberLost as lost:
             raise GeneratorDied(str(lost)) from lost
-        return cls(spec, member)
+        return cls(spec, member, cluster.own_address())
 
     @property
     def alive(self) -> bool:
@@ -257,7 +256,7 @@ class RemoteSampler:
                 loading.exception()  # nobody may wait for it
 
 
-def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":
+def _broadcast_to(spec: Spec, run_step: "RunStep", host: str) -> "Broadcast":
     from magcli.generate.vllm_transfer import Broadcast
 
-    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype)
+    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype, host)

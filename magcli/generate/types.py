@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.model.chat import check_vocabulary
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 Finish = Literal["stop", "length"]
+
+TransferStep = Literal["init", "start", "update", "finish"]
+"""The steps of a broadcast by vLLM's interface: ``init`` once, then the others for each update of the weights."""
+
 Message = Mapping[str, str]
 """One chat turn: ``role`` and ``content``."""
 
@@ -153,6 +157,16 @@ class RolloutEngine(Sampler, Protocol):
 
 class Policy(Generator, Sampler, Protocol):
     """An engine in this process that implements both."""
+
+
+class LocalPolicy(Policy, Protocol):
+    """An engine that takes part in a broadcast of weights."""
+
+    async def transfer(self, step: TransferStep, info: Any, version: int) -> Digests:
+        """One step of a transfer that the trainer controls, instead of ``load``; ``info`` is specific to the backend.
+
+        Returns, after the last step, the digests of the tensors under the names under which they came.
+        """
 
 
 def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int, vocabulary: int | None = None) -> int:

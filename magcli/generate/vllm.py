@@ -31,12 +31,13 @@ from magcli.generate.types import (
     Sampling,
     Scores,
     Sequences,
+    TransferStep,
     Weights,
     tokens_left,
 )
 from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
-from magcli.generate.wire import Spec, TransferStep
+from magcli.generate.wire import Spec
 from magcli.model.chat import completion_text, prompt_tokens
 
 T = TypeVar("T")

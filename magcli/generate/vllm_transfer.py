@@ -13,10 +13,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from datetime import timedelta
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -26,20 +25,13 @@ from transformers import PreTrainedModel
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.digest import digest, renamed
-from magcli.generate.types import Digests, Weights
+from magcli.generate.gloo import LOOPBACK, READY_KEY, GlooPair, listening_store
+from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights import names_in, shared
-from magcli.generate.wire import TransferStep
 
 FILE_TRANSFER, GLOO_TRANSFER = "magcli_file", "magcli_gloo"
 NCCL_TRANSFER, IPC_TRANSFER = "magcli_nccl", "magcli_ipc"
 """The names of our transfers in vLLM's registry; see ``vllm_worker``."""
-
-HOST, READY_KEY = "127.0.0.1", "ready"
-TIMEOUT = timedelta(seconds=60)
-"""How long either end of a gloo transfer waits for the other in one step; a dead one is noticed at once."""
-
-dist: Any = torch.distributed
-"""Untyped: torch's types lack what is used here."""
 
 Send = Callable[[Any], Coroutine[Any, Any, Digests]]
 """Gives an engine (``AsyncLLM``), paused meanwhile, the prepared weights; returns their digests as they arrived."""
@@ -252,11 +244,14 @@ class Broadcast:
 
     The transport sends in a thread; its calls to the engine go through ``run_step``, which runs one step in the
     generator process, where the engine is paused and resumed. ``outline`` is the model without its weights, ``device``
-    that of this end: on a GPU, another one than the engine's. NCCL has not been tested on GPUs.
+    that of this end: on a GPU, another one than the engine's. ``host`` is this machine's address. NCCL has not been
+    tested on GPUs.
     """
 
-    def __init__(self, run_step: RunStep, outline: PreTrainedModel, device: str, dtype: torch.dtype) -> None:
-        self._run_step, self._outline = run_step, outline
+    def __init__(
+        self, run_step: RunStep, outline: PreTrainedModel, device: str, dtype: torch.dtype, host: str = LOOPBACK
+    ) -> None:
+        self._run_step, self._outline, self._host = run_step, outline, host
         self._device = torch.device(device)
         self._source = Source(self._device, dtype)
         self._transport: TrainerTransport | None = None
@@ -301,7 +296,7 @@ class Broadcast:
 
     def _send(self, client: Client) -> None:
         if self._device.type != "cuda":
-            self._transport = self._transport or GlooTrainer(client, self._source)
+            self._transport = self._transport or GlooTrainer(client, self._source, self._host)
             return self._transport.send_weights()
         with torch.cuda.device(self._device):
             self._transport = self._transport or self._connect_nccl(client)
@@ -312,7 +307,7 @@ class Broadcast:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        info = NCCLTrainerInitInfo(rank=0, master_address=HOST, master_port=_free_port(), world_size=2)
+        info = NCCLTrainerInitInfo(rank=0, master_address=self._host, master_port=_free_port(self._host), world_size=2)
         transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
         if transport.model_update_group.disabled:
             raise EnvironmentFault("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set); use --transfer file")
@@ -329,50 +324,25 @@ def _settle(sent: "asyncio.Future[None]", error: Exception | None) -> None:
         sent.set_exception(error)
 
 
-def _free_port() -> int:
+def _free_port(host: str) -> int:
     with socket.socket() as bound:
-        bound.bind((HOST, 0))
+        bound.bind((host, 0))
         port: int = bound.getsockname()[1]
         return port
-
-
-class GlooPair:
-    """Trainer (rank 0) and one engine (rank 1), connected through a port of this machine."""
-
-    def __init__(self, store: Any, rank: int) -> None:
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=HOST)]
-        options._timeout = TIMEOUT
-        self._store = store
-        self._group = dist.ProcessGroupGloo(store, rank, 2, options)
-
-    @classmethod
-    def join(cls, port: int) -> "GlooPair":
-        """The engine's end."""
-        store = dist.TCPStore(HOST, port, is_master=False, timeout=TIMEOUT)
-        store.set(READY_KEY, "")
-        return cls(store, rank=1)
-
-    def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Send the tensors, or receive them in place."""
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = 0, 0
-        for tensor in tensors:
-            self._group.broadcast([tensor], options).wait()
 
 
 class GlooTrainer:
     """The gloo equivalent of vLLM's trainer engine for NCCL: connects when it is created, then sends repeatedly."""
 
-    def __init__(self, client: Client, source: Source) -> None:
+    def __init__(self, client: Client, source: Source, host: str = LOOPBACK) -> None:
         self._client, self._source = client, source
-        store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        store = listening_store(host)
         with ThreadPoolExecutor(1) as executor:
-            joined = executor.submit(client.init_weight_transfer_engine, {"port": store.port})
+            joined = executor.submit(client.init_weight_transfer_engine, {"host": host, "port": store.port})
             while not (joined.done() or store.check([READY_KEY])):
                 time.sleep(0.01)
             if not joined.done():
-                self._pair = GlooPair(store, rank=0)
+                self._pair = GlooPair(store, host, rank=0)
             joined.result()
 
     def send_weights(self) -> None:

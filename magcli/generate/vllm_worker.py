@@ -14,7 +14,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from vllm.config.load import LoadConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
@@ -25,9 +24,10 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from magcli.generate.digest import digest
+from magcli.generate.gloo import GlooPair
 from magcli.generate.types import Digests
 from magcli.generate.vllm_start import STARTED_BY, TEXT_LOADER
-from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER, GlooPair
+from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER
 from magcli.generate.weights import WeightFile
 from magcli.model.nested import read_tensors
 
@@ -164,8 +164,9 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
 @dataclass
 class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """The port that the trainer listens on."""
+    """Where the trainer listens."""
 
+    host: str
     port: int
 
 
@@ -176,14 +177,10 @@ class GlooTransfer(FileTransfer):
 
     def init_transfer_engine(self, init_info: GlooInit) -> None:
         """Connect to the trainer."""
-        self._pair = GlooPair.join(init_info.port)
+        self._pair = GlooPair.join(init_info.host, init_info.port)
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        described = zip(update_info["names"], update_info["dtype_names"], update_info["shapes"], strict=True)
-        for name, dtype, shape in described:
-            tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype))
-            self._pair.broadcast([tensor])
-            yield name, tensor
+        return self._pair.receive(update_info)
 
 
 class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences
+from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep
 from magcli.model.model import Model
 
 if TYPE_CHECKING:
@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 TransferName = Literal["file", "broadcast"]
 """How new weights reach a generator: as a file in shared memory, or from the trainer by NCCL or gloo."""
-
-TransferStep = Literal["init", "start", "update", "finish"]
-"""The phases of a transfer by vLLM's interface: who takes part, once; then for each update of the weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from transformers import (
 )
 
 from magcli.errors import EnvironmentFault, MagError, UsageError
-from magcli.generate.engine import Engine, TorchPolicy
+from magcli.generate.engine import Engine
+from magcli.generate.torch_policy import TorchPolicy
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import open_generator, open_policy, policy_engine
 from magcli.generate.server import ServerGenerator
+from magcli.generate.torch_policy import TorchPolicy
 from magcli.generate.types import Sampling
 from magcli.generate.wire import Spec
 from magcli.model.model import Model

@@ -11,8 +11,8 @@ from vision import make_vision_model
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.generate import vision
-from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import NestedGenerator, open_generator, open_vision
+from magcli.generate.torch_policy import TorchPolicy
 from magcli.generate.types import Sampling, VisionModel
 from magcli.generate.wire import Spec
 from magcli.model.model import Model

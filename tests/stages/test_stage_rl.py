@@ -522,7 +522,11 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
             {"generators": 1, "generator_devices": ("gpu:1",)},
             "--generator-devices must be cpu, cuda or cuda:N, not gpu:1",
         ),
-        ({"generators": 1, "transfer": "broadcast"}, "rl: --transfer broadcast needs --engine vllm"),
+        ({"cluster": "auto"}, "rl: --cluster places generators; add --generators"),
+        (
+            {"generators": 1, "cluster": "auto", "generator_devices": ("cuda:1",)},
+            "with --cluster Ray chooses the devices",
+        ),
         (VLLM | {"generator_devices": ("cuda:1",)}, "rl: cpu cannot broadcast to cuda:1; use --transfer file"),
         (VLLM | {"device": "cuda", "generator_devices": ("cuda:1", "cuda:0")}, r"broadcast to itself \(cuda:0\)"),
         ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),

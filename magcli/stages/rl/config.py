@@ -49,7 +49,7 @@ class Config(
     )
     transfer: Literal["file", "broadcast"] = opt(
         "file",
-        "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (gloo on CPUs).",
+        "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster.",
         panel=GENERATORS,
         affects_rows=False,
     )
@@ -163,8 +163,8 @@ def _check_engine(config: Config) -> None:
     usage(not config.cluster or config.generators > 0, "rl: --cluster places generators; add --generators")
     if config.generators:
         require_ray()
+    usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
     if config.transfer == "broadcast":
-        usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
         options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
     from magcli.console import Console
+    from magcli.generate.fleet import Fleet
     from magcli.generate.types import RolloutEngine
     from magcli.generate.wire import Spec
     from magcli.model.model import Model
@@ -27,27 +29,50 @@ async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[
     """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
     import torch
 
-    from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
-    idle = sorted(set(_cards(torch.cuda.device_count())) - set(devices) - set(_trainer_cards(config.device, ranks)))
-    if idle and config.device.startswith("cuda"):
-        job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
-    spec = _spec(config, model, devices, ranks)
     with ExitStack() as stack:
         opened: RolloutEngine
         if config.generators:
-            cluster = stack.enter_context(open_cluster(address_for(config.cluster)))
-            say = partial(_say, job.console)
-            opened = await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
+            opened = await _open_fleet(config, model, job, stack, ranks)
         else:
-            opened = open_policy(spec)
+            devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
+            opened = open_policy(_spec(config, model, devices, ranks))
         try:
             yield opened
         finally:
             await opened.close()
+
+
+async def _open_fleet(config: Config, model: Model, job: Job, stack: ExitStack, ranks: int) -> Fleet:
+    """The generators, in processes of a Ray of this machine or of a cluster."""
+    import torch
+
+    from magcli.generate.fleet import Fleet
+
+    say = partial(_say, job.console)
+    cluster = stack.enter_context(open_cluster(address_for(config.cluster)))
+    if not cluster.is_local:
+        spec = _cluster_spec(_spec(config, model, (config.device,), ranks), config)
+        return await Fleet.open(cluster, spec, config.generators, say=say)
+    cards = torch.cuda.device_count()
+    devices = sampling_devices(config, cards=cards, ranks=ranks)
+    idle = sorted(set(_cards(cards)) - set(devices) - set(_trainer_cards(config.device, ranks)))
+    if idle and config.device.startswith("cuda"):
+        job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
+    spec = _spec(config, model, devices, ranks)
+    return await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
+
+
+def _cluster_spec(spec: Spec, config: Config) -> Spec:
+    """The engine of a generator that may be on another machine, on the GPU that Ray gives it.
+
+    Weights go there by a broadcast: a file in shared memory stays on its machine.
+    """
+    device = "cuda" if spec.device.startswith("cuda") else spec.device
+    share = config.gpu_memory or engines.ALONE
+    return replace(spec, device=device, threads=1, transfer="broadcast", gpu_memory=share)
 
 
 def _say(console: Console, text: str) -> None:
