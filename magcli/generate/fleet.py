@@ -330,7 +330,8 @@ class Fleet:
         try:
             if self._newest is not None:
                 arrived = await new.load(self._newest, self._version)
-                names = names_in(self._newest, self._spec.model.outline).values()
+                outline = self._spec.model.outline
+                names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
                 check_arrival(sent, arrived, self._version, "a generator that replaces a dead one")
         except BaseException:

@@ -53,6 +53,10 @@ class Sender(Protocol):
 
     backend: str
 
+    @property
+    def lora_request(self) -> Any:
+        """vLLM's request for the LoRA adapter to sample with; None samples from the engine's weights alone."""
+
     def ready(self, weights: Weights, outline: PreTrainedModel) -> AbstractContextManager[Send]:
         """Prepare a transfer while the engine still generates. ``outline`` has the engine's parameters.
 
@@ -75,6 +79,7 @@ class FileSender:
     """A safetensors file in shared memory; a ``WeightFile`` is one already."""
 
     backend = FILE_TRANSFER
+    lora_request = None
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -103,6 +108,7 @@ class IpcSender:
     """
 
     backend = IPC_TRANSFER
+    lora_request = None
 
     def __init__(self, device: str, dtype: torch.dtype) -> None:
         self._device, self._dtype = torch.device(device), dtype

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
+from magcli.model.model import Model
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices
+from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices, sends_adapters
 
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
 
@@ -55,3 +56,20 @@ def test_vllm_on_a_gpu_gets_256_slots() -> None:
     assert replace(config, device="cuda", engine="vllm").num_slots == 256
     assert replace(config, device="cuda", engine="torch").num_slots == 64
     assert replace(config, device="cuda", slots=8).num_slots == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ({"lora": 8}, True),
+        ({}, False),
+        ({"lora": 8, "engine": "torch"}, False),
+        ({"lora": 8, "device": "cuda", "dtype": "bf16"}, True),
+        ({"lora": 8, "device": "cuda", "dtype": "fp32"}, False),
+        ({"lora": 8, "generators": 1, "generator_devices": ("cuda:1",), "dtype": "fp32"}, False),
+        ({"lora": 1024}, False),
+    ],
+)
+def test_vllm_gets_adapters_where_it_can_apply_them(changes, sent, tiny_model_dir) -> None:
+    config = Config(model=str(tiny_model_dir), run=Path("run"), device="cpu", engine="vllm", dtype="fp32")
+    assert sends_adapters(replace(config, **changes), Model.open(tiny_model_dir)) == sent

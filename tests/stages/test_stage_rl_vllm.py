@@ -54,8 +54,9 @@ def check(run: Path, updates: int) -> None:
     assert (account.trained, account.outstanding, account.faults) == (2 * updates, 0, ())
 
 
-def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_model_dir, tmp_path):
-    errors = started(tmp_path, wide_model_dir, staleness=2).communicate(timeout=280)[1].decode()
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(adapters, wide_model_dir, tmp_path):
+    errors = started(tmp_path, wide_model_dir, staleness=2, **adapters).communicate(timeout=280)[1].decode()
     run = tmp_path / "run"
     check(run, 6)
     lines = metrics(run)
@@ -75,8 +76,11 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_mode
 
 
 @pytest.mark.slow
-def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(wide_model_dir, tmp_path):
-    errors = started(tmp_path, wide_model_dir, generators=0, staleness=2).communicate(timeout=280)[1].decode()
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, wide_model_dir, tmp_path):
+    errors = (
+        started(tmp_path, wide_model_dir, generators=0, staleness=2, **adapters).communicate(timeout=280)[1].decode()
+    )
     run = tmp_path / "run"
     check(run, 6)
     lines = metrics(run)

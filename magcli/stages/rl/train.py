@@ -11,7 +11,7 @@ from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory
-from magcli.stages.rl.sampling_engine import build_engine, engine_name
+from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
@@ -227,7 +227,7 @@ def _check_memory(
     longest = forecasts.longest_prompt(problems, model, system)
     forecast = plan_memory(config, model, longest, ranks=ranks)
     forecasts.check(forecast, folder.path, console)
-    if config.generators and config.transfer == "file":
+    if config.generators and config.transfer == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
 
@@ -263,7 +263,7 @@ async def _loop(
     from magcli.rl.scheduler import RolloutScheduler
 
     async with build_engine(config, model, job) as engine:
-        if trainer.done:
+        if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
                 await loop.record_repeated(repeated, delivered, trainer, engine, checkpointing, monitor)
@@ -352,6 +352,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
         unused_ends=unused_ends(model.tokenizer, model.ends),
+        sends_adapters=sends_adapters(config, model),
     )
 
 
