@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -107,6 +108,8 @@ class Config(
     dtype: options.DType = options.dtype()
 
 
+GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
 NOT_NEGATIVE = (
     "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "tis_cap", "kl", "entropy_bonus",
 )  # fmt: skip
@@ -134,6 +137,7 @@ def check(config: Config) -> None:
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
     training.check_offload("rl", config)
+    training.check_attention("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
@@ -152,10 +156,33 @@ def _check_engine(config: Config) -> None:
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     options.check_gpu_memory("rl", config.gpu_memory)
     options.check_vllm("rl", config.engine, deterministic=exact)
-    options.check_generator_devices("rl", config.generator_devices, config.generators)
+    _check_generator_devices(config.generator_devices, config.generators)
     if config.transfer == "broadcast":
         usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
-        options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))
+        _check_broadcast(config.device, config.generator_devices or (config.device,))
+
+
+def _check_generator_devices(devices: Sequence[str], generators: int) -> None:
+    """Devices that generators can use, no more of them than generators."""
+    for name in devices:
+        valid = bool(GENERATOR_DEVICE.fullmatch(name))
+        usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
+    text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
+    usage(len(devices) <= generators, text)
+
+
+def _check_broadcast(source: str, targets: Sequence[str]) -> None:
+    """Devices between which weights can be broadcast."""
+    for target in targets:
+        same_type = target.partition(":")[0] == source.partition(":")[0]
+        usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
+        distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
+        usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _gpu_number(device: str) -> str:
+    """The number of a GPU; ``cuda`` is the first."""
+    return device.partition(":")[2] or "0"
 
 
 def _check_sizes(place: str, config: Config) -> None:

@@ -372,7 +372,7 @@ def open_state(config: Config, model: Model) -> OpenState:
         if config.lora:
             return policy
         copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy)
+        use_packed_attention(copy, config.attention)
         return copy.requires_grad_(False)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
