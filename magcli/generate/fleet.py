@@ -147,6 +147,14 @@ class Fleet:
             return self._spec.slots
         return min(self._spec.slots, -(-self._concurrency // len(self._members)))
 
+    @property
+    def sleeps(self) -> bool:
+        """Generators keep their memory."""
+        return False
+
+    async def sleep(self) -> None:
+        """Do nothing."""
+
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
         self._concurrency = sequences

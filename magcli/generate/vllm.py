@@ -34,6 +34,7 @@ from magcli.generate.types import (
     tokens_left,
 )
 from magcli.generate.vllm_request import Outputs, finish_of, output_tokens, rollout_of, sampling_params, scoring_params
+from magcli.generate.vllm_sleep import fall_asleep, wake_for_weights, wake_to_sample
 from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec, TransferStep
@@ -184,6 +185,7 @@ class VllmPolicy:
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
+        self._sleeps, self._asleep = spec.sleeps, False
         self._busy_seconds, self._busy_since = 0.0, 0.0
         self._paused_at: float | None = None
         self.load_seconds = 0.0
@@ -218,6 +220,22 @@ class VllmPolicy:
     def sent_dtype(self) -> None:
         """Weights are cast on their way to the engine, not before."""
         return None
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether it gives its memory back while the trainer works."""
+        return self._sleeps
+
+    async def sleep(self) -> None:
+        """Give the GPU's memory back until the next ``load``, if the engine was opened so; sequences stand still.
+
+        Raises:
+            EnvironmentFault: the engine process died or does not answer.
+        """
+        if self._sleeps and not self._asleep:
+            await self._link.open()
+            await self._link.answer("falling asleep", fall_asleep(self._link.llm))
+            self._asleep = True
 
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
@@ -398,6 +416,8 @@ class VllmPolicy:
             with ExitStack() as held:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await self._pause()
+                if self._asleep:
+                    await answer("waking up", wake_for_weights(llm))
                 arrived = await answer("loading new weights", send(llm))
             await self._resume(version)
             return arrived
@@ -413,6 +433,9 @@ class VllmPolicy:
         await answer("setting their version", llm.update_weight_version(str(version)))
         self._version, self._salt = version, uuid4().hex
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
+        if self._asleep:
+            await answer("waking up", wake_to_sample(llm))
+            self._asleep = False
         await answer("resuming", llm.resume_generation())
         assert self._paused_at is not None
         self.load_seconds += time.monotonic() - self._paused_at

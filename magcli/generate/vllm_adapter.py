@@ -18,6 +18,7 @@ from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm_transfer import FILE_TRANSFER, Send
 from magcli.generate.weights import shared_adapter
 from magcli.generate.wire import Spec
+from magcli.model.peft import adapted_linears
 
 NAME, ID = "magcli", 1
 """vLLM's name and id of the adapter."""
@@ -32,11 +33,16 @@ def accepts(rank: int, *, on_gpu: bool, bf16: bool) -> bool:
 
 
 def engine_settings(spec: Spec) -> dict[str, Any]:
-    """The arguments of an engine with adapters; none without."""
+    """The arguments of an engine with adapters; none without.
+
+    Only layers that have adapters are prepared for them: with an LM head that is, vLLM 0.32 cannot give log-probs of
+    prompts.
+    """
     if not spec.lora_rank:
         return {}
     largest = next(rank for rank in RANKS if rank >= spec.lora_rank)
-    return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
+    layers = sorted({name.rpartition(".")[2] for name, _ in adapted_linears(spec.model.outline)})
+    return {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1, "lora_target_modules": layers}
 
 
 def adapter_request(folder: Path, *, replaces: bool = False) -> Any:

@@ -204,6 +204,7 @@ def gpu_settings(spec: Spec) -> dict[str, Any]:
     return {
         "device_ids": [torch.device(spec.device).index or 0],
         "gpu_memory_utilization": spec.gpu_memory,
+        "enable_sleep_mode": spec.sleeps,
         "max_model_len": AUTO_FIT,
         "max_num_batched_tokens": max(GPU_STEP_TOKENS, spec.slots),
     }

@@ -32,6 +32,7 @@ class Plan:
             parts += memory.engine_lines(self.engine, stays=self.engine_stays)
         if self.share:
             parts += memory.share_lines(self.share, sleeps=self.sleeps)
+            parts += memory.probe_lines(self.training) if self.sleeps else []
         return parts
 
     @property

@@ -30,6 +30,10 @@ SAMPLED_COPIES = 4
 ADAM_STATES = 2
 """Float32 values of AdamW's state per trained parameter."""
 
+ASLEEP_BYTES = 2 << 30
+"""What vLLM keeps of a card while it sleeps, such as its CUDA context, kernels and CUDA graphs: an estimate, never
+measured by us."""
+
 FP32, BF16 = 4, 2
 
 Phase = Literal["loading", "forward", "scoring", "backward", "sampling"]
@@ -334,8 +338,23 @@ def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
 
 
 def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
-    """vLLM on the trainer's card: its share of the memory, given back while the trainer works if it ``sleeps``."""
-    return [Line("engine: vLLM's share", share, ("sampling",) if sleeps else AFTER_LOADING)]
+    """vLLM on the trainer's card: its share of the memory, most of it given back while the trainer works if it
+    ``sleeps``.
+    """
+    if not sleeps:
+        return [Line("engine: vLLM's share", share)]
+    return [
+        Line("engine: vLLM's share", share, ("sampling",)),
+        Line("engine: vLLM asleep", min(share, ASLEEP_BYTES), UPDATE),
+    ]
+
+
+def probe_lines(plan: TrainingPlan) -> list[Line]:
+    """A forward pass of the trainer while vLLM is awake, to compare both: the inside of one layer, and logits."""
+    element = BF16 if plan.bf16 else FP32
+    inside = 3 * FP32 * plan.shape.hidden + element * (3 * plan.shape.inner + plan.shape.queries + 2 * plan.shape.keys)
+    size = plan.micro_tokens * inside + logit_bytes(plan) + head_copy_bytes(plan)
+    return [Line("probe of trainer and engine", size, ("sampling",))]
 
 
 def phase_bytes(lines: Iterable[Line]) -> dict[Phase, int]:

@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
 
 ADAPTER = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 PREFIX = "base_model.model."
 MATRICES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
 """The names of an adapter's matrices in ``magcli.train.lora`` and in the files of peft."""
+
+
+def adapted_linears(model: "PreTrainedModel") -> "list[tuple[str, nn.Linear]]":
+    """The layers that get an adapter, by name: the linear layers of attention and feed-forward networks."""
+    from torch import nn
+
+    inside = {id(module) for module in model.get_decoder().layers.modules()}
+    return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
 
 
 def stored_name(layer: str, matrix: str) -> str:

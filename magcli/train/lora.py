@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.peft import ADAPTER, MATRICES, stored_name, write_files
+from magcli.model.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -81,7 +81,7 @@ def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) ->
         EnvironmentFault: the model's layers have no linear layers.
     """
     model.requires_grad_(False)
-    chosen = _targets(model)
+    chosen = adapted_linears(model)
     if not chosen:
         raise EnvironmentFault(f"{type(model).__name__} has no linear layers that LoRA could adapt; leave --lora out")
     with torch.random.fork_rng(devices=[]):
@@ -172,12 +172,6 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         raise DataError(f"{file} does not fit the adapters of this run: {min(different)} is missing or of another rank")
     for name, parameter in wanted.items():
         parameter.copy_(stored[name])
-
-
-def _targets(model: "PreTrainedModel") -> list[tuple[str, nn.Linear]]:
-    """The linear layers inside the decoder's layers, by their names in the model."""
-    inside = {id(module) for module in model.get_decoder().layers.modules()}
-    return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
 
 
 def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:

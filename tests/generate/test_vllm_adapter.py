@@ -80,6 +80,17 @@ def test_log_probs_are_those_of_the_newest_adapter(bench):
     assert min(difference(bench.plain, rollout) for rollout in found) > 1e-3
 
 
+def test_given_tokens_are_scored_with_the_adapter(bench):
+    async def scenario() -> tuple[Rollout, list[float]]:
+        await bench.policy.load(adapter_weights(bench.first), 2)
+        (rollout,) = await collect(bench.policy, LONG, Sampling(20), range(1))
+        ((scores,),) = await bench.policy.score([(LONG, rollout.tokens)])
+        return rollout, scores
+
+    rollout, scores = bench.runner.run(scenario())
+    assert difference(bench.first, replace(rollout, logprobs=tuple(scores))) < 1e-4
+
+
 def test_running_sequences_continue_with_the_new_adapter(bench):
     """Tokens before the change are those of the first adapter; those after it are, on the older cache, not."""
 
@@ -138,7 +149,10 @@ def test_adapters_of_killed_processes_are_swept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("rank", "largest"), [(1, 1), (4, 8), (32, 32), (300, 320)])
 def test_the_engine_has_room_for_the_rank(rank, largest, tiny_model_dir):
     spec = Spec(Model.open(tiny_model_dir), lora_rank=rank)
-    assert engine_settings(spec) == {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1}
+    layers = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    wanted = {"enable_lora": True, "max_lora_rank": largest, "max_loras": 1, "lora_target_modules": layers}
+    assert engine_settings(spec) == wanted
+    pytest.importorskip("vllm").AsyncEngineArgs(model="m", **wanted)
     assert engine_settings(replace(spec, lora_rank=0)) == {}
 
 

@@ -35,6 +35,12 @@ class Config(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
     )
     gpu_memory: float = options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
+    vllm_sleep: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Free vLLM's memory on the trainer's GPU during updates; auto: if engine and trainer do not fit at once.",
+        panel=GENERATORS,
+        affects_rows=False,
+    )
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",
@@ -155,6 +161,8 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     options.check_gpu_memory("rl", config.gpu_memory)
+    beside_vllm = config.device.startswith("cuda") and not config.generators and config.engine != "torch"
+    usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
     _check_generator_devices(config.generator_devices, config.generators)
     if config.transfer == "broadcast":

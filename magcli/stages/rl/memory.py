@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magcli.stages.rl.config import Config
@@ -90,8 +91,16 @@ def _with_engine(config: Config, model: Model, card: Card, training: TrainingPla
     exact = config.schedule == "sync"
     if policy_engine(config.engine, device, deterministic=exact) == "vllm":
         share = config.gpu_memory or engines.BESIDE_TRAINER
-        return Plan(training, share=round(share * card.total) if card.is_gpu else 0)
+        awake = Plan(training, share=round(share * card.total) if card.is_gpu else 0)
+        return replace(awake, sleeps=_sleeps(config, awake, card))
     return Plan(training, engine=_embedded(config, model, card, training.shape, longest))
+
+
+def _sleeps(config: Config, awake: Plan, card: Card) -> bool:
+    """Whether vLLM gives its share of the trainer's GPU back during updates: by default if both do not fit at once."""
+    if not awake.share or config.vllm_sleep == "no":
+        return False
+    return config.vllm_sleep == "yes" or awake.peak > card.usable
 
 
 def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longest: int) -> EnginePlan:

@@ -138,6 +138,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         transfer="file" if adapters else config.transfer,  # adapters are small
         source=config.device,
         gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices], ranks),
+        sleeps=config.vllm_sleep == "yes",
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
+    from magcli.stages.shared.forecast import Forecast
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
@@ -185,7 +187,8 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
-        _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
+        forecast = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
+        config = replace(config, vllm_sleep="yes" if forecast.plan.sleeps else "no")
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -217,7 +220,7 @@ def _train(
 
 def _check_memory(
     config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
-) -> None:
+) -> Forecast:
     """Refuse a run on these problems that does not fit, and say what little space there is before the work.
 
     Raises:
@@ -230,6 +233,7 @@ def _check_memory(
     if config.generators and config.transfer == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
+    return forecast
 
 
 def _open_checkpointing(
@@ -276,7 +280,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
-            generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
+            generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
         measure = build_measure(held_out, model, engine, scheduler)
         return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
