@@ -161,7 +161,8 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     options.check_gpu_memory("rl", config.gpu_memory)
-    beside_vllm = config.device.startswith("cuda") and not config.generators and config.engine != "torch"
+    on_gpu = config.device.startswith("cuda") or bool(config.card)
+    beside_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
     _check_generator_devices(config.generator_devices, config.generators)
