@@ -219,8 +219,17 @@ def head_gradient_bytes(plan: TrainingPlan) -> int:
 
 
 def head_copy_bytes(plan: TrainingPlan) -> int:
-    """The float32 copy of a head in bf16, which is always computed in float32."""
-    return FP32 * plan.shape.head if plan.lora_rank and plan.bf16_base else 0
+    """The copy of the head in the type of the factors of its product: on a GPU bf16, else float32; 0 if it is of it."""
+    bf16_head = bool(plan.lora_rank and plan.bf16_base)
+    bf16_factors = plan.on_gpu and plan.bf16
+    if bf16_head == bf16_factors:
+        return 0
+    return (BF16 if bf16_factors else FP32) * plan.shape.head
+
+
+def head_copy_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
+    """The backward pass has the bf16 copy of the head anyway, and keeps the float32 one."""
+    return ("forward",) if plan.on_gpu and plan.bf16 else ("forward", "scoring")
 
 
 def stores_logits(plan: TrainingPlan) -> bool:
@@ -270,7 +279,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("gathered embedding and layers", gathered_bytes(plan), UPDATE),
         Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
         Line("activations", activation_bytes(plan), UPDATE),
-        Line("float32 copy of the head", head_copy_bytes(plan), ("forward", "scoring")),
+        Line("copy of the head", head_copy_bytes(plan), head_copy_phases(plan)),
         Line("logits", logit_bytes(plan), ("forward", "scoring")),
         Line("gradient of the head", head_backward_bytes(plan), ("scoring",)),
         Line("gradient of the tied head", head_gradient_bytes(plan), ("backward",)),
