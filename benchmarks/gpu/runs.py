@@ -71,7 +71,7 @@ class Measured:
 
     def summary(self) -> str:
         """One line."""
-        forecast = f", of which the dry run foresees {size(self.forecast)}" if self.forecast else ""
+        forecast = f"; the dry run foresees {size(self.forecast)}" if self.forecast else ""
         return (
             f"log-probs differ by {self.median:.1e} in the median, {self.tail:.1e} at p99; {self.in_flight:.0%} of "
             f"completions in flight at an update; {self.rate:,.0f} trained tokens/s; peak {size(self.peak)}{forecast}"

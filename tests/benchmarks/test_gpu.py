@@ -76,7 +76,7 @@ def test_vllm_must_agree_and_take_weights_in_flight(tail, in_flight, message, mo
     with pytest.raises(Failed, match=message):
         parts.vllm(SETUP)
     monkeypatch.setattr(parts, "measure", lambda setup, name, **options: GOOD)
-    assert "peak 3.0 GiB, of which the dry run foresees 2.0 GiB" in parts.vllm(SETUP)
+    assert "peak 3.0 GiB; the dry run foresees 2.0 GiB" in parts.vllm(SETUP)
 
 
 def test_every_option_of_the_runs_exists():

@@ -17,7 +17,7 @@ from magcli.model.model import Model
 from magcli.rl.trainer import Learn
 from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config, check
-from magcli.stages.rl.memory import plan_memory
+from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.shared import forecast
 from magcli.train.sft import TrainStep
 
@@ -135,7 +135,7 @@ def test_vllm_sleeps_during_updates_where_both_do_not_fit_at_once(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
     model = Model.open(tmp_path)
     base = Config(model=str(tmp_path), run=Path("run"), card="80G", engine="vllm", device="cpu")
-    config = replace(base, offload="moments", micro_tokens=4096)
+    config = replace(base, offload="moments", micro_tokens=2048)
     made = plan_memory(config, model)
     assert made.plan.sleeps
     assert made.fits
@@ -147,6 +147,20 @@ def test_vllm_sleeps_during_updates_where_both_do_not_fit_at_once(tmp_path):
     small = plan_memory(replace(config, lora=32), model)
     assert (small.plan.sleeps, small.fits) == (False, True), "adapters fit beside vLLM"
     assert plan_memory(replace(config, lora=32, vllm_sleep="yes"), model).plan.sleeps
+
+
+def test_vllm_gets_a_share_in_which_its_weights_fit_and_the_run_uses_it(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    config = Config(model=str(tmp_path), run=Path("run"), card="24G", engine="vllm", device="cpu", lora=32)
+    made = plan_memory(config, Model.open(tmp_path))
+    weights = memory.BF16 * made.plan.training.shape.parameters
+    assert 0.35 * made.card.total < weights < made.plan.share
+    assert not made.fits
+    used = with_vllm_as_planned(config, made)
+    assert used.vllm_sleep == "yes"
+    assert round(used.gpu_memory * made.card.total) == made.plan.share
+    asked = plan_memory(replace(config, gpu_memory=0.5), Model.open(tmp_path))
+    assert asked.plan.share == round(0.5 * made.card.total)
 
 
 @pytest.mark.parametrize("changes", [{"generators": 1}, {"engine": "torch"}, {"card": ""}])

@@ -32,6 +32,8 @@ async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[
     idle = sorted(set(_cards(torch.cuda.device_count())) - set(devices) - set(_trainer_cards(config.device, ranks)))
     if idle and config.device.startswith("cuda"):
         job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
+    if config.device.startswith("cuda"):
+        torch.cuda.empty_cache()  # what repeated updates of a resumed run have freed: vLLM is another process
     spec = _spec(config, model, devices, ranks)
     opened: RolloutEngine
     if config.generators:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.memory import plan_memory
+from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import forecast as forecasts
@@ -188,7 +187,7 @@ def _train(
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
         forecast = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
-        config = replace(config, vllm_sleep="yes" if forecast.plan.sleeps else "no")
+        config = with_vllm_as_planned(config, forecast)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
