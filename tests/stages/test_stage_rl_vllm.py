@@ -91,10 +91,12 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, w
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("transfer", ["file", "broadcast"])
-def test_a_killed_engine_is_replaced(transfer, wide_model_dir, tmp_path):
+@pytest.mark.parametrize(
+    "sent", [{"transfer": "file"}, {"transfer": "broadcast"}, {"lora": 4}], ids=["file", "broadcast", "adapters"]
+)
+def test_a_killed_engine_is_replaced(sent, wide_model_dir, tmp_path):
     run = tmp_path / "run"
-    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5, transfer=transfer) as process:
+    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5, **sent) as process:
         killed, deadline = 0, time.monotonic() + 600
         while killed < 2 and process.poll() is None and time.monotonic() < deadline:
             if len(metrics(run)) >= 5 * (killed + 1) and (engine := engines(process.pid)):

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
-    from magcli.stages.shared.forecast import Forecast
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
@@ -186,8 +185,7 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
-        forecast = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
-        config = with_vllm_as_planned(config, forecast)
+        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -219,8 +217,10 @@ def _train(
 
 def _check_memory(
     config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
-) -> Forecast:
+) -> Config:
     """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+
+    Returns the options with what the forecast decides about vLLM.
 
     Raises:
         EnvironmentFault: it does not fit its GPU.
@@ -232,7 +232,7 @@ def _check_memory(
     if config.generators and config.transfer == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
-    return forecast
+    return with_vllm_as_planned(config, forecast)
 
 
 def _open_checkpointing(
