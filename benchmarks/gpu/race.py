@@ -15,7 +15,7 @@ from benchmarks.rl.runs import Task, Timed, run_trl, time_magcli, trl_spec, trl_
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
 COMPLETIONS, LIMIT = 256, 512
 WARMUP, TIMED = 2, 3
-MICRO = 32
+MICRO = 16
 """Completions in a micro-batch of TRL."""
 
 CONTEXT, SHARE = 1024, 0.35

@@ -185,7 +185,8 @@ class VllmPolicy:
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
-        self._sleeps, self._asleep = spec.sleeps, False
+        self._sleeps = spec.sleeps
+        self._asleep_since: float | None = None
         self._busy_seconds, self._busy_since = 0.0, 0.0
         self._paused_at: float | None = None
         self.load_seconds = 0.0
@@ -232,10 +233,11 @@ class VllmPolicy:
         Raises:
             EnvironmentFault: the engine process died or does not answer.
         """
-        if self._sleeps and not self._asleep:
-            await self._link.open()
-            await self._link.answer("falling asleep", fall_asleep(self._link.llm))
-            self._asleep = True
+        async with self._loading:
+            if self._sleeps and self._asleep_since is None:
+                await self._link.open()
+                await self._link.answer("falling asleep", fall_asleep(self._link.llm))
+                self._asleep_since = time.monotonic()
 
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
@@ -416,7 +418,7 @@ class VllmPolicy:
             with ExitStack() as held:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await self._pause()
-                if self._asleep:
+                if self._asleep_since is not None:
                     await answer("waking up", wake_for_weights(llm))
                 arrived = await answer("loading new weights", send(llm))
             await self._resume(version)
@@ -433,9 +435,10 @@ class VllmPolicy:
         await answer("setting their version", llm.update_weight_version(str(version)))
         self._version, self._salt = version, uuid4().hex
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
-        if self._asleep:
+        if self._asleep_since is not None:
             await answer("waking up", wake_to_sample(llm))
-            self._asleep = False
+            self._busy_seconds -= time.monotonic() - self._asleep_since if self._requests else 0.0
+            self._asleep_since = None
         await answer("resuming", llm.resume_generation())
         assert self._paused_at is not None
         self.load_seconds += time.monotonic() - self._paused_at

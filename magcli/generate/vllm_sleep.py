@@ -4,7 +4,8 @@ Asleep it keeps its weights in host memory and nothing of its cache. Running seq
 it falls asleep, and computes their cache again, with the newest weights, from the tokens that they have.
 
 It wakes in two steps, because the trainer's process may still hold memory: first the weights, which an update needs,
-then the cache. With the second vLLM continues by itself. None of this has ever run: on a CPU vLLM has no sleep mode.
+then the cache. With the second vLLM continues by itself. This has never run on a GPU: on a CPU vLLM does all of it but
+free memory.
 """
 
 from collections.abc import Awaitable

@@ -3,17 +3,22 @@
 import asyncio
 import inspect
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
+from test_vllm import LONG, collect, difference
 
 from magcli.errors import EnvironmentFault
 from magcli.generate import vllm_sleep
+from magcli.generate.open import open_policy
 from magcli.generate.types import Sampling
 from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_start import VllmProcess, gpu_settings
 from magcli.generate.wire import Spec
+from magcli.model.load import load_model
 from magcli.model.model import Model
 
 
@@ -160,6 +165,40 @@ def test_a_sequence_without_a_token_starts_again_when_it_wakes(tiny_model_dir, t
     assert (rollout.tokens, rollout.versions) == ((5,), ((0, 1),))
     assert calls.index(("version", "1")) < calls.index(("abort", "0")) < calls.index(("generate", "1"))
     assert calls.index(("abort", "0")) < calls.index(("wake", "kv_cache")), "with it vLLM continues"
+
+
+@pytest.mark.slow
+def test_vllm_computes_the_cache_of_running_sequences_again(wide_model_dir, freed):
+    """vLLM itself on a CPU, where only the memory stays: what follows a sleep is what the new weights alone give."""
+    old = load_model(str(wide_model_dir), dtype=torch.float32)
+    new = load_model(str(wide_model_dir), dtype=torch.float32, from_scratch=True, seed=7)
+
+    async def scenario():
+        spec = Spec(Model.open(wide_model_dir), engine="vllm", dtype="fp32", slots=8, deadline=300, sleeps=True)
+        policy = open_policy(spec)
+        running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(4)))
+        while sum(request.has_token for request in policy._requests.values()) < 4:
+            await asyncio.sleep(0.01)
+        await policy.sleep()
+        late = asyncio.ensure_future(collect(policy, LONG, Sampling(4), range(1)))
+        await asyncio.sleep(0.1)
+        assert not late.done()
+        await policy.load(new.state_dict(), 1)
+        found = await running, await late
+        await policy.close()
+        return found
+
+    running, (late,) = asyncio.run(scenario())
+    assert late.versions == ((0, 1),)
+    assert difference(new, late) < 1e-4
+    for rollout in running:
+        assert [version for _, version in rollout.versions] == [0, 1]
+        change = rollout.versions[1][0]
+        before = replace(rollout, tokens=rollout.tokens[:change], logprobs=rollout.logprobs[:change])
+        prompt = (*rollout.prompt, *rollout.tokens[:change])
+        after = replace(rollout, prompt=prompt, tokens=rollout.tokens[change:], logprobs=rollout.logprobs[change:])
+        assert difference(old, before) < 1e-4
+        assert difference(new, after) < 1e-4
 
 
 def test_an_engine_that_does_not_fall_asleep_has_stopped(tiny_model_dir, tmp_path):

@@ -89,6 +89,23 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, w
     assert overlap(ledger.read(run / "ledger.jsonl")) > 0, "it samples while the trainer computes"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_vllm_sleeps_during_updates(adapters, wide_model_dir, tmp_path):
+    """On a CPU its memory stays; --card stands for the GPU that it would share with the trainer."""
+    options = {"generators": 0, "vllm_sleep": "yes", "card": "999G", "n_async": 16, "max_tokens": 160, "staleness": 2}
+    process = started(tmp_path, wide_model_dir, **options, **adapters)
+    errors = process.communicate(timeout=280)[1].decode()
+    run = tmp_path / "run"
+    check(run, 6)
+    lines = metrics(run)
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
+    assert [line["weights_version"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    paths = sorted((run / "rollouts").iterdir())
+    spans = [row["versions"] for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    assert any(len(versions) > 1 for versions in spans), "running sequences are kept"
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
