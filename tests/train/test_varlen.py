@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import torch
+from attention_reference import CALLS, on_a_cpu, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_attention import sequences_of, small
@@ -14,45 +15,11 @@ from magcli.errors import EnvironmentFault
 from magcli.train import varlen
 from magcli.train.packing import forward_packed, pack, pack_completions, segments, use_packed_attention
 
-CALLS = []
-
-
-def reference(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):
-    """What the documentation of ``varlen_attn`` says, sequence by sequence; the mask is aligned at the end."""
-    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
-    left, right = window_size
-    assert right == 0
-    assert int(cu_seq_q[-1]) == len(query)
-    assert int(cu_seq_k[-1]) == len(key) == len(value)
-    assert int(cu_seq_q.diff().max()) == max_q
-    assert int(cu_seq_k.diff().max()) == max_k
-    CALLS.append((len(query), len(key)))
-    groups = query.shape[1] // key.shape[1]
-    assert enable_gqa == (groups > 1)
-    outputs = []
-    for number in range(len(cu_seq_q) - 1):
-        queries = query[cu_seq_q[number] : cu_seq_q[number + 1]]
-        keys, values = (
-            tensor[cu_seq_k[number] : cu_seq_k[number + 1]].repeat_interleave(groups, 1) for tensor in (key, value)
-        )
-        scores = torch.einsum("qhd,khd->hqk", queries, keys) * scale
-        row = torch.arange(len(queries))[:, None] + len(keys) - len(queries)
-        column = torch.arange(len(keys))
-        seen = column <= row
-        if left >= 0:
-            seen &= column >= row - left
-        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
-        outputs.append(torch.einsum("hqk,khd->qhd", weights, values))
-    return torch.cat(outputs)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _replaced_kernel():
-    """The reference in float32 in place of the kernel, and a CPU in place of a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(varlen, "_kernel", lambda: reference)
-        patch.setattr(varlen, "KERNEL_DTYPE", torch.float32)
-        patch.setattr(varlen, "require", lambda device: None)
+        on_a_cpu(patch)
         yield
 
 
