@@ -32,7 +32,7 @@ def doctor(setup: Setup) -> str:
     flags = ["--engines"] if setup.on_gpu else []
     lines = call(["doctor", "--device", setup.device, *flags]).stdout.splitlines()
     checks = ("device", "vllm") if setup.on_gpu else ("device",)
-    return "; ".join(" ".join(line.split()[1:]) for line in lines if line.split()[0] in checks)
+    return "; ".join(" ".join(line.split()[1:]) for line in lines if line.startswith(checks))
 
 
 def embedded(setup: Setup) -> str:
