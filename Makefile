@@ -12,6 +12,7 @@
 # make faults     every stage killed at random times; make test has one kill test per mechanism
 # make scale      the stages without a model on 700,000 math and 100,000 code problems, 4 GB per process: half an hour
 # make peers      comparisons with other tools
+# make gpu        what needs a GPU, on one card: about half an hour, and a table for docs/gpu.md
 # make learning   the gain of RL against its controls, over several seeds
 # make code       RL of a toy model with rewards from the sandbox: code alone, then math and code in one run
 # make languages  RL of a toy model with a reward for answering in the question's language
@@ -36,7 +37,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of processes, so bytecode is cached even where the environment says otherwise.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow test-browser properties check check-cuda docs faults scale peers learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-fast test-slow test-browser properties check check-cuda docs faults scale peers gpu learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -104,6 +105,18 @@ scale: setup
 peers: setup
 	$(BIN)/python -m benchmarks
 
+# TRL knows other releases of vLLM than magcli: it has an environment of its own, in which magcli grades.
+.venv-trl/.done:
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check -e . 'trl[vllm]==1.16.0'
+	touch $@
+
+# Without a GPU it ends with exit code 4 before TRL is installed; without TRL only the comparisons with it fail.
+gpu: setup
+	$(BIN)/python -m benchmarks.gpu install doctor
+	-$(MAKE) --no-print-directory .venv-trl/.done
+	$(BIN)/python -m benchmarks.gpu
+
 learning: setup
 	$(MAKE) --no-print-directory -C recipes/tiny learning MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
@@ -126,4 +139,4 @@ wheel: setup
 	$(BIN)/python -m build
 
 clean:
-	rm -rf .venv build dist site recipes/*/out
+	rm -rf .venv .venv-trl build dist site recipes/*/out

@@ -173,7 +173,7 @@ def test_pages_have_commands() -> None:
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_flags_that_a_page_names_exist(page: str) -> None:
-    foreign = {"--nproc-per-node", "--install-completion", "--index-url", "--security-opt", "--version"}
+    foreign = {"--nproc-per-node", "--install-completion", "--index-url", "--security-opt", "--version", "--small"}
     known = {flag for entry in STAGES for flag in flags_of(entry.name)} | foreign
     for span in code_spans(WRITTEN[page]):
         flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", span))

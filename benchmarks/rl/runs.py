@@ -116,43 +116,48 @@ def magcli_options(task: Task, run: Path) -> dict[str, Any]:
 def time_trl(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
     """Time TRL's trainer for at most ``seconds``."""
     with tempfile.TemporaryDirectory() as folder:
-        spec = {
-            "model": str(task.model),
-            "problems": str(task.problems),
-            "system": settings.SYSTEM,
-            "updates": task.warmup + task.timed,
-            "group": settings.GROUP,
-            "completions": settings.COMPLETIONS,
-            "micro": settings.TRL_MICRO,
-            "blocks": settings.TRL_BLOCKS,
-            "limit": task.limit,
-            "lr": settings.LR,
-            "lr_warmup": 0,
-            "clip_low": settings.CLIP_LOW,
-            "clip_high": settings.CLIP_HIGH,
-            "temperature": settings.TEMPERATURE,
-            "threads": settings.THREADS,
-            "seed": settings.SEED,
-            "continuous": arm.continuous,
-            "bf16": arm.bf16,
-            "reward": REWARD,
-            "workers": 1,
-            "rule": {},
-        }
-        return _trl_timed(task, run_trl(spec, Path(folder), last=task.warmup + task.timed, seconds=seconds))
+        spec = trl_spec(task) | {"continuous": arm.continuous, "bf16": arm.bf16}
+        return trl_timed(task, run_trl(spec, Path(folder), last=task.warmup + task.timed, seconds=seconds))
 
 
-def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float = SECONDS) -> Record:
-    """Run ``trl_child`` with a spec.
+def trl_spec(task: Task) -> dict[str, Any]:
+    """What ``trl_child`` is told about a task."""
+    return {
+        "model": str(task.model),
+        "problems": str(task.problems),
+        "system": settings.SYSTEM,
+        "updates": task.warmup + task.timed,
+        "group": settings.GROUP,
+        "completions": settings.COMPLETIONS,
+        "micro": settings.TRL_MICRO,
+        "blocks": settings.TRL_BLOCKS,
+        "limit": task.limit,
+        "lr": settings.LR,
+        "lr_warmup": 0,
+        "clip_low": settings.CLIP_LOW,
+        "clip_high": settings.CLIP_HIGH,
+        "temperature": settings.TEMPERATURE,
+        "threads": settings.THREADS,
+        "seed": settings.SEED,
+        "reward": REWARD,
+        "workers": 1,
+        "rule": {},
+    }
+
+
+def run_trl(
+    spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float = SECONDS, python: Path | None = None
+) -> Record:
+    """Run ``trl_child`` with a spec, by this interpreter with TRL alone, or by ``python``, which has its own.
 
     Raises:
         Unavailable: TRL cannot be installed.
     """
     output, path = folder / "trl", folder / "spec.json"
     path.write_text(json.dumps({**spec, "folder": str(output), "metrics": str(output / "metrics.jsonl")}))
-    paths = os.pathsep.join((str(ROOT), trl_path()))
+    paths = str(ROOT) if python else os.pathsep.join((str(ROOT), trl_path()))
     return monitor(
-        [sys.executable, "-m", "benchmarks.rl.trl_child", str(path)],
+        [str(python or sys.executable), "-m", "benchmarks.rl.trl_child", str(path)],
         output / "metrics.jsonl",
         last=last,
         environment=environment(spec["threads"]) | {"PYTHONPATH": paths},
@@ -208,7 +213,8 @@ def _magcli_timed(task: Task, record: Record) -> Timed:
     )
 
 
-def _trl_timed(task: Task, record: Record) -> Timed:
+def trl_timed(task: Task, record: Record) -> Timed:
+    """The measurements of a run of TRL."""
     seconds, lines = clock(task, record)
     lengths = [length for line in lines for length in line["lengths"]]
     generating = sum(line["generate_seconds"] for line in lines)

@@ -116,8 +116,8 @@ def options(spec: Spec) -> "GRPOConfig":
         weight_decay=0.0,
         adam_beta2=0.95,
         max_grad_norm=1.0,
-        gradient_checkpointing=False,
-        use_cpu=True,
+        gradient_checkpointing=spec.get("vllm", False),
+        use_cpu=not spec.get("vllm", False),
         bf16=spec["bf16"],
         model_init_kwargs={"dtype": "float32"},
         use_transformers_continuous_batching=spec["continuous"],
@@ -129,15 +129,30 @@ def options(spec: Spec) -> "GRPOConfig":
         report_to=[],
         disable_tqdm=True,
         dataloader_pin_memory=False,
+        **_colocated(spec),
     )
+
+
+def _colocated(spec: Spec) -> dict[str, Any]:
+    """The options for vLLM on the trainer's GPU, if the spec asks for it."""
+    if not spec.get("vllm"):
+        return {}
+    share, length = spec["gpu_memory"], spec["context"]
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": share,
+        "vllm_max_model_length": length,
+    }
 
 
 def main(path: str) -> None:
     """Train with a spec."""
-    hide_vllm()
+    spec = json.loads(Path(path).read_text())
+    if not spec.get("vllm"):
+        hide_vllm()
     from trl import GRPOTrainer
 
-    spec = json.loads(Path(path).read_text())
     torch.set_num_threads(spec["threads"])
     Path(spec["folder"]).mkdir()
     log = Log(Path(spec["metrics"]))

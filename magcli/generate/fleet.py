@@ -158,6 +158,14 @@ class Fleet:
             return self._spec.slots
         return min(self._spec.slots, -(-self._concurrency // len(self._members)))
 
+    @property
+    def sleeps(self) -> bool:
+        """Generators keep their memory."""
+        return False
+
+    async def sleep(self) -> None:
+        """Do nothing."""
+
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
         self._concurrency = sequences
@@ -341,7 +349,8 @@ class Fleet:
         try:
             if self._newest is not None:
                 arrived = await new.load(self._newest, self._version)
-                names = names_in(self._newest, self._spec.model.outline).values()
+                outline = self._spec.model.outline
+                names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
                 check_arrival(sent, arrived, self._version, "a generator that replaces a dead one")
         except BaseException:

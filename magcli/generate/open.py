@@ -97,11 +97,12 @@ def _open_vllm(spec: Spec) -> "VllmPolicy":
     dtype = spec.torch_dtype
     require_vllm()
     from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm_adapter import AdapterSender
     from magcli.generate.vllm_start import start
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
 
     _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
-    sender = sender_for(spec.device, dtype)
+    sender = AdapterSender(spec.lora_alpha) if spec.lora_rank else sender_for(spec.device, dtype)
     backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
     return VllmPolicy(spec, start(spec, backend=backend), sender)
 

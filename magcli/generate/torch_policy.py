@@ -87,6 +87,14 @@ class TorchPolicy:
         """Number of sequences to have in flight so that no slot stays empty."""
         return dispatch.capacity(self._engine.limit)
 
+    @property
+    def sleeps(self) -> bool:
+        """The embedded engine keeps its memory."""
+        return False
+
+    async def sleep(self) -> None:
+        """Do nothing."""
+
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
         self._engine.set_limit(sequences)

@@ -151,6 +151,13 @@ class RolloutEngine(Sampler, Protocol):
     def sent_dtype(self) -> "torch.dtype | None":
         """The type to which weights are cast before they are sent; None: they are sent as they are."""
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether ``sleep`` frees memory, so that nothing is generated until the next ``load``."""
+
+    async def sleep(self) -> None:
+        """Give memory back to the trainer until the next ``load``, if the engine ``sleeps``; else do nothing."""
+
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
 

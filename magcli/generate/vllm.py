@@ -12,7 +12,7 @@ to all requests.
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -25,7 +25,6 @@ from magcli.generate import dispatch
 from magcli.generate.types import (
     Completion,
     Digests,
-    Finish,
     Message,
     Rollout,
     Sampling,
@@ -35,6 +34,8 @@ from magcli.generate.types import (
     Weights,
     tokens_left,
 )
+from magcli.generate.vllm_request import Outputs, finish_of, output_tokens, rollout_of, sampling_params, scoring_params
+from magcli.generate.vllm_sleep import fall_asleep, wake_for_weights, wake_to_sample
 from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec
@@ -51,17 +52,8 @@ HEARTBEAT_SECONDS = 10.0
 SHUTDOWN_SECONDS = 2.0
 """What an engine gets to end by itself: it has nothing to save."""
 
-FIRST_AND_LAST = 1 << 30
-"""Stream interval: vLLM outputs a request's first token at once, then only after this many more, that is at its end."""
-
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
 """Temperatures that vLLM accepts, besides 0; it would silently replace lower ones."""
-
-INITIAL_LABEL = "default"
-"""vLLM's label for the weights it starts with, our version 0."""
-
-Outputs = Sequence[Any]
-"""vLLM's outputs for one request, its first token and then the rest, as ``CompletionOutput``."""
 
 Results = asyncio.Queue[tuple[int, Outputs] | MagError]
 
@@ -194,6 +186,8 @@ class VllmPolicy:
         self._requests: dict[str, RunningRequest] = {}
         self._results: set[Results] = set()
         self._loading = asyncio.Lock()
+        self._sleeps = spec.sleeps
+        self._asleep_since: float | None = None
         self._busy_seconds, self._busy_since = 0.0, 0.0
         self._paused_at: float | None = None
         self.load_seconds = 0.0
@@ -229,6 +223,23 @@ class VllmPolicy:
         """Weights are cast on their way to the engine, not before."""
         return None
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether it gives its memory back while the trainer works."""
+        return self._sleeps
+
+    async def sleep(self) -> None:
+        """Give the GPU's memory back until the next ``load``, if the engine was opened so; sequences stand still.
+
+        Raises:
+            EnvironmentFault: the engine process died or does not answer.
+        """
+        async with self._loading:
+            if self._sleeps and self._asleep_since is None:
+                await self._link.open()
+                await self._link.answer("falling asleep", fall_asleep(self._link.llm))
+                self._asleep_since = time.monotonic()
+
     def set_concurrency(self, sequences: int) -> None:
         """Set the maximum number of sequences that run at once; running ones are not interrupted."""
         self._concurrency = sequences
@@ -248,9 +259,9 @@ class VllmPolicy:
         return [self._completion(prompt, outputs) for _, outputs in sorted(ended, key=lambda result: result[0])]
 
     def _completion(self, prompt: Sequence[int], outputs: Outputs) -> Completion:
-        tokens = _tokens(outputs)
+        tokens = output_tokens(outputs)
         text = completion_text(self._tokenizer, prompt, tokens, self._ends, self.thoughts)
-        return Completion(text, len(tokens), _finish(outputs))
+        return Completion(text, len(tokens), finish_of(outputs))
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
@@ -262,7 +273,7 @@ class VllmPolicy:
         """
         async with aclosing(self._run(prompt, sampling, seeds, logprobs=True)) as results:
             async for index, outputs in results:
-                yield _rollout(index, tuple(prompt), seeds[index], outputs)
+                yield rollout_of(index, tuple(prompt), seeds[index], outputs)
 
     async def _run(
         self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int], *, logprobs: bool
@@ -271,6 +282,7 @@ class VllmPolicy:
         self._link.check()
         limit = tokens_left(prompt, sampling, self._context, self._outline.config.vocab_size)
         self._check_cache(prompt, sampling, limit)
+        _ = self._sender.lora_request  # an error if there is no adapter yet
         if sampling.temperature and not MIN_TEMPERATURE <= sampling.temperature <= MAX_TEMPERATURE:
             accepted = f"vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
             raise UsageError(f"temperature {sampling.temperature:g}: {accepted}")
@@ -279,7 +291,7 @@ class VllmPolicy:
         self._results.add(results)
         tasks = []
         for index, seed in enumerate(seeds):
-            params = _sampling_params(sampling, limit, seed, self._ends, logprobs=logprobs)
+            params = sampling_params(sampling, limit, seed, self._ends, logprobs=logprobs)
             tasks.append(asyncio.create_task(self._one(index, prompt, params, results)))
         try:
             for _ in seeds:
@@ -316,7 +328,7 @@ class VllmPolicy:
     async def _score(self, context: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """The log-probs of tokens after a context: vLLM gives those of all tokens of a prompt."""
         try:
-            while (outputs := await self._request([*context, *tokens], _scoring_params())) is None:
+            while (outputs := await self._request([*context, *tokens], scoring_params())) is None:
                 pass
         except Exception as error:  # as in ``_one``
             if self._link.llm.errored:
@@ -329,8 +341,8 @@ class VllmPolicy:
     async def load(self, weights: Weights, version: int) -> list[Digests]:
         """Replace the weights between two steps; running sequences keep their KV cache.
 
-        A ``WeightFile`` is passed by its path, other weights are written to shared memory first. A cancelled load still
-        completes.
+        A ``WeightFile`` is passed by its path, other weights are written to shared memory first; an engine with LoRA
+        adapters takes those instead. A cancelled load still completes.
 
         Returns the digests of the tensors as vLLM's worker received them.
 
@@ -386,12 +398,13 @@ class VllmPolicy:
         from vllm.inputs.engine import tokens_input
 
         request, outputs = RunningRequest(str(next(self._names))), list[Any]()
+        adapter = self._sender.lora_request
         if not self._requests:
             self._busy_since = time.monotonic()
         self._requests[request.name] = request
         try:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
-            async for output in self._link.llm.generate(salted, params, request.name):
+            async for output in self._link.llm.generate(salted, params, request.name, lora_request=adapter):
                 request.has_token = True
                 outputs.append(output)
         finally:
@@ -406,6 +419,8 @@ class VllmPolicy:
             with ExitStack() as held:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await self._pause()
+                if self._asleep_since is not None:
+                    await answer("waking up", wake_for_weights(llm))
                 arrived = await answer("loading new weights", send(llm))
             await self._resume(version)
             return arrived
@@ -421,6 +436,10 @@ class VllmPolicy:
         await answer("setting their version", llm.update_weight_version(str(version)))
         self._version, self._salt = version, uuid4().hex
         await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
+        if self._asleep_since is not None:
+            await answer("waking up", wake_to_sample(llm))
+            self._busy_seconds -= time.monotonic() - self._asleep_since if self._requests else 0.0
+            self._asleep_since = None
         await answer("resuming", llm.resume_generation())
         assert self._paused_at is not None
         self.load_seconds += time.monotonic() - self._paused_at
@@ -431,63 +450,3 @@ class VllmPolicy:
         for request in waiting:
             request.resubmit = True
         return [request.name for request in waiting]
-
-
-def _sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:
-    """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens replace vLLM's own."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    greedy = sampling.temperature == 0
-    return SamplingParams(
-        max_tokens=limit,
-        temperature=1.0 if greedy else sampling.temperature,
-        top_p=1.0 if greedy else sampling.top_p,
-        top_k=1 if greedy else sampling.top_k,
-        seed=seed,
-        stop_token_ids=sorted(ends),
-        ignore_eos=True,
-        logprobs=0 if logprobs else None,
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
-        stream_interval=FIRST_AND_LAST,
-    )
-
-
-def _scoring_params() -> Any:
-    """vLLM's ``SamplingParams`` for the log-probs of a prompt's tokens; it generates one token, which is ignored."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-
-    return SamplingParams(
-        max_tokens=1,
-        temperature=0.0,
-        prompt_logprobs=0,
-        flat_logprobs=True,
-        detokenize=False,
-        skip_reading_prefix_cache=True,  # vLLM gives no log-probs of cached tokens
-        output_kind=RequestOutputKind.FINAL_ONLY,
-    )
-
-
-def _tokens(outputs: Outputs) -> tuple[int, ...]:
-    return tuple(token for output in outputs for token in output.token_ids)
-
-
-def _finish(outputs: Outputs) -> Finish:
-    """How a request ended; raises EnvironmentFault if vLLM aborted it."""
-    reason = outputs[-1].finish_reason
-    if reason not in ("stop", "length"):
-        raise EnvironmentFault(f"vLLM ended a sequence of {len(_tokens(outputs))} tokens with finish {reason!r}")
-    return "stop" if reason == "stop" else "length"
-
-
-def _rollout(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs) -> Rollout:
-    """A rollout from the outputs of its request, the last of which has the versions."""
-    tokens, finish, spans = _tokens(outputs), _finish(outputs), outputs[-1].weight_versions
-    logprobs = tuple(output.logprobs.logprobs[start] for output in outputs for start in output.logprobs.start_indices)
-    if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
-        raise EnvironmentFault(f"vLLM returned {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")
-    versions = tuple((span.start, 0 if span.version == INITIAL_LABEL else int(span.version)) for span in spans)
-    return Rollout(index, prompt, tokens, logprobs, versions, finish, seed)

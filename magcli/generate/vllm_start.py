@@ -19,6 +19,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 
 from magcli.errors import EnvironmentFault, first_line
+from magcli.generate.vllm_adapter import engine_settings
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
@@ -176,19 +177,23 @@ def _settings(spec: Spec) -> dict[str, Any]:
     dtype = spec.torch_dtype
     head = torch.float32 if spec.exact_head else dtype
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
-    return placement | {
-        "skip_tokenizer_init": True,
-        "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
-        "dtype": str(dtype).removeprefix("torch."),
-        "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
-        "max_num_seqs": spec.slots,
-        "enable_prefix_caching": True,
-        "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",
-        "use_tqdm_on_load": False,
-        "disable_log_stats": True,
-        "enable_log_requests": False,
-    }
+    return (
+        placement
+        | engine_settings(spec)
+        | {
+            "skip_tokenizer_init": True,
+            "worker_extension_cls": "magcli.generate.vllm_worker.DigestReporter",
+            "dtype": str(dtype).removeprefix("torch."),
+            "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
+            "max_num_seqs": spec.slots,
+            "enable_prefix_caching": True,
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
+            "use_tqdm_on_load": False,
+            "disable_log_stats": True,
+            "enable_log_requests": False,
+        }
+    )
 
 
 def gpu_settings(spec: Spec) -> dict[str, Any]:
@@ -199,6 +204,7 @@ def gpu_settings(spec: Spec) -> dict[str, Any]:
     return {
         "device_ids": [torch.device(spec.device).index or 0],
         "gpu_memory_utilization": spec.gpu_memory,
+        "enable_sleep_mode": spec.sleeps,
         "max_model_len": AUTO_FIT,
         "max_num_batched_tokens": max(GPU_STEP_TOKENS, spec.slots),
     }

@@ -45,6 +45,10 @@ class Sender(Protocol):
 
     backend: str
 
+    @property
+    def lora_request(self) -> Any:
+        """vLLM's request for the LoRA adapter to sample with; None samples from the engine's weights alone."""
+
     def ready(self, weights: Weights, outline: PreTrainedModel) -> AbstractContextManager[Send]:
         """Prepare a transfer while the engine still generates. ``outline`` has the engine's parameters.
 
@@ -67,6 +71,7 @@ class FileSender:
     """A safetensors file in shared memory; a ``WeightFile`` is one already."""
 
     backend = FILE_TRANSFER
+    lora_request = None
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
@@ -95,6 +100,7 @@ class IpcSender:
     """
 
     backend = IPC_TRANSFER
+    lora_request = None
 
     def __init__(self, device: str, dtype: torch.dtype) -> None:
         self._device, self._dtype = torch.device(device), dtype

@@ -6,7 +6,7 @@ not start it only registers the loader and the weight transfers.
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
@@ -26,6 +26,8 @@ from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from magcli.generate.digest import digest
 from magcli.generate.gloo import GlooPair
 from magcli.generate.types import Digests
+from magcli.generate.vllm_adapter import ID as ADAPTER_ID
+from magcli.generate.vllm_adapter import adapter_request
 from magcli.generate.vllm_start import STARTED_BY, TEXT_LOADER
 from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER
 from magcli.generate.weights import WeightFile
@@ -75,11 +77,52 @@ class DigestReporter:
     """What magcli adds to vLLM's worker."""
 
     weight_transfer_engine: Any
+    model_runner: Any
+    add_lora: Callable[[Any], bool]
 
     def arrived_digests(self) -> Digests:
         """The digests of the newest weights as they arrived, under the names under which they were sent."""
         arrived: Digests = self.weight_transfer_engine.arrived
         return arrived
+
+    def load_adapter(self, folder: str) -> Digests:
+        """Replace the LoRA adapter by the one in a folder; returns the digests of its matrices as they arrived.
+
+        Raises:
+            ValueError: vLLM would not apply a part of it.
+        """
+        manager = self.model_runner.lora_manager
+        with digesting_adapter(manager) as arrived:
+            self.add_lora(adapter_request(Path(folder), replaces=True))
+        _check_applied(manager)
+        return arrived
+
+
+@contextmanager
+def digesting_adapter(manager: Any) -> Iterator[dict[str, int]]:
+    """Digest the matrices of an adapter that vLLM reads in the block, by their names in the file."""
+    arrived: dict[str, int] = {}
+    model_class: Any = manager._lora_model_cls
+
+    class Digesting(model_class):  # type: ignore[misc]
+        @classmethod
+        def from_lora_tensors(cls, lora_model_id: int, tensors: dict[str, Tensor], *others: Any, **named: Any) -> Any:
+            arrived.update({name: digest(tensor) for name, tensor in tensors.items()})
+            return model_class.from_lora_tensors(lora_model_id, tensors, *others, **named)
+
+    manager._lora_model_cls = Digesting
+    try:
+        yield arrived
+    finally:
+        manager._lora_model_cls = model_class
+
+
+def _check_applied(manager: Any) -> None:
+    """Raise ValueError if a layer of the adapter has no place in vLLM's model, which vLLM would not say."""
+    adapters = manager._adapter_manager
+    unused = sorted(adapters.get_adapter(ADAPTER_ID).loras.keys() - adapters.modules.keys())
+    if unused:
+        raise ValueError(f"vLLM's model has no layer {unused[0]} for the adapter")
 
 
 class DigestingModel:

@@ -1,6 +1,7 @@
 """Weights for engines: matching them to an engine's parameters, and a shared-memory file that other processes map."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,8 +15,11 @@ from torch import Tensor, nn
 from magcli.errors import EnvironmentFault
 from magcli.generate.digest import WeightsFault, sent_type
 from magcli.generate.types import Weights
+from magcli.model import peft
 
 SHARED_MEMORY = Path("/dev/shm")
+FILE_SUFFIX, ADAPTER_SUFFIX = ".safetensors", ".adapter"
+"""The ends of the names of files with weights and of folders with adapters in shared memory."""
 
 Names = tuple[str, ...]
 """All names of one parameter: its main name first, then those it is tied to."""
@@ -82,7 +86,7 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
     if isinstance(weights, WeightFile):
         yield weights
         return
-    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=".safetensors", dir=_folder())
+    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=FILE_SUFFIX, dir=_folder())
     os.close(handle)
     path = Path(name)
     try:
@@ -90,6 +94,27 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
         yield WeightFile(path)
     finally:
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def shared_adapter(weights: Weights, alpha: float) -> Iterator[Path]:
+    """A LoRA adapter, by the names of peft's files, as a folder in shared memory for the duration of the block.
+
+    ``alpha``: its scale is alpha / rank.
+
+    Raises:
+        EnvironmentFault: shared memory is full.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"magcli-{os.getpid()}-", suffix=ADAPTER_SUFFIX, dir=_folder()))
+    try:
+        tensors = {name: weights[name].detach().cpu().contiguous() for name in weights}
+        try:
+            peft.write_files(tensors, folder, alpha=alpha)
+        except (OSError, SafetensorError) as error:
+            raise EnvironmentFault(f"{folder}: cannot write the adapters: {error}") from error
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
@@ -107,9 +132,13 @@ def untied(weights: Weights) -> Weights:
 
 
 def sweep() -> None:
-    """Remove the weight files that killed processes have left in shared memory."""
-    for path in _folder().glob("magcli-*.safetensors"):
-        if not Path(f"/proc/{path.name.split('-')[1]}").exists():
+    """Remove the weights that killed processes have left in shared memory."""
+    for path in _folder().glob("magcli-*"):
+        if path.suffix not in (FILE_SUFFIX, ADAPTER_SUFFIX) or Path(f"/proc/{path.name.split('-')[1]}").exists():
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
             with suppress(OSError):  # files of another user
                 path.unlink()
 

@@ -32,6 +32,10 @@ class Spec:
         source: the device from which a broadcast of weights comes.
         gpu_memory: the share of a GPU's memory that an engine takes for its weights and its cache; vLLM's scratch space
             is in it too.
+        sleeps: vLLM on the trainer's GPU gives its memory back during updates (``magcli.generate.vllm_sleep``).
+        lora_rank: with a rank, vLLM gets LoRA adapters of it (``magcli.generate.vllm_adapter``) instead of new weights,
+            and samples only once it has the first.
+        lora_alpha: their scale is alpha / rank.
     """
 
     model: Model
@@ -46,6 +50,9 @@ class Spec:
     transfer: TransferName = "file"
     source: str = "cpu"
     gpu_memory: float = 0.9
+    sleeps: bool = False
+    lora_rank: int = 0
+    lora_alpha: float = 1.0
 
     @property
     def torch_dtype(self) -> "torch.dtype":

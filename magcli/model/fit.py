@@ -6,6 +6,7 @@ from itertools import product
 
 from magcli.model import memory
 from magcli.model.memory import EnginePlan, Line, TrainingPlan
+from magcli.model.shape import ModelShape
 
 PROPOSED_RANK = 32
 """The LoRA rank that is proposed where training all weights does not fit."""
@@ -32,6 +33,7 @@ class Plan:
             parts += memory.engine_lines(self.engine, stays=self.engine_stays)
         if self.share:
             parts += memory.share_lines(self.share, sleeps=self.sleeps)
+            parts += memory.probe_lines(self.training) if self.sleeps else []
         return parts
 
     @property
@@ -55,6 +57,12 @@ in host memory, and of training adapters only."""
 
 SHARES = (30, 25, 20, 15)
 """Shares of a GPU in percent that are proposed for vLLM."""
+
+USUAL_SEQUENCES = 16
+"""Sequences whose cache fits beside the weights of a model that needs more than the usual share."""
+
+VLLM_SCRATCH_BYTES = 1 << 30
+"""Buffers of vLLM beside weights and cache: an estimate, never measured by us."""
 
 MOST_CARDS = 64
 
@@ -84,12 +92,22 @@ def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
     return changes
 
 
+def least_share(shape: ModelShape, *, longest: int) -> int:
+    """Bytes without which vLLM does not start: its weights, and the cache of one sequence."""
+    return memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+
+
+def usual_share(shape: ModelShape, *, total: int, longest: int, share: float) -> int:
+    """vLLM's bytes of a GPU of ``total``: this ``share``, or what its weights, scratch and a few sequences take."""
+    sequences = (USUAL_SEQUENCES - 1) * longest * memory.token_cache_bytes(shape, bf16=True)
+    return max(round(share * total), least_share(shape, longest=longest) + sequences + VLLM_SCRATCH_BYTES)
+
+
 def smaller_share(plan: Plan, *, total: int, longest: int) -> list[Change]:
     """A smaller share of a GPU of ``total`` bytes for vLLM, in which its weights and a sequence still fit."""
     if not plan.share:
         return []
-    shape = plan.training.shape
-    least = memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+    least = least_share(plan.training.shape, longest=longest)
     changes = []
     for number, percent in enumerate(SHARES, 1):
         share = total * percent // 100

@@ -30,6 +30,10 @@ SAMPLED_COPIES = 4
 ADAM_STATES = 2
 """Float32 values of AdamW's state per trained parameter."""
 
+ASLEEP_BYTES = 2 << 30
+"""What vLLM keeps of a card while it sleeps, such as its CUDA context, kernels and CUDA graphs: an estimate, never
+measured by us."""
+
 FP32, BF16 = 4, 2
 
 Phase = Literal["loading", "forward", "scoring", "backward", "sampling"]
@@ -215,8 +219,17 @@ def head_gradient_bytes(plan: TrainingPlan) -> int:
 
 
 def head_copy_bytes(plan: TrainingPlan) -> int:
-    """The float32 copy of a head in bf16, which is always computed in float32."""
-    return FP32 * plan.shape.head if plan.lora_rank and plan.bf16_base else 0
+    """The copy of the head in the type of the factors of its product: on a GPU bf16, else float32; 0 if it is of it."""
+    bf16_head = bool(plan.lora_rank and plan.bf16_base)
+    bf16_factors = plan.on_gpu and plan.bf16
+    if bf16_head == bf16_factors:
+        return 0
+    return (BF16 if bf16_factors else FP32) * plan.shape.head
+
+
+def head_copy_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
+    """The backward pass has the bf16 copy of the head anyway, and keeps the float32 one."""
+    return ("forward",) if plan.on_gpu and plan.bf16 else ("forward", "scoring")
 
 
 def stores_logits(plan: TrainingPlan) -> bool:
@@ -266,7 +279,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("gathered embedding and layers", gathered_bytes(plan), UPDATE),
         Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
         Line("activations", activation_bytes(plan), UPDATE),
-        Line("float32 copy of the head", head_copy_bytes(plan), ("forward", "scoring")),
+        Line("copy of the head", head_copy_bytes(plan), head_copy_phases(plan)),
         Line("logits", logit_bytes(plan), ("forward", "scoring")),
         Line("gradient of the head", head_backward_bytes(plan), ("scoring",)),
         Line("gradient of the tied head", head_gradient_bytes(plan), ("backward",)),
@@ -334,8 +347,23 @@ def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
 
 
 def share_lines(share: int, *, sleeps: bool = False) -> list[Line]:
-    """vLLM on the trainer's card: its share of the memory, given back while the trainer works if it ``sleeps``."""
-    return [Line("engine: vLLM's share", share, ("sampling",) if sleeps else AFTER_LOADING)]
+    """vLLM on the trainer's card: its share of the memory, most of it given back while the trainer works if it
+    ``sleeps``.
+    """
+    if not sleeps:
+        return [Line("engine: vLLM's share", share)]
+    return [
+        Line("engine: vLLM's share", share, ("sampling",)),
+        Line("engine: vLLM asleep", min(share, ASLEEP_BYTES), UPDATE),
+    ]
+
+
+def probe_lines(plan: TrainingPlan) -> list[Line]:
+    """A forward pass of the trainer while vLLM is awake, to compare both: the inside of one layer, and logits."""
+    element = BF16 if plan.bf16 else FP32
+    inside = 3 * FP32 * plan.shape.hidden + element * (3 * plan.shape.inner + plan.shape.queries + 2 * plan.shape.keys)
+    size = plan.micro_tokens * inside + logit_bytes(plan) + head_copy_bytes(plan)
+    return [Line("probe of trainer and engine", size, ("sampling",))]
 
 
 def phase_bytes(lines: Iterable[Line]) -> dict[Phase, int]:

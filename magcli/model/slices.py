@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from magcli.model import graft
+from magcli.model.peft import ADAPTER_CONFIG
 from magcli.model.tensors import FLOATS, INDEX, SINGLE, Stored, stored_tensors
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from magcli.model.model import Model
-
-ADAPTER_CONFIG = "adapter_config.json"
 
 
 def has_slices(model: "Model") -> bool:

@@ -72,14 +72,15 @@ async def train(
 ) -> str | None:
     """Run the remaining updates; returns why the run ended early, or None.
 
-    Updates run in a thread if other processes generate meanwhile; else generation and training alternate on one device.
+    Updates run in a thread beside engines in other processes; else generation and training alternate on one device.
+    An engine that ``sleeps`` gives its memory back from an update's start to the delivery of its weights.
     ``measure`` evaluates the weights when it is due, while the trainer waits and running groups go on.
 
     Raises:
         Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
-    run: Run = _in_thread if scheduler.generates_during_updates else inline
+    run: Run = _in_thread if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     clock = Clock(engine, scheduler)
     counting = asyncio.create_task(
@@ -94,6 +95,7 @@ async def train(
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
+            await engine.sleep()
             metrics = await run(partial(trainer.learn, batch.trained, settings))
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)

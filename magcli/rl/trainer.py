@@ -50,6 +50,7 @@ class Trainer:
     """The policy and its training state; ``done`` counts completed updates and is the version of the weights.
 
     ``unused_ends`` has the texts, by id, of tokens that look like an end but do not stop completions.
+    ``sends_adapters``: the engines get LoRA adapters themselves, not the weights that they are merged into.
     """
 
     controller: RankController
@@ -61,9 +62,16 @@ class Trainer:
     done: int = 0
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
+    sends_adapters: bool = False
 
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
-        """The parameters for the engines, each under one name, and their digests as they are sent, in this type."""
+        """The parameters for the engines, each under one name, and their digests as they are sent, in this type.
+
+        Adapters are sent in float32.
+        """
+        if self.sends_adapters:
+            adapters = self.controller.adapters()
+            return adapters, digests(adapters)
         buffers = {name for name, _ in self.controller.state.model.named_buffers()}
         every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in buffers}

@@ -120,6 +120,7 @@ def check(config: Config) -> None:
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
     training.check_offload("sft", config)
+    training.check_attention("sft", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -39,8 +39,9 @@ from torch.optim import Optimizer
 from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
+from magcli.model.peft import ADAPTER
 from magcli.train.distributed import Ranks
-from magcli.train.lora import ADAPTER, adapted_layers, read_adapter, write_adapter
+from magcli.train.lora import adapted_layers, read_adapter, write_adapter
 from magcli.train.shard_index import INDEX, IndexReader, IndexWriter
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from magcli.model import exhausted
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.distributed import RankChannel, Ranks, close_ranks
-from magcli.train.lora import adapted_layers, frozen_weights, merged_weights, save_adapter
+from magcli.train.lora import adapted_layers, adapter_weights, frozen_weights, merged_weights, save_adapter
 from magcli.train.shard import ShardedModel, full_weights
 
 
@@ -179,6 +179,10 @@ class RankController:
         """
         weights: Mapping[str, Tensor] = self.run([GatherWeights(dtype, on_cpu)] * self.ranks.size)
         return weights
+
+    def adapters(self) -> Mapping[str, Tensor]:
+        """The LoRA adapters themselves, by their names in peft's files; LoRA trains in one process."""
+        return adapter_weights(self.state.model)
 
     def save(self, folder: Path, state: Mapping[str, Any]) -> None:
         """Write a checkpoint: in Hugging Face layout from a single process, in shards from several."""

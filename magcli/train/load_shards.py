@@ -5,6 +5,7 @@ tensor by rows, and rows are contiguous in a safetensors file.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +17,7 @@ from magcli.model.slices import own_tensors, sliced_tensors
 from magcli.model.tensors import Stored, read_values
 from magcli.train.distributed import Ranks
 from magcli.train.optim import autocast
-from magcli.train.packing import use_packed_attention
+from magcli.train.packing import AttentionName, use_packed_attention
 from magcli.train.shard import ShardedModel, shard
 
 if TYPE_CHECKING:
@@ -29,7 +30,12 @@ INITIALIZED = "_is_hf_initialized"
 
 
 def load_shards(
-    model: "Model", ranks: Ranks, *, bf16: bool = False, checkpoint_activations: bool = False
+    model: "Model",
+    ranks: Ranks,
+    *,
+    bf16: bool = False,
+    checkpoint_activations: bool = False,
+    attention: AttentionName = "sdpa",
 ) -> ShardedModel | None:
     """This rank's float32 shards of a model in evaluation mode, with packed attention; options are those of ``shard``.
 
@@ -52,7 +58,7 @@ def load_shards(
         _read(sharded.model, stored, ranks)
         _compute_buffers(sharded.model)
         with autocast(ranks.device, bf16):
-            sharded.eval()(use_packed_attention)
+            sharded.eval()(partial(use_packed_attention, attention=attention))
     return sharded
 
 

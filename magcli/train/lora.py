@@ -7,7 +7,6 @@ adapter are those of peft (``adapter_model.safetensors``, ``adapter_config.json`
 The frozen weights may be bf16: adapters, residual stream, logits and merged weights are float32 all the same.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-ADAPTER = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
-PEFT_PREFIX = "base_model.model."
-PEFT_NAMES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
-"""The names of an adapter's matrices in this module and in the files of peft."""
 
 
 class LoraLinear(nn.Linear):
@@ -87,7 +81,7 @@ def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) ->
         EnvironmentFault: the model's layers have no linear layers.
     """
     model.requires_grad_(False)
-    chosen = _targets(model)
+    chosen = adapted_linears(model)
     if not chosen:
         raise EnvironmentFault(f"{type(model).__name__} has no linear layers that LoRA could adapt; leave --lora out")
     with torch.random.fork_rng(devices=[]):
@@ -120,7 +114,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 def frozen_weights(model: nn.Module) -> dict[str, Tensor]:
     """The model's state dict without the adapters: names and shapes are those of the model before LoRA."""
-    added = {f"{name}.{matrix}" for name in adapted_layers(model) for matrix in PEFT_NAMES}
+    added = {f"{name}.{matrix}" for name in adapted_layers(model) for matrix in MATRICES}
     return {name: tensor for name, tensor in model.state_dict().items() if name not in added}
 
 
@@ -137,16 +131,20 @@ def merged_weights(model: nn.Module, *, dtype: torch.dtype | None = None, on_cpu
     return weights
 
 
+def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The adapters' own matrices, by their names in peft's files."""
+    matrices = {}
+    for name, layer in adapted_layers(model).items():
+        for matrix in MATRICES:
+            matrices[stored_name(name, matrix)] = getattr(layer, matrix)
+    return matrices
+
+
 def write_adapter(model: "PreTrainedModel", folder: Path) -> None:
     """Write a model's adapters into a folder, in the files of peft."""
-    layers = adapted_layers(model)
-    tensors = {
-        _peft_name(name, matrix): getattr(layer, matrix).detach().contiguous()
-        for name, layer in layers.items()
-        for matrix in PEFT_NAMES
-    }
-    save_file(tensors, folder / ADAPTER, {"format": "pt"})
-    (folder / ADAPTER_CONFIG).write_text(json.dumps(_peft_config(model, layers), indent=2) + "\n", encoding="utf-8")
+    tensors = {name: matrix.detach().contiguous() for name, matrix in adapter_weights(model).items()}
+    first = next(iter(adapted_layers(model).values()))
+    write_files(tensors, folder, alpha=first.alpha, base=model.name_or_path)
 
 
 def save_adapter(model: "PreTrainedModel", folder: Path) -> None:
@@ -167,10 +165,7 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
-    layers = adapted_layers(model)
-    wanted = {
-        _peft_name(name, matrix): getattr(layer, matrix) for name, layer in layers.items() for matrix in PEFT_NAMES
-    }
+    wanted = adapter_weights(model)
     different = wanted.keys() ^ stored.keys()
     different |= {name for name in wanted.keys() & stored.keys() if wanted[name].shape != stored[name].shape}
     if different:
@@ -179,32 +174,5 @@ def read_adapter(folder: Path, model: "PreTrainedModel") -> None:
         parameter.copy_(stored[name])
 
 
-def _targets(model: "PreTrainedModel") -> list[tuple[str, nn.Linear]]:
-    """The linear layers inside the decoder's layers, by their names in the model."""
-    inside = {id(module) for module in model.get_decoder().layers.modules()}
-    return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
-
-
 def _in_float32(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
     return output.float()
-
-
-def _peft_name(layer: str, matrix: str) -> str:
-    return f"{PEFT_PREFIX}{layer}.{PEFT_NAMES[matrix]}"
-
-
-def _peft_config(model: "PreTrainedModel", layers: dict[str, LoraLinear]) -> dict[str, Any]:
-    """The content of adapter_config.json; peft finds layers by the last part of their names."""
-    first = next(iter(layers.values()))
-    return {
-        "base_model_name_or_path": model.name_or_path,
-        "bias": "none",
-        "fan_in_fan_out": False,
-        "inference_mode": True,
-        "lora_alpha": first.alpha,
-        "lora_dropout": 0.0,
-        "peft_type": "LORA",
-        "r": first.rank,
-        "target_modules": sorted({name.rpartition(".")[2] for name in layers}),
-        "task_type": "CAUSAL_LM",
-    }

@@ -12,7 +12,7 @@ work besides that of the sequences themselves. All other layers see ``[1, T]`` t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,12 +31,17 @@ from magcli.model.probe import (
     refusal,
     spread_of,
 )
+from magcli.train import varlen
 from magcli.train.head import head_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NAME = "magcli_packed"
+NAME, VARLEN_NAME = "magcli_packed", "magcli_varlen"
+"""The names under which transformers knows our attention functions."""
+
+AttentionName = Literal["sdpa", "varlen"]
+"""Attention by PyTorch's kernels for padded batches, or by FlashAttention's for rows of sequences (``varlen``)."""
 
 SHORTEST = 0.75
 """Minimum ratio of a bucket's shortest sequence to its longest: lower means fewer batches, higher less padding."""
@@ -189,22 +194,34 @@ def buckets(packed: Packed) -> Buckets:
     return Buckets(shapes, slots.to(device), places.to(device))
 
 
-def use_packed_attention(model: "PreTrainedModel") -> None:
+def segments(packed: Packed) -> varlen.Segments:
+    """The same for attention without padding."""
+    return varlen.segments(packed.prefixes, packed.starts, packed.lengths, packed.input_ids.device)
+
+
+def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
     """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
     Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate, or whose hidden states would
-    not be its own.
+    not be its own, and for a device that has no such attention.
     """
+    if attention == "varlen":
+        varlen.require(model.device)
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
     if not kinds <= LAYERS:
         raise _unsupported(refusal(model, f"layers of type {min(kinds - LAYERS)} would mix packed sequences"))
     try:
         record_attention(model)
         AttentionInterface.register(NAME, _attend)
-        model.set_attn_implementation(NAME)
+        AttentionInterface.register(VARLEN_NAME, varlen.attend)
+        model.set_attn_implementation(VARLEN_NAME if attention == "varlen" else NAME)
         _check(model)
     except EnvironmentFault as error:
         raise _unsupported(error) from error
+
+
+def _uses_varlen(model: "PreTrainedModel") -> bool:
+    return bool(model.config._attn_implementation == VARLEN_NAME)
 
 
 def _unsupported(error: EnvironmentFault) -> EnvironmentFault:
@@ -219,7 +236,7 @@ def _check(model: "PreTrainedModel") -> None:
         hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
         ours = head_of(model).logits(hidden)
     spread = spread_of(theirs)
-    rounds = torch.is_autocast_enabled(model.device.type)
+    rounds = torch.is_autocast_enabled(model.device.type) or _uses_varlen(model)
     if not agree(ours, theirs, spread, torch.bfloat16 if rounds else model.dtype):
         raise different(model, ours, theirs, spread, "training")
 
@@ -233,9 +250,8 @@ def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
     if limit is not None and longest > limit:
         raise DataError(f"a sequence of {longest} tokens: from {limit} on, this model's rotary embedding changes")
     decoder = model.get_decoder()
-    output = decoder(
-        input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=buckets(packed)
-    )
+    packing = segments(packed) if _uses_varlen(model) else buckets(packed)
+    output = decoder(input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=packing)
     hidden: Tensor = output.last_hidden_state
     return hidden[0]
 

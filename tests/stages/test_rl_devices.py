@@ -4,11 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from magcli.errors import UsageError
+from magcli.errors import EnvironmentFault, UsageError
+from magcli.model.model import Model
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices
+from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices, sends_adapters
+from magcli.stages.shared.training import check_attention
+from magcli.train import varlen
 
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
 
@@ -55,3 +59,41 @@ def test_vllm_on_a_gpu_gets_256_slots() -> None:
     assert replace(config, device="cuda", engine="vllm").num_slots == 256
     assert replace(config, device="cuda", engine="torch").num_slots == 64
     assert replace(config, device="cuda", slots=8).num_slots == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ({"lora": 8}, True),
+        ({}, False),
+        ({"lora": 8, "engine": "torch"}, False),
+        ({"lora": 8, "device": "cuda", "dtype": "bf16"}, True),
+        ({"lora": 8, "device": "cuda", "dtype": "fp32"}, False),
+        ({"lora": 8, "generators": 1, "generator_devices": ("cuda:1",), "dtype": "fp32"}, False),
+        ({"lora": 1024}, False),
+    ],
+)
+def test_vllm_gets_adapters_where_it_can_apply_them(changes, sent, tiny_model_dir) -> None:
+    config = Config(model=str(tiny_model_dir), run=Path("run"), device="cpu", engine="vllm", dtype="fp32")
+    assert sends_adapters(replace(config, **changes), Model.open(tiny_model_dir)) == sent
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "cpu"}, "--attention varlen needs a GPU, not --device cpu"),
+        ({"bf16": "no"}, "--attention varlen computes in bf16"),
+    ],
+)
+def test_flash_attention_is_refused_where_it_has_no_kernel(changes, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_attention("rl", replace(ON_GPU, attention="varlen", **changes))
+    check_attention("rl", replace(ON_GPU, attention="varlen"))
+
+
+def test_a_device_without_flash_attention_is_an_error(monkeypatch) -> None:
+    with pytest.raises(EnvironmentFault, match="needs a GPU, not cpu"):
+        varlen.require(torch.device("cpu"))
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    with pytest.raises(EnvironmentFault, match=r"compute capability 8\.0"):
+        varlen.require(torch.device("cuda"))

@@ -54,12 +54,14 @@ def check(run: Path, updates: int) -> None:
     assert (account.trained, account.outstanding, account.faults) == (2 * updates, 0, ())
 
 
-def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_model_dir, tmp_path):
-    errors = started(tmp_path, wide_model_dir, staleness=2).communicate(timeout=280)[1].decode()
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(adapters, wide_model_dir, tmp_path):
+    process = started(tmp_path, wide_model_dir, staleness=2, **adapters)
+    errors = process.communicate(timeout=280)[1].decode()
     run = tmp_path / "run"
     check(run, 6)
     lines = metrics(run)
-    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines)
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
     assert lines[0]["sampled_mismatch_tokens"] > 200
     sampled = [line["sampled_mismatch_p50"] for line in lines if line["sampled_mismatch_tokens"]]
     assert max(sampled) < 0.02, "of tokens on older caches too"
@@ -75,8 +77,11 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_mode
 
 
 @pytest.mark.slow
-def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(wide_model_dir, tmp_path):
-    errors = started(tmp_path, wide_model_dir, generators=0, staleness=2).communicate(timeout=280)[1].decode()
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, wide_model_dir, tmp_path):
+    errors = (
+        started(tmp_path, wide_model_dir, generators=0, staleness=2, **adapters).communicate(timeout=280)[1].decode()
+    )
     run = tmp_path / "run"
     check(run, 6)
     lines = metrics(run)
@@ -84,12 +89,31 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(wide_model_
     assert overlap(ledger.read(run / "ledger.jsonl")) > 0, "it samples while the trainer computes"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+def test_vllm_sleeps_during_updates(adapters, wide_model_dir, tmp_path):
+    """On a CPU its memory stays; --card stands for the GPU that it would share with the trainer."""
+    options = {"generators": 0, "vllm_sleep": "yes", "card": "999G", "n_async": 16, "max_tokens": 160, "staleness": 2}
+    process = started(tmp_path, wide_model_dir, **options, **adapters)
+    errors = process.communicate(timeout=280)[1].decode()
+    run = tmp_path / "run"
+    check(run, 6)
+    lines = metrics(run)
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
+    assert [line["weights_version"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    paths = sorted((run / "rollouts").iterdir())
+    spans = [row["versions"] for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    assert any(len(versions) > 1 for versions in spans), "running sequences are kept"
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("transfer", ["file", "broadcast"])
-def test_a_killed_engine_is_replaced(transfer, wide_model_dir, tmp_path):
+@pytest.mark.parametrize(
+    "sent", [{"transfer": "file"}, {"transfer": "broadcast"}, {"lora": 4}], ids=["file", "broadcast", "adapters"]
+)
+def test_a_killed_engine_is_replaced(sent, wide_model_dir, tmp_path):
     run = tmp_path / "run"
-    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5, transfer=transfer) as process:
+    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5, **sent) as process:
         killed, deadline = 0, time.monotonic() + 600
         while killed < 2 and process.poll() is None and time.monotonic() < deadline:
             if len(metrics(run)) >= 5 * (killed + 1) and (engine := engines(process.pid)):

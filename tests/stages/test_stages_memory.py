@@ -11,13 +11,13 @@ from calling import TRAINED, call_stage
 
 from magcli import cli
 from magcli.console import Console
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, UsageError
 from magcli.model import card, memory
 from magcli.model.model import Model
 from magcli.rl.trainer import Learn
 from magcli.run.rundir import RunDir
-from magcli.stages.rl.config import Config
-from magcli.stages.rl.memory import plan_memory
+from magcli.stages.rl.config import Config, check
+from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.shared import forecast
 from magcli.train.sft import TrainStep
 
@@ -26,6 +26,10 @@ QWEN_1_5B = {
     "intermediate_size": 8960, "max_position_embeddings": 32768, "num_attention_heads": 12, "num_hidden_layers": 28,
     "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": True,
     "vocab_size": 151936,
+}  # fmt: skip
+QWEN_7B = QWEN_1_5B | {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4,
+    "tie_word_embeddings": False, "vocab_size": 152064,
 }  # fmt: skip
 SHORT = {name: value for name, value in TRAINED.items() if name not in ("updates", "trajectory_every")}
 
@@ -124,6 +128,47 @@ def test_generators_have_cards_of_their_own(config_alone, monkeypatch):
     assert resident <= 0.35 * beside.card.total
     with_vllm = plan_memory(replace(config, engine="vllm"), Model.open(config_alone))
     assert with_vllm.plan.share == round(0.35 * with_vllm.card.total)
+
+
+def test_vllm_sleeps_during_updates_where_both_do_not_fit_at_once(tmp_path):
+    """7B, all weights, on 80 GB: the larger of both phases fits, their sum does not."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    model = Model.open(tmp_path)
+    base = Config(model=str(tmp_path), run=Path("run"), card="80G", engine="vllm", device="cpu")
+    config = replace(base, offload="moments", micro_tokens=2048)
+    made = plan_memory(config, model)
+    assert made.plan.sleeps
+    assert made.fits
+    phases = memory.phase_bytes(made.plan.lines)
+    assert phases["sampling"] > made.plan.share
+    assert max(phases["forward"], phases["scoring"], phases["backward"]) + made.plan.share > made.card.usable
+    awake = plan_memory(replace(config, vllm_sleep="no"), model)
+    assert (awake.plan.sleeps, awake.fits) == (False, False)
+    small = plan_memory(replace(config, lora=32), model)
+    assert (small.plan.sleeps, small.fits) == (False, True), "adapters fit beside vLLM"
+    assert plan_memory(replace(config, lora=32, vllm_sleep="yes"), model).plan.sleeps
+
+
+def test_vllm_gets_a_share_in_which_its_weights_fit_and_the_run_uses_it(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    config = Config(model=str(tmp_path), run=Path("run"), card="24G", engine="vllm", device="cpu", lora=32)
+    made = plan_memory(config, Model.open(tmp_path))
+    weights = memory.BF16 * made.plan.training.shape.parameters
+    assert 0.35 * made.card.total < weights < made.plan.share
+    assert not made.fits
+    used = with_vllm_as_planned(config, made)
+    assert used.vllm_sleep == "yes"
+    assert round(used.gpu_memory * made.card.total) == made.plan.share
+    asked = plan_memory(replace(config, gpu_memory=0.5), Model.open(tmp_path))
+    assert asked.plan.share == round(0.5 * made.card.total)
+
+
+@pytest.mark.parametrize("changes", [{"generators": 1}, {"engine": "torch"}, {"card": ""}])
+def test_only_vllm_on_the_trainers_gpu_sleeps(changes, config_alone):
+    config = Config(model=str(config_alone), run=Path("run"), card="80G", engine="vllm", device="cpu", vllm_sleep="yes")
+    check(config)
+    with pytest.raises(UsageError, match="--vllm-sleep yes needs vLLM on the trainer's GPU"):
+        check(replace(config, **changes))
 
 
 def test_a_disk_that_is_too_small_is_said_before_the_work(config_alone, tmp_path, monkeypatch, magcli):

@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from magcli.train import logprobs
 from magcli.train.logprobs import ScorePlan, score_rows
+from magcli.train.packing import pack, use_packed_attention
 
 ROWS, HIDDEN, VOCABULARY = 37, 16, 101
 
@@ -124,3 +125,71 @@ def test_values_and_gradients_on_a_gpu_are_those_on_a_cpu(store, monkeypatch):
         results.append((*scored, *gradients(scored, given, entropy=False)))
     for cpu, gpu in zip(*results, strict=True):
         torch.testing.assert_close(gpu, cpu, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("softcap", [None, 4.0])
+def test_bf16_factors_give_exact_products_and_float32_sums(softcap, store, bias):
+    """As on a GPU: the logits are those of rounded hidden states and weights, computed in float32."""
+    given = inputs(bias=bias)
+    plan = ScorePlan(10, store, softcap=softcap, products=torch.bfloat16, factors=torch.bfloat16)
+    scored = score_rows(*given, plan)
+    rounded = [tensor.detach().bfloat16().float().requires_grad_() for tensor in given[:2]]
+    plain = by_the_book(*rounded, *given[2:], softcap)
+    for ours, theirs in zip(scored, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    exact = by_the_book(*given, softcap)
+    assert 1e-4 < (scored[0] - exact[0]).abs().max() < 0.1
+    found = gradients(scored, given, entropy=False), gradients(exact, given, entropy=False)
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()
+
+
+def test_a_frozen_head_in_bf16_needs_no_copy_in_float32():
+    hidden, weight, _, targets, temperature = inputs(bias=False)
+    plan = ScorePlan(10, store=False, products=torch.bfloat16, factors=torch.bfloat16)
+    stored = weight.detach().bfloat16()
+    values, _ = score_rows(hidden, stored, None, targets, temperature, plan)
+    same, _ = score_rows(hidden, stored.float(), None, targets, temperature, plan)
+    assert torch.equal(values, same)
+    values.sum().backward()
+    assert hidden.grad is not None
+
+
+def test_only_a_gpu_under_autocast_has_bf16_factors():
+    assert logprobs._factors("cuda", torch.bfloat16) == torch.bfloat16
+    assert logprobs._factors("cuda", torch.float32) == torch.float32
+    assert logprobs._factors("cpu", torch.bfloat16) == torch.float32
+
+
+def test_on_a_gpu_the_product_has_bf16_factors_and_a_float32_result(monkeypatch):
+    """The branch for GPUs, with PyTorch's product replaced: a CPU has none of these types."""
+    calls = []
+
+    def mm(first, second, *, out_dtype, out):
+        calls.append((first.dtype, second.dtype, out_dtype, out.dtype))
+        return out.copy_(first.float() @ second.float())
+
+    hidden, weight, _, targets, temperature = (t.detach() if t is not None else t for t in inputs(bias=False))
+    plan = ScorePlan(64, store=False, factors=torch.bfloat16)
+    expected = score_rows(hidden, weight, None, targets, temperature, plan)[0]
+    monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
+    monkeypatch.setattr(logprobs.torch, "mm", mm)
+    found = score_rows(hidden, weight, None, targets, temperature, plan)[0]
+    assert calls == [(torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_under_autocast_takes_them_into_account(model, monkeypatch):
+    """Whole log-probs of a model with the GPU's choice, forced on a CPU, stay close to those of a float32 head."""
+    use_packed_attention(model)
+    packed = pack([[5, 6, 7, 8, 9] * 6, [9, 8, 7, 6] * 5])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        exact = logprobs.token_logprobs(model, packed).values
+        monkeypatch.setattr(logprobs, "_factors", lambda device, products: products)
+        rounded = logprobs.token_logprobs(model, packed).values
+    assert 0 < (exact - rounded).abs().max() < 0.05
+    rounded.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,6 +42,12 @@ class Config(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
     )
     gpu_memory: float = options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
+    vllm_sleep: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Free vLLM's memory on the trainer's GPU during updates; auto: if engine and trainer do not fit at once.",
+        panel=GENERATORS,
+        affects_rows=False,
+    )
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",
@@ -114,6 +121,8 @@ class Config(
     dtype: options.DType = options.dtype()
 
 
+GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
 NOT_NEGATIVE = (
     "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "tis_cap", "kl", "entropy_bonus",
 )  # fmt: skip
@@ -141,6 +150,7 @@ def check(config: Config) -> None:
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
     training.check_offload("rl", config)
+    training.check_attention("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
@@ -158,14 +168,40 @@ def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     options.check_gpu_memory("rl", config.gpu_memory)
+    on_gpu = config.device.startswith("cuda") or bool(config.card)
+    beside_vllm = on_gpu and not config.generators and config.engine != "torch"
+    usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
-    options.check_generator_devices("rl", config.generator_devices, config.generators)
+    _check_generator_devices(config.generator_devices, config.generators)
     usage(not config.cluster or config.generators > 0, "rl: --cluster places generators; add --generators")
+    usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
     if config.generators:
         require_ray()
-    usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
     if config.transfer == "broadcast":
-        options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))
+        _check_broadcast(config.device, config.generator_devices or (config.device,))
+
+
+def _check_generator_devices(devices: Sequence[str], generators: int) -> None:
+    """Devices that generators can use, no more of them than generators."""
+    for name in devices:
+        valid = bool(GENERATOR_DEVICE.fullmatch(name))
+        usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
+    text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
+    usage(len(devices) <= generators, text)
+
+
+def _check_broadcast(source: str, targets: Sequence[str]) -> None:
+    """Devices between which weights can be broadcast."""
+    for target in targets:
+        same_type = target.partition(":")[0] == source.partition(":")[0]
+        usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
+        distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
+        usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _gpu_number(device: str) -> str:
+    """The number of a GPU; ``cuda`` is the first."""
+    return device.partition(":")[2] or "0"
 
 
 def _check_sizes(place: str, config: Config) -> None:

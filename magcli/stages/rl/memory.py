@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magcli.stages.rl.config import Config
@@ -48,6 +49,13 @@ def plan_memory(
     return Forecast("rl", plan, card, changes, disk)
 
 
+def with_vllm_as_planned(config: Config, forecast: Forecast) -> Config:
+    """The options with the share of the trainer's GPU that vLLM gets, and whether it sleeps, as in the forecast."""
+    plan = forecast.plan
+    share = plan.share / forecast.card.total if plan.share else config.gpu_memory
+    return replace(config, vllm_sleep="yes" if plan.sleeps else "no", gpu_memory=share)
+
+
 def _largest(config: Config, option: str) -> int:
     """The largest value of a size among the run and its stages."""
     in_stages = [options_in(stage, config) for stage in config.stage]
@@ -89,9 +97,25 @@ def _with_engine(config: Config, model: Model, card: Card, training: TrainingPla
     device = "cuda" if card.is_gpu else config.device
     exact = config.schedule == "sync"
     if policy_engine(config.engine, device, deterministic=exact) == "vllm":
-        share = config.gpu_memory or engines.BESIDE_TRAINER
-        return Plan(training, share=round(share * card.total) if card.is_gpu else 0)
+        awake = Plan(training, share=_share(config, card, training.shape, longest) if card.is_gpu else 0)
+        return replace(awake, sleeps=_sleeps(config, awake, card))
     return Plan(training, engine=_embedded(config, model, card, training.shape, longest))
+
+
+def _share(config: Config, card: Card, shape: ModelShape, longest: int) -> int:
+    """vLLM's bytes of the trainer's GPU."""
+    from magcli.model import fit
+
+    if config.gpu_memory:
+        return round(config.gpu_memory * card.total)
+    return fit.usual_share(shape, total=card.total, longest=longest, share=engines.BESIDE_TRAINER)
+
+
+def _sleeps(config: Config, awake: Plan, card: Card) -> bool:
+    """Whether vLLM gives its share of the trainer's GPU back during updates: by default if both do not fit at once."""
+    if not awake.share or config.vllm_sleep == "no":
+        return False
+    return config.vllm_sleep == "yes" or awake.peak > card.usable
 
 
 def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longest: int) -> EnginePlan:

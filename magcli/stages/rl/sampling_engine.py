@@ -61,6 +61,8 @@ async def _open_fleet(config: Config, model: Model, job: Job, stack: ExitStack, 
     idle = sorted(set(_cards(cards)) - set(devices) - set(_trainer_cards(config.device, ranks)))
     if idle and config.device.startswith("cuda"):
         job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
+    if config.device.startswith("cuda"):
+        torch.cuda.empty_cache()  # what repeated updates of a resumed run have freed: vLLM is another process
     spec = _spec(config, model, devices, ranks)
     return await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
 
@@ -83,8 +85,25 @@ def engine_name(config: Config) -> Literal["torch", "vllm"]:
     """The engine that samples rollouts."""
     from magcli.generate.open import policy_engine
 
-    device = config.generator_devices[0] if config.generator_devices else config.device
-    return policy_engine(config.engine, device, deterministic=config.schedule == "sync")
+    return policy_engine(config.engine, _first_device(config), deterministic=config.schedule == "sync")
+
+
+def sends_adapters(config: Config, model: Model) -> bool:
+    """Whether the engines get LoRA adapters themselves; else the weights that they are merged into."""
+    if not config.lora or engine_name(config) != "vllm":
+        return False
+    import torch
+
+    from magcli.generate.vllm_adapter import accepts
+    from magcli.model.compute import dtype_of
+
+    device = _first_device(config)
+    in_bf16 = dtype_of(config.dtype, model, device) == torch.bfloat16
+    return accepts(config.lora, on_gpu=device.startswith("cuda"), bf16=in_bf16)
+
+
+def _first_device(config: Config) -> str:
+    return config.generator_devices[0] if config.generator_devices else config.device
 
 
 def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]:
@@ -142,6 +161,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
 
     most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
     exact = config.schedule == "sync"
+    adapters = sends_adapters(config, model)
     return Spec(
         model,
         engine=engine_name(config),
@@ -150,9 +170,12 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         deterministic=exact,
         device=devices[0],
         threads=_share_threads(config.generators),
-        transfer=config.transfer,
+        transfer="file" if adapters else config.transfer,  # adapters are small
         source=config.device,
         gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices], ranks),
+        sleeps=config.vllm_sleep == "yes",
+        lora_rank=config.lora if adapters else 0,
+        lora_alpha=config.lora_alpha,
     )
 
 

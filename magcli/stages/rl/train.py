@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.rl.schedule import StageOptions
 from magcli.stages.rl.config import Config, reads
-from magcli.stages.rl.memory import plan_memory
-from magcli.stages.rl.sampling_engine import build_engine, engine_name
+from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
@@ -185,7 +185,7 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
-        _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
+        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
         schedule = build_schedule(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -217,8 +217,10 @@ def _train(
 
 def _check_memory(
     config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
-) -> None:
+) -> Config:
     """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+
+    Returns the options with what the forecast decides about vLLM.
 
     Raises:
         EnvironmentFault: it does not fit its GPU.
@@ -227,9 +229,10 @@ def _check_memory(
     longest = forecasts.longest_prompt(problems, model, system)
     forecast = plan_memory(config, model, longest, ranks=ranks)
     forecasts.check(forecast, folder.path, console)
-    if config.generators and config.transfer == "file":
+    if config.generators and config.transfer == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
+    return with_vllm_as_planned(config, forecast)
 
 
 def _open_checkpointing(
@@ -263,7 +266,7 @@ async def _loop(
     from magcli.rl.scheduler import RolloutScheduler
 
     async with build_engine(config, model, job) as engine:
-        if trainer.done:
+        if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
                 await loop.record_repeated(repeated, delivered, trainer, engine, checkpointing, monitor)
@@ -276,7 +279,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
-            generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
+            generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
         measure = build_measure(held_out, model, engine, scheduler)
         return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
@@ -352,6 +355,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
         unused_ends=unused_ends(model.tokenizer, model.ends),
+        sends_adapters=sends_adapters(config, model),
     )
 
 
@@ -371,7 +375,7 @@ def open_state(config: Config, model: Model) -> OpenState:
         if config.lora:
             return policy
         copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy)
+        use_packed_attention(copy, config.attention)
         return copy.requires_grad_(False)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:

@@ -6,7 +6,7 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +44,6 @@ RESERVED_VARIABLES = (
     "tokenizer_kwargs", "conversation", "strftime_now",
 )  # fmt: skip
 """Names that are not variables of a chat template, or that the run itself sets."""
-GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
@@ -281,6 +280,13 @@ class TrainingOptions(TemplateOptions):
         affects_rows=False,
         former="recompute",
     )
+    attention: Literal["sdpa", "varlen"] = opt(
+        "sdpa",
+        "Attention in training: PyTorch's kernels for padded batches (sdpa), or FlashAttention without padding, in "
+        "bf16 on a GPU (varlen).",
+        panel=TRAIN,
+        affects_rows=False,
+    )
     offload: Literal["none", "moments"] = opt(
         "none", "Keep AdamW's moments in host memory; not with torchrun.", panel=TRAIN, affects_rows=False
     )
@@ -431,29 +437,6 @@ def check_training(stage: str, model: str, device: str, *, needed: bool = True) 
     check_device(stage, device)
     usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
     usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
-
-
-def check_generator_devices(stage: str, devices: Sequence[str], generators: int) -> None:
-    """Devices that generators can use, no more of them than generators."""
-    for name in devices:
-        valid = bool(GENERATOR_DEVICE.fullmatch(name))
-        usage(valid, f"{stage}: --generator-devices must be cpu, cuda or cuda:N, not {name}")
-    text = f"{stage}: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
-    usage(len(devices) <= generators, text)
-
-
-def check_broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
-    """Devices between which weights can be broadcast."""
-    for target in targets:
-        same_type = target.partition(":")[0] == source.partition(":")[0]
-        usage(same_type, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
-        distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
-        usage(distinct, f"{stage}: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
-
-
-def _gpu_number(device: str) -> str:
-    """The number of a GPU; ``cuda`` is the first."""
-    return device.partition(":")[2] or "0"
 
 
 def check_sampling(stage: str, config: SamplingOptions) -> None:

