@@ -25,8 +25,8 @@ from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss
+from magcli.rl.objective import TrainingSample, micro_batch_loss
+from magcli.rl.types import Objective, UpdateMetrics
 from magcli.train.packing import greedy_collate, use_packed_attention
 
 TOLERANCE = 1e-4

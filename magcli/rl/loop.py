@@ -25,22 +25,22 @@ from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
 from magcli.rl.ledger import Ledger
 from magcli.rl.metrics import (
-    Times,
-    UpdateMetrics,
     group_metrics,
     mismatch_fault,
     mismatch_summary,
     speeds,
     stop_reason,
+    training_metrics,
     unused_end,
     with_probe,
 )
 from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.probe import PROBE_TOKENS, Run, probe
-from magcli.rl.schedule import Schedule, StageSettings
-from magcli.rl.scheduler import Batch, RolloutScheduler
+from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
+from magcli.rl.training_stages import TrainingStages
+from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
 from magcli.run.units import every
@@ -65,7 +65,7 @@ async def train(
     trainer: Trainer,
     engine: RolloutEngine,
     scheduler: RolloutScheduler,
-    schedule: Schedule,
+    stages: TrainingStages,
     checkpointing: Checkpointing,
     monitor: Monitor,
     measure: Measure | None = None,
@@ -89,8 +89,8 @@ async def train(
     try:
         await evaluate(trainer.done)
         while trainer.done < trainer.updates:
-            stage = schedule.stage_at(checkpointing.lines)
-            settings = schedule.settings[stage]
+            stage = stages.stage_at(checkpointing.lines)
+            settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
@@ -108,7 +108,7 @@ async def train(
             if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
-        if scheduler.stage < len(schedule.stages) - 1:
+        if scheduler.stage < len(stages.options) - 1:
             raise
         await scheduler.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
@@ -168,7 +168,7 @@ class RepeatedUpdate:
 
 
 def repeat_updates(
-    trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor
+    trainer: Trainer, stages: TrainingStages, checkpointing: Checkpointing, monitor: Monitor
 ) -> RepeatedUpdate | None:
     """Repeat the updates that were begun after the checkpoint, with their groups on disk.
 
@@ -183,7 +183,7 @@ def repeat_updates(
         checkpointing.save_trajectory(trainer)
     while (batch := checkpointing.begun_batch(trainer.done + 1)) is not None:
         started = time.monotonic()
-        settings = schedule.settings[schedule.stage_at(checkpointing.lines[: trainer.done])]
+        settings = stages.settings[stages.stage_at(checkpointing.lines[: trainer.done])]
         if trainer.done == first:
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
@@ -244,7 +244,8 @@ def record(
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
-    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | with_probe(metrics.line(), delivered)
+    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1)
+    line |= with_probe(training_metrics(metrics), delivered)
     rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
     line |= unused_end(rollouts, trainer.unused_ends)
     line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]

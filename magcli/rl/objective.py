@@ -14,39 +14,13 @@ from transformers import PreTrainedModel
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.rl import algorithm
-from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
-from magcli.rl.metrics import ClipStats, UpdateMetrics
-from magcli.rl.rollouts import Group
+from magcli.rl.algorithm import Tokens
+from magcli.rl.types import ClipStats, Group, Objective, UpdateMetrics
 from magcli.train.logprobs import LogProbs, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """The settings of the objective (recipe, section 1) and of its computation.
-
-    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
-    trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
-    probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
-    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
-    the built-in ones.
-    """
-
-    clip_low: float
-    clip_high: float
-    advantage_norm: AdvantageNorm
-    loss_norm: LossNorm
-    max_norm: float
-    micro_tokens: int
-    bf16: bool
-    tis_cap: float = 0.0
-    kl: float = 0.0
-    entropy_bonus: float = 0.0
-    advantage: str = ""
-    loss: str = ""
 
 
 @dataclass(frozen=True, slots=True)

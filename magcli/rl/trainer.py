@@ -17,10 +17,9 @@ from magcli.errors import Stopped
 from magcli.generate.digest import digests
 from magcli.generate.types import Digests, Rollout, Weights
 from magcli.generate.weights import untied
-from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
+from magcli.rl.metrics import mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
-    Objective,
     TrainingSample,
     accumulate,
     current_logprobs,
@@ -28,8 +27,7 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
-from magcli.rl.rollouts import Group
-from magcli.rl.schedule import StageSettings
+from magcli.rl.types import ClipStats, Group, Objective, StageSettings, UpdateMetrics
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr

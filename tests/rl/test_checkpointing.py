@@ -12,9 +12,9 @@ from magcli.model.load import load_model, load_tokenizer
 from magcli.rl import ledger
 from magcli.rl.ledger import Ledger
 from magcli.rl.loop import Checkpointing
-from magcli.rl.scheduler import Batch
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
+from magcli.rl.types import Batch
 from magcli.run.rundir import RunDir
 from magcli.train import optim
 from magcli.train.controller import RankController, RankState

@@ -14,9 +14,8 @@ from magcli.generate.types import Rollout
 from magcli.model.load import load_model
 from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss, plan
-from magcli.rl.rollouts import Group
+from magcli.rl.objective import TrainingSample, micro_batch_loss, plan
+from magcli.rl.types import Group, Objective, UpdateMetrics
 from magcli.train.packing import use_packed_attention
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objective.py"

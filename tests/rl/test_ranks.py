@@ -20,9 +20,10 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.objective import Objective, TrainingSample
-from magcli.rl.rollouts import Group
+from magcli.rl.metrics import training_metrics
+from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
+from magcli.rl.types import Group, Objective
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
@@ -96,7 +97,7 @@ def two_updates(controller, chosen, rewards):
             lr=rate,
             version=7 + number,
         )
-        measurements.append((measured.line(), measured.advantages, measured.norms))
+        measurements.append((training_metrics(measured), measured.advantages, measured.norms))
     return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
-from magcli.rl.rollouts import Group
+from magcli.rl.metrics import training_metrics
+from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.trainer import compare, shuffled, update
+from magcli.rl.types import Group, Objective, UpdateMetrics
 from magcli.train import optim
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
@@ -138,7 +138,7 @@ def test_the_loss_is_that_of_the_recipe_written_out(model):
             total += np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a).sum()
         expected += total / group.num_tokens / len(chosen)
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert 0 < metrics["clip_low_share"] < 1
     assert 0 < metrics["clip_high_share"] < 1
     assert not {"importance_mean", "kl_reference"} & metrics.keys()
@@ -165,7 +165,7 @@ def test_the_extra_terms_are_those_written_out(model, reference):
             expected += terms.sum() / group.num_tokens / len(chosen)
             importances, penalties = [*importances, *importance], [*penalties, *penalty]
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert metrics["importance_mean"] == pytest.approx(np.mean(importances), rel=1e-4)
     assert metrics["kl_reference"] == pytest.approx(np.mean(penalties), rel=1e-4)
 
@@ -174,7 +174,7 @@ def test_prompts_do_not_train(model):
     chosen, rewards = groups(model, count=2)
     _, _, measured = gradient(model, chosen, rewards, RECIPE)
     assert sum(len(part) for part in measured.entropies) == sum(group.num_tokens for group in chosen)
-    assert measured.line()["ratio_max"] == pytest.approx(1, abs=1e-5)
+    assert training_metrics(measured)["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
 def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
@@ -197,7 +197,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, measured.norms) == (2, [])
-    assert measured.line()["grad_norm"] is measured.line()["loss"] is None
+    assert training_metrics(measured)["grad_norm"] is training_metrics(measured)["loss"] is None
     assert torch.equal(model.lm_head.weight, before)
 
 
@@ -219,7 +219,7 @@ def test_a_nan_loss_is_skipped_even_if_its_gradient_is_finite(tiny_model_dir):
     assert torch.equal(model.lm_head.weight, before)
     measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, len(measured.norms)) == (1, 1)
-    assert math.isfinite(measured.line()["loss"])
+    assert math.isfinite(training_metrics(measured)["loss"])
 
 
 def test_each_group_is_scored_at_its_temperature(model):
@@ -228,7 +228,7 @@ def test_each_group_is_scored_at_its_temperature(model):
     warm, warm_rewards = groups(model, count=2, seed=1, temperature=1.3)
     warm = [replace(group, number=group.number + 2) for group in warm]
     _, _, measured = gradient(model, [*cool, *warm], [*cool_rewards, *warm_rewards], RECIPE)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert metrics["ratio_min"] == pytest.approx(1, abs=1e-4)
     assert metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
 
@@ -237,7 +237,7 @@ def test_with_one_mini_batch_the_proximal_policy_is_the_policy(model):
     """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
     chosen, rewards = groups(model, noise=0.8)
     _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, tis_cap=2.0))
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
     assert metrics["clip_low_share"] == metrics["clip_high_share"] == 0.0
     assert torch.cat(measured.importance).max().item() == pytest.approx(2.0)
@@ -268,7 +268,7 @@ def test_the_kl_penalty_is_zero_for_an_equal_reference(model):
     with pytest.raises(MagError, match="needs the reference model"):
         gradient(model, chosen, rewards, objective)
     _, loss, measured = gradient(model, chosen, rewards, objective, model)
-    assert measured.line()["kl_reference"] == pytest.approx(0, abs=1e-9)
+    assert training_metrics(measured)["kl_reference"] == pytest.approx(0, abs=1e-9)
     assert loss == pytest.approx(gradient(model, chosen, rewards, RECIPE)[1], abs=1e-6)
 
 
@@ -284,7 +284,7 @@ def test_a_kl_penalty_limits_drift_and_a_bonus_raises_entropy(tiny_model_dir):
             update(alone(model, optimizer, start), chosen, objective, groups_per_step=2, rewards=rewards, lr=LR)
             for _ in range(8)
         ]
-        return updates[0].line(), updates[-1].line()
+        return training_metrics(updates[0]), training_metrics(updates[-1])
 
     first, last = trained(replace(RECIPE, kl=1.0))
     assert last["kl_reference"] < 0.5 * first["kl_reference"]
@@ -303,7 +303,7 @@ def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_ste
     assert torch.equal(model.lm_head.weight, before)
     measured = update(controller, biased, RECIPE, groups_per_step=2, rewards=rewards, lr=LR, version=7)
     assert not torch.equal(model.lm_head.weight, before)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     expected = sum(len(rollout.tokens) for group in biased[:2] for rollout in group.rollouts[::2])
     assert metrics["mismatch_tokens"] == expected
     assert metrics["mismatch_p50"] == pytest.approx(0.25, abs=1e-4)
@@ -311,7 +311,7 @@ def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_ste
     assert metrics["mismatch_signed"] == pytest.approx(-0.25, abs=1e-4)
     assert found == pytest.approx({name: metrics[name] for name in metrics if name.startswith("mismatch")}, abs=1e-6)
     unknown = update(alone(model, optimizer), biased, RECIPE, groups_per_step=3, rewards=rewards, lr=LR, version=8)
-    assert unknown.line()["mismatch_tokens"] == 0
+    assert training_metrics(unknown)["mismatch_tokens"] == 0
 
 
 def with_versions(group):
@@ -334,7 +334,7 @@ def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
     model.zero_grad(set_to_none=True)
-    assert measured.line()["mismatch_tokens"] == 0
+    assert training_metrics(measured)["mismatch_tokens"] == 0
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))

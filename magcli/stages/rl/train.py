@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.rl.schedule import StageOptions
+from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory
 from magcli.stages.rl.sampling_engine import build_engine, engine_name
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from magcli.rl.loop import Checkpointing, RepeatedUpdate
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
-    from magcli.rl.schedule import Schedule, StageSettings
     from magcli.rl.scheduler import RolloutScheduler
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
+    from magcli.rl.types import StageSettings
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
     from magcli.stages.shared.heldout import HeldOut
@@ -187,7 +187,7 @@ def _train(
         usable = [row for part in rows for row in part]
         _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
-        schedule = build_schedule(config, model.thoughts)
+        stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
@@ -201,12 +201,10 @@ def _train(
                 text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
                 job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
-            repeated = loop.repeat_updates(trainer, schedule, checkpointing, monitor)
+            repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             with AsyncRunner() as events:
                 ended = events.run(
-                    _loop(
-                        config, model, trainer, schedule, checkpointing, repeated, rows, grader, held_out, monitor, job
-                    )
+                    _loop(config, model, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor, job)
                 )
         if ended:
             job.console.say(ended, event="ended-early")
@@ -249,7 +247,7 @@ async def _loop(
     config: Config,
     model: Model,
     trainer: Trainer,
-    schedule: Schedule,
+    stages: TrainingStages,
     checkpointing: Checkpointing,
     repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
@@ -272,14 +270,14 @@ async def _loop(
             build_curriculum(config, rows, checkpointing.ledger),
             checkpointing.ledger,
             checkpointing.store,
-            schedule,
+            stages,
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
             generates_during_updates=config.generators > 0 or engine_name(config) == "vllm",
         )
         measure = build_measure(held_out, model, engine, scheduler)
-        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
+        return await loop.train(trainer, engine, scheduler, stages, checkpointing, monitor, measure)
 
 
 def build_measure(
@@ -388,18 +386,16 @@ def open_state(config: Config, model: Model) -> OpenState:
     return opened
 
 
-def build_schedule(config: Config, thoughts: ThoughtForm) -> Schedule:
+def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
     """The stages of the recipe, or a single one, for a model with this form of thoughts."""
-    from magcli.rl.schedule import Schedule
-
-    stages = config.stage or (StageOptions(),)
-    return Schedule(stages, [_settings(options_in(stage, config), thoughts) for stage in stages])
+    options = config.stage or (StageOptions(),)
+    settings = [_settings(options_in(stage, config), thoughts) for stage in options]
+    return TrainingStages(options, settings)
 
 
 def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     from magcli.generate.types import Sampling
-    from magcli.rl.objective import Objective
-    from magcli.rl.schedule import StageSettings
+    from magcli.rl.types import Objective, StageSettings
 
     objective = Objective(
         clip_low=config.clip_low,

@@ -1,0 +1,145 @@
+"""What the modules of ``magcli.rl`` exchange: settings, groups, batches, and what an update measures.
+
+Plain values only: this module imports no other one of ``magcli.rl``, and no torch, so that a simulation can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from magcli.generate.types import Rollout, Sampling
+    from magcli.rl.algorithm import AdvantageNorm, LossNorm
+    from magcli.verify.reward import Reward, RewardRule
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The settings of the objective (recipe, section 1) and of its computation.
+
+    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
+    trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
+    probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
+    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
+    the built-in ones.
+    """
+
+    clip_low: float
+    clip_high: float
+    advantage_norm: AdvantageNorm
+    loss_norm: LossNorm
+    max_norm: float
+    micro_tokens: int
+    bf16: bool
+    tis_cap: float = 0.0
+    kl: float = 0.0
+    entropy_bonus: float = 0.0
+    advantage: str = ""
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSettings:
+    """The settings of one stage of a run; batches are counted in groups.
+
+    Attributes:
+        groups_per_step: groups of one optimizer step.
+        batch_groups: groups of one update.
+        async_groups: groups that are generated concurrently.
+    """
+
+    objective: Objective
+    groups_per_step: int
+    batch_groups: int
+    async_groups: int
+    sampling: Sampling
+    rule: RewardRule
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """G graded rollouts of one problem, sampled at ``temperature``.
+
+    ``number`` is its index in the run; ``dropped`` is the reason why it does not train, or None.
+    """
+
+    number: int
+    problem: Mapping[str, Any]
+    prompt: tuple[int, ...]
+    rollouts: tuple[Rollout, ...]
+    texts: tuple[str, ...]
+    rewards: tuple[Reward, ...]
+    dropped: str | None
+    temperature: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        """The kind of the problem: math, code, or what a custom reward knows."""
+        return str(self.problem.get("kind") or "math")
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens of the group."""
+        return sum(len(rollout.tokens) for rollout in self.rollouts)
+
+
+class Batch(NamedTuple):
+    """The groups of one update, and those dropped since the update before."""
+
+    trained: Sequence[Group]
+    dropped: Sequence[Group]
+
+
+class ClipStats(NamedTuple):
+    """How clipping affects the tokens of one micro-batch, each ``[N]`` and without gradient.
+
+    ``log_ratio`` is new minus old log-probability; ``low`` and ``high``: the lower or upper bound sets the token's
+    gradient to zero.
+    """
+
+    log_ratio: Tensor
+    low: Tensor
+    high: Tensor
+
+
+@dataclass(slots=True)
+class UpdateMetrics:
+    """What an update measures; tensors have the generated tokens ``[N]`` of one micro-batch.
+
+    ``version`` is the version of the weights, or None after the first optimizer step: only before it can trainer and
+    engine be compared at equal weights.
+    """
+
+    version: int | None = None
+    clips: list[ClipStats] = field(default_factory=list)
+    entropies: list[Tensor] = field(default_factory=list)
+    mismatches: list[Tensor] = field(default_factory=list)
+    importance: list[Tensor] = field(default_factory=list)
+    divergences: list[Tensor] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    skipped: int = 0
+    padding: list[float] = field(default_factory=list)
+    micro_batches: int = 0
+    seconds: float = 0.0
+    advantages: dict[int, list[float]] = field(default_factory=dict)
+
+
+class Times(NamedTuple):
+    """The time since the update before.
+
+    Attributes:
+        seconds: all of it.
+        generating: seconds in which the engines worked.
+        generated_tokens: tokens of the completions that ended in it, which may train later.
+        idle: shares of idle time by cause, see ``magcli.rl.utilization``.
+    """
+
+    seconds: float
+    generating: float
+    generated_tokens: int
+    idle: Mapping[str, float]
