@@ -26,7 +26,7 @@ from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
 from magcli.rl.objective import TrainingSample, micro_batch_loss
-from magcli.rl.types import Objective, UpdateMetrics
+from magcli.rl.types import Objective
 from magcli.train.packing import greedy_collate, use_packed_attention
 
 TOLERANCE = 1e-4
@@ -194,7 +194,7 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
     assert len(parts) > 1
     total = 0.0
     for indices in parts:
-        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, UpdateMetrics())
+        loss, _ = micro_batch_loss(model, [samples[index] for index in indices], objective)
         loss.backward()
         total += loss.item()
     return Side(total, _gradient(model))

@@ -13,7 +13,7 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -304,7 +304,7 @@ class Checkpointing:
         lost = f"update {step} cannot be repeated without it; give --restart"
         return Batch([self.store.load(number, lost) for number in self.ledger.batches[step]], dropped)
 
-    def record(self, step: int, batch: Batch, advantages: dict[int, list[float]], line: dict[str, Any]) -> None:
+    def record(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]], line: dict[str, Any]) -> None:
         """Write the rollouts, ledger event and metrics of a finished update, unless they exist already."""
         if not self.store.has_table(step):
             self.store.write_table(step, batch, advantages)

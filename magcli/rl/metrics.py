@@ -31,20 +31,23 @@ NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
 
 def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
     """The metrics of training; means are over optimizer steps or tokens."""
+    mismatches = [part.mismatch for part in update.micro_batches if part.mismatch is not None]
+    importance = [part.importance for part in update.micro_batches if part.importance is not None]
+    divergences = [part.divergence for part in update.micro_batches if part.divergence is not None]
     metrics = {
         "loss": _mean(update.losses),
         "grad_norm": _mean(update.norms),
         "skipped_steps": update.skipped,
-        "entropy": _mean_of_tokens(update.entropies),
+        "entropy": _mean_of_tokens([part.entropy for part in update.micro_batches]),
         "padding_share_if_padded": sum(update.padding) / max(len(update.padding), 1),
-        "micro_batches": update.micro_batches,
-        **clip_summary(update.clips),
-        **mismatch_summary(update.mismatches),
+        "micro_batches": update.num_micro_batches,
+        **clip_summary([part.clips for part in update.micro_batches]),
+        **mismatch_summary(mismatches),
     }
-    if update.importance:
-        metrics["importance_mean"] = _mean_of_tokens(update.importance)
-    if update.divergences:
-        metrics["kl_reference"] = _mean_of_tokens(update.divergences)
+    if importance:
+        metrics["importance_mean"] = _mean_of_tokens(importance)
+    if divergences:
+        metrics["kl_reference"] = _mean_of_tokens(divergences)
     return metrics
 
 

@@ -6,6 +6,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +18,7 @@ from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
-from magcli.rl.types import ClipStats, Group, Objective, UpdateMetrics
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective
 from magcli.train.logprobs import LogProbs, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
@@ -48,6 +51,20 @@ MiniBatch = list[list[TrainingSample]]
 """The samples of one optimizer step, one list for each micro-batch."""
 
 
+class UpdatePlan(NamedTuple):
+    """The mini-batches of an update, and what is known of it before it is trained.
+
+    Attributes:
+        mini_batches: in the order of their optimizer steps.
+        padding: for each of them, the share of padding if its micro-batches were padded.
+        advantages: of the completions of each group, by its number.
+    """
+
+    mini_batches: list[MiniBatch]
+    padding: list[float]
+    advantages: dict[int, list[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """The samples of one forward and backward pass, packed end to end.
@@ -67,39 +84,42 @@ class MicroBatch:
 
 
 def plan(
-    groups: Sequence[Group],
-    rewards: Sequence[Sequence[float]],
-    objective: Objective,
-    groups_per_step: int,
-    metrics: UpdateMetrics,
-) -> list[MiniBatch]:
+    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, groups_per_step: int
+) -> UpdatePlan:
     """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
-    batches = []
+    mini_batches: list[MiniBatch] = []
+    padding: list[float] = []
+    advantages: dict[int, list[float]] = {}
     for start in range(0, len(groups), groups_per_step):
         end = start + groups_per_step
-        samples = _samples(groups[start:end], rewards[start:end], objective, metrics)
+        groups_of_step = groups[start:end]
+        samples = _samples(groups_of_step, rewards[start:end], objective)
+        advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
-        chosen = greedy_collate(lengths, objective.micro_tokens)
-        metrics.padding.append(padding_share(lengths, chosen))
-        batches.append([[samples[index] for index in indices] for indices in chosen])
-    return batches
+        micro_batches = greedy_collate(lengths, objective.micro_tokens)
+        padding.append(padding_share(lengths, micro_batches))
+        mini_batches.append([[samples[index] for index in indices] for indices in micro_batches])
+    return UpdatePlan(mini_batches, padding, advantages)
 
 
-def _samples(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, metrics: UpdateMetrics
-) -> list[TrainingSample]:
-    """The samples of one mini-batch."""
+def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective) -> list[TrainingSample]:
+    """The samples of one mini-batch, group after group."""
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
-    advantages = _advantages([reward for group in rewards for reward in group], numbers, objective)
-    for number, advantage in zip(numbers, advantages, strict=True):
-        metrics.advantages.setdefault(number, []).append(advantage)
+    rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
+    advantages = _advantages(rewards_of_rollouts, numbers, objective)
     lengths = [len(rollout.tokens) for _, rollout in rollouts]
     weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
     return [
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
     ]
+
+
+def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:
+    """The advantages of each group's completions, by its number; ``samples`` are those of the groups in order."""
+    remaining = iter([sample.advantage for sample in samples])
+    return {group.number: list(islice(remaining, len(group.rollouts))) for group in groups}
 
 
 def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
@@ -152,9 +172,10 @@ def with_proximal(
     sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective
 ) -> list[TrainingSample]:
     """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
-    values = current_logprobs(sharded, samples, objective)
-    parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
-    return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
+    logprobs = current_logprobs(sharded, samples, objective)
+    lengths = [len(sample.rollout.tokens) for sample in samples]
+    by_sample = torch.split(logprobs, lengths)
+    return [replace(sample, proximal=proximal) for sample, proximal in zip(samples, by_sample, strict=True)]
 
 
 def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
@@ -172,75 +193,106 @@ def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tens
     return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
 
 
+class MicroBatchLoss(NamedTuple):
+    """The loss of a micro-batch, which alone has a gradient, and its metrics."""
+
+    loss: Tensor
+    metrics: MicroBatchMetrics
+
+
+class MiniBatchLoss(NamedTuple):
+    """The loss of a mini-batch, or of a rank's part of it, and the metrics of its micro-batches."""
+
+    loss: float
+    micro_batches: list[MicroBatchMetrics]
+
+
 def accumulate(
     sharded: ShardedModel,
     batch: MiniBatch,
     objective: Objective,
-    metrics: UpdateMetrics,
+    *,
     reference: PreTrainedModel | None = None,
-) -> float:
-    """Accumulate the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
+    version: int | None = None,
+) -> MiniBatchLoss:
+    """Accumulate the gradient of one mini-batch, or of a rank's part of it.
+
+    ``version`` is that of the weights, as in ``micro_batch_loss``.
+    """
     total = 0.0
+    metrics: list[MicroBatchMetrics] = []
     for samples in batch:
-        loss = sharded(lambda model: micro_batch_loss(model, samples, objective, metrics, reference))  # noqa: B023
-        loss.backward()
-        total += loss.item()
-    return total
+        compute = partial(micro_batch_loss, samples=samples, objective=objective, reference=reference, version=version)
+        micro_batch: MicroBatchLoss = sharded(compute)
+        micro_batch.loss.backward()  # type: ignore[no-untyped-call]
+        total += micro_batch.loss.item()
+        metrics.append(micro_batch.metrics)
+    return MiniBatchLoss(total, metrics)
 
 
 def micro_batch_loss(
     model: PreTrainedModel,
     samples: Sequence[TrainingSample],
     objective: Objective,
-    metrics: UpdateMetrics,
+    *,
     reference: PreTrainedModel | None = None,
-) -> Tensor:
-    """The contribution of some samples to the loss of their mini-batch."""
+    version: int | None = None,
+) -> MicroBatchLoss:
+    """The contribution of some samples to the loss of their mini-batch.
+
+    ``version`` is that of the weights, if the mismatch with the engine is to be measured. It cannot be after an
+    optimizer step, when the trainer's weights are newer than the engine's.
+    """
     batch = pack_samples(samples, model.device)
     new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
-    metrics.entropies.append(entropy.detach())
-    if metrics.version is not None:
-        metrics.mismatches.append(mismatch(new, samples, metrics.version))
-    old, importance = _old_policy(new, batch, objective, metrics)
-    return algorithm.weighted_loss(
+    old, importance = _old_policy(new, batch, objective)
+    tokens = Tokens(new, old, batch.advantage, batch.sequence)
+    clips = _clip_stats(tokens, objective)
+    divergence = _reference_kl(new, batch, objective, reference) if objective.kl else None
+    loss = algorithm.weighted_loss(
         batch.weight,
-        _policy_loss(Tokens(new, old, batch.advantage, batch.sequence), objective, metrics),
+        _policy_loss(tokens, objective),
         importance=importance,
-        kl=_reference_kl(new, batch, objective, metrics, reference) if objective.kl else None,
+        kl=divergence,
         kl_coef=objective.kl,
         entropy=entropy if objective.entropy_bonus else None,
         entropy_coef=objective.entropy_bonus,
     )
+    metrics = MicroBatchMetrics(
+        clips=clips,
+        entropy=entropy.detach(),
+        mismatch=None if version is None else mismatch(new, samples, version),
+        importance=importance,
+        divergence=None if divergence is None else divergence.detach(),
+    )
+    return MicroBatchLoss(loss, metrics)
 
 
-def _old_policy(
-    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics
-) -> tuple[Tensor, Tensor | None]:
+def _old_policy(new: Tensor, batch: MicroBatch, objective: Objective) -> tuple[Tensor, Tensor | None]:
     """The old log-probs of the importance ratio, and with ``tis_cap`` the truncated importance weights."""
     if not objective.tis_cap:
         return batch.sampler, None
     proximal = new.detach() if batch.proximal is None else batch.proximal
-    importance = algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
-    metrics.importance.append(importance)
-    return proximal, importance
+    return proximal, algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
 
 
-def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -> Tensor:
-    bounds = objective.clip_low, objective.clip_high
-    metrics.clips.append(ClipStats((tokens.new - tokens.old).detach(), *algorithm.is_clipped(tokens, *bounds)))
+def _policy_loss(tokens: Tokens, objective: Objective) -> Tensor:
+    """The loss ``[N]`` of the tokens. A custom function is not called without tokens."""
     if objective.loss and len(tokens.new):
-        return algorithm.custom_policy_loss(objective.loss, tokens, *bounds)
-    return algorithm.clipped_policy_loss(tokens, *bounds)
+        return algorithm.custom_policy_loss(objective.loss, tokens, objective.clip_low, objective.clip_high)
+    return algorithm.clipped_policy_loss(tokens, objective.clip_low, objective.clip_high)
 
 
-def _reference_kl(
-    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
-) -> Tensor:
+def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
+    log_ratio = (tokens.new - tokens.old).detach()
+    low, high = algorithm.is_clipped(tokens, objective.clip_low, objective.clip_high)
+    return ClipStats(log_ratio, low, high)
+
+
+def _reference_kl(new: Tensor, batch: MicroBatch, objective: Objective, reference: PreTrainedModel | None) -> Tensor:
     """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
     with torch.no_grad(), adapters_off(reference):
-        known = score(reference, batch, bf16=objective.bf16).values
-    divergence = algorithm.kl_estimate(new, known)
-    metrics.divergences.append(divergence.detach())
-    return divergence
+        reference_logprobs = score(reference, batch, bf16=objective.bf16).values
+    return algorithm.kl_estimate(new, reference_logprobs)

@@ -7,7 +7,7 @@ rank. So the number of ranks changes a gradient by rounding only.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,20 +27,19 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
-from magcli.rl.types import ClipStats, Group, Objective, StageSettings, UpdateMetrics
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective, StageSettings, UpdateMetrics
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.shard import hidden_size, micro_batches_by_rank
+from magcli.train.shard import ShardedModel, hidden_size, micro_batches_by_rank
+
+Value = TypeVar("Value")
 
 MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
 PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
 """A sample without generated tokens: the micro-batch of ranks that would otherwise have one less than others."""
-
-GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
-"""The metrics of micro-batches, to gather from all ranks."""
 
 
 @dataclass
@@ -123,12 +122,14 @@ def update(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    started, planned = time.monotonic(), UpdateMetrics()
-    shares = _by_rank(controller, plan(groups, rewards, objective, groups_per_step, planned), objective)
-    measured: UpdateMetrics = controller.run([Learn(share, objective, lr, version) for share in shares])
+    started = time.monotonic()
+    planned = plan(groups, rewards, objective, groups_per_step)
+    shares = _by_rank(controller, planned.mini_batches, objective)
+    learned: UpdateMetrics = controller.run([Learn(share, objective, lr, version) for share in shares])
+    micro_batches = [samples for share in shares for batch in share for samples in batch]
     return replace(
-        measured,
-        micro_batches=sum(samples[0] is not PADDING for share in shares for batch in share for samples in batch),
+        learned,
+        num_micro_batches=sum(samples[0] is not PADDING for samples in micro_batches),
         padding=planned.padding,
         advantages=planned.advantages,
         seconds=time.monotonic() - started,
@@ -148,7 +149,8 @@ def compare(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    shares = _by_rank(controller, plan(groups, rewards, objective, len(groups), UpdateMetrics()), objective)
+    planned = plan(groups, rewards, objective, groups_per_step=len(groups))
+    shares = _by_rank(controller, planned.mini_batches, objective)
     return mismatch_summary(controller.run([Compare(share[0], objective, version) for share in shares]))
 
 
@@ -185,11 +187,11 @@ class Compare:
 
     def run(self, state: RankState) -> list[Tensor]:
         """Compute the log-ratios without changing any weight."""
-        parts = [
-            mismatch(current_logprobs(state.sharded, samples, self.objective), samples, self.version)
-            for samples in self.batch
-        ]
-        return [part for parts in state.ranks.gather(_on_cpu(parts)) for part in parts]
+        parts = []
+        for samples in self.batch:
+            logprobs = current_logprobs(state.sharded, samples, self.objective)
+            parts.append(mismatch(logprobs, samples, self.version).cpu())
+        return _of_all_ranks(state.ranks, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,36 +204,53 @@ class Learn:
     version: int | None
 
     def run(self, state: RankState) -> UpdateMetrics:
-        """One optimizer step for each mini-batch."""
-        metrics = UpdateMetrics(version=self.version)
+        """One optimizer step for each mini-batch; all ranks make it or none, as loss and norm are those of all."""
         set_lr(state.optimizer, self.lr)
+        version = self.version
+        micro_batches: list[MicroBatchMetrics] = []
+        losses: list[float] = []
+        norms: list[float] = []
+        skipped = 0
+        for batch in self._with_proximal(state.sharded):
+            part = accumulate(state.sharded, batch, self.objective, reference=state.reference, version=version)
+            micro_batches += part.micro_batches
+            loss = state.ranks.sum(part.loss)
+            norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.objective.max_norm, loss=loss)
+            if norm is None:
+                skipped += 1
+                continue
+            losses.append(loss)
+            norms.append(norm)
+            # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
+            version = None
+        micro_batches = _of_all_ranks(state.ranks, [_on_cpu(metrics) for metrics in micro_batches])
+        return UpdateMetrics(micro_batches, losses, norms, skipped)
+
+    def _with_proximal(self, sharded: ShardedModel) -> list[MiniBatch]:
+        """The mini-batches, with ``--tis-cap`` all but the first with the log-probs of the weights before the update.
+
+        The forward pass of the first one computes them.
+        """
         first, *later = self.batches
         if self.objective.tis_cap:
-            later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
-        for batch in (first, *later):
-            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, state.reference))
-            _step(state, loss, self.objective, metrics)
-        return _gathered(state.ranks, metrics)
+            later = [[with_proximal(sharded, samples, self.objective) for samples in batch] for batch in later]
+        return [first, *later]
 
 
-def _step(state: RankState, loss: float, objective: Objective, metrics: UpdateMetrics) -> None:
-    """Make the optimizer step on all ranks or on none, as loss and norm are those of all ranks."""
-    norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=objective.max_norm, loss=loss)
-    if norm is None:
-        metrics.skipped += 1
-        return
-    metrics.losses.append(loss)
-    metrics.norms.append(norm)
-    metrics.version = None
+def _of_all_ranks(ranks: Ranks, values: list[Value]) -> list[Value]:
+    """The values of all ranks, rank after rank, on rank 0; an empty list on the others."""
+    return [value for values_of_rank in ranks.gather(values) for value in values_of_rank]
 
 
-def _gathered(ranks: Ranks, metrics: UpdateMetrics) -> UpdateMetrics:
-    """The metrics of all ranks' micro-batches on rank 0."""
-    gathered = ranks.gather([_on_cpu(getattr(metrics, name)) for name in GATHERED])
-    for name, *parts in zip(GATHERED, *gathered, strict=True):
-        setattr(metrics, name, [part for rank_parts in parts for part in rank_parts])
-    return metrics
+def _on_cpu(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
+    return MicroBatchMetrics(
+        clips=ClipStats(*(tensor.cpu() for tensor in metrics.clips)),
+        entropy=metrics.entropy.cpu(),
+        mismatch=_if_any_on_cpu(metrics.mismatch),
+        importance=_if_any_on_cpu(metrics.importance),
+        divergence=_if_any_on_cpu(metrics.divergence),
+    )
 
 
-def _on_cpu(parts: Sequence[Any]) -> list[Any]:
-    return [ClipStats(*_on_cpu(part)) if isinstance(part, ClipStats) else part.cpu() for part in parts]
+def _if_any_on_cpu(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.cpu()

@@ -106,27 +106,47 @@ class ClipStats(NamedTuple):
     high: Tensor
 
 
-@dataclass(slots=True)
-class UpdateMetrics:
-    """What an update measures; tensors have the generated tokens ``[N]`` of one micro-batch.
+class MicroBatchMetrics(NamedTuple):
+    """What the forward pass of a micro-batch measures on its generated tokens, without gradient.
 
-    ``version`` is the version of the weights, or None after the first optimizer step: only before it can trainer and
-    engine be compared at equal weights.
+    Attributes:
+        clips: how clipping affects the tokens.
+        entropy: of the policy's distribution at each token, ``[N]``.
+        mismatch: the trainer's minus the engine's log-probs, of the tokens that the present weights sampled; None
+            where the weights are newer than those of the engine.
+        importance: the truncated importance weights (``--tis-cap``) ``[N]``; None without them.
+        divergence: the KL divergence from the reference model (``--kl``) ``[N]``; None without that penalty.
     """
 
-    version: int | None = None
-    clips: list[ClipStats] = field(default_factory=list)
-    entropies: list[Tensor] = field(default_factory=list)
-    mismatches: list[Tensor] = field(default_factory=list)
-    importance: list[Tensor] = field(default_factory=list)
-    divergences: list[Tensor] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
+    clips: ClipStats
+    entropy: Tensor
+    mismatch: Tensor | None
+    importance: Tensor | None
+    divergence: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetrics:
+    """What an update measures.
+
+    Attributes:
+        micro_batches: the metrics of each micro-batch, of all ranks.
+        losses, norms: of each optimizer step; the norm is that of the gradient before it is clipped.
+        skipped: number of optimizer steps that were skipped because their loss or gradient was not finite.
+        padding: for each mini-batch, the share of padding if its micro-batches were padded.
+        num_micro_batches: their number, without those that only keep the ranks in step.
+        seconds: duration of the update.
+        advantages: of the completions of each group, by its number.
+    """
+
+    micro_batches: Sequence[MicroBatchMetrics] = ()
+    losses: Sequence[float] = ()
+    norms: Sequence[float] = ()
     skipped: int = 0
-    padding: list[float] = field(default_factory=list)
-    micro_batches: int = 0
+    padding: Sequence[float] = ()
+    num_micro_batches: int = 0
     seconds: float = 0.0
-    advantages: dict[int, list[float]] = field(default_factory=dict)
+    advantages: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
 
 class Times(NamedTuple):

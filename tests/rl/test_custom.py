@@ -15,7 +15,7 @@ from magcli.model.load import load_model
 from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
 from magcli.rl.objective import TrainingSample, micro_batch_loss, plan
-from magcli.rl.types import Group, Objective, UpdateMetrics
+from magcli.rl.types import Group, Objective
 from magcli.train.packing import use_packed_attention
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objective.py"
@@ -80,16 +80,15 @@ def groups(size=4, count=3):
 
 
 def advantages_of(objective):
-    metrics = UpdateMetrics()
-    plan(*groups(), objective, 3, metrics)
-    return [value for group in metrics.advantages.values() for value in group]
+    advantages = plan(*groups(), objective, 3).advantages
+    return [value for group in advantages.values() for value in group]
 
 
 def gradient(model, objective):
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(*groups(), replace(objective, advantage=""), 3, UpdateMetrics())
+    (batch,) = plan(*groups(), replace(objective, advantage=""), 3).mini_batches
     for samples in batch:
-        micro_batch_loss(model, samples, objective, UpdateMetrics()).backward()
+        micro_batch_loss(model, samples, objective).loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -113,7 +112,7 @@ def test_a_loss_replaces_the_built_in_one(source, model):
 
 def test_a_sample_without_generated_tokens_never_reaches_the_loss(source, model):
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, loss=f"{source}:broken"), UpdateMetrics())
+    loss, _ = micro_batch_loss(model, [filler], replace(RECIPE, loss=f"{source}:broken"))
     assert loss.item() == 0
 
 

@@ -80,13 +80,13 @@ def groups(model, count=3, size=4, seed=0, noise=0.0, temperature=1.0):
 
 
 def gradient(model, chosen, rewards, objective, reference=None):
-    measured = UpdateMetrics()
+    """The gradient of one mini-batch, its loss, and the metrics of its micro-batches as those of an update."""
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(chosen, rewards, objective, len(chosen), measured)
-    loss = accumulate(ShardedModel(model), batch, objective, measured, reference)
-    found = flat_gradient(model)
+    (batch,) = plan(chosen, rewards, objective, len(chosen)).mini_batches
+    loss, measured = accumulate(ShardedModel(model), batch, objective, reference=reference)
+    accumulated = flat_gradient(model)
     model.zero_grad(set_to_none=True)
-    return found, loss, measured
+    return accumulated, loss, UpdateMetrics(measured)
 
 
 def flat_gradient(model):
@@ -121,7 +121,7 @@ def test_any_split_into_micro_batches_gives_the_same_gradient(
     split, sum_of_losses, many = gradient(
         model, chosen, rewards, replace(objective, micro_tokens=micro_tokens), reference
     )
-    assert len(one.clips) == 1 <= len(many.clips)
+    assert len(one.micro_batches) == 1 <= len(many.micro_batches)
     assert torch.linalg.vector_norm(split - whole) <= 1e-5 * max(torch.linalg.vector_norm(whole).item(), 1e-3)
     assert sum_of_losses == pytest.approx(loss, abs=1e-5)
 
@@ -148,10 +148,9 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     """Each token: min(proximal / sampler, C) * min(..new / proximal..) - kl * k3 + bonus * entropy."""
     chosen, rewards = groups(model, noise=0.8)
     old = moved(copy.deepcopy(model), 0.01)
-    (batch,) = plan(chosen, rewards, RECIPE, len(chosen), UpdateMetrics())
+    (batch,) = plan(chosen, rewards, RECIPE, len(chosen)).mini_batches
     batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
-    measured = UpdateMetrics()
-    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), measured, reference)
+    loss, measured = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), reference=reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):
@@ -165,7 +164,7 @@ def test_the_extra_terms_are_those_written_out(model, reference):
             expected += terms.sum() / group.num_tokens / len(chosen)
             importances, penalties = [*importances, *importance], [*penalties, *penalty]
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = training_metrics(measured)
+    metrics = training_metrics(UpdateMetrics(measured))
     assert metrics["importance_mean"] == pytest.approx(np.mean(importances), rel=1e-4)
     assert metrics["kl_reference"] == pytest.approx(np.mean(penalties), rel=1e-4)
 
@@ -173,7 +172,7 @@ def test_the_extra_terms_are_those_written_out(model, reference):
 def test_prompts_do_not_train(model):
     chosen, rewards = groups(model, count=2)
     _, _, measured = gradient(model, chosen, rewards, RECIPE)
-    assert sum(len(part) for part in measured.entropies) == sum(group.num_tokens for group in chosen)
+    assert sum(len(part.entropy) for part in measured.micro_batches) == sum(group.num_tokens for group in chosen)
     assert training_metrics(measured)["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
@@ -240,7 +239,7 @@ def test_with_one_mini_batch_the_proximal_policy_is_the_policy(model):
     metrics = training_metrics(measured)
     assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
     assert metrics["clip_low_share"] == metrics["clip_high_share"] == 0.0
-    assert torch.cat(measured.importance).max().item() == pytest.approx(2.0)
+    assert torch.cat([part.importance for part in measured.micro_batches]).max().item() == pytest.approx(2.0)
 
 
 def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_step(tiny_model_dir):
@@ -255,11 +254,11 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
     ]
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     measured = update(alone(model, optimizer), chosen, objective, groups_per_step=1, rewards=rewards, lr=LR)
-    got = torch.cat(measured.importance).sort().values.numpy()
+    got = torch.cat([part.importance for part in measured.micro_batches]).sort().values.numpy()
     np.testing.assert_allclose(got, np.sort(np.concatenate(expected)), rtol=1e-3)
-    first, second = measured.clips
-    assert first.log_ratio.abs().max() == 0
-    assert second.log_ratio.abs().max() > 1e-3
+    first, second = measured.micro_batches
+    assert first.clips.log_ratio.abs().max() == 0
+    assert second.clips.log_ratio.abs().max() > 1e-3
 
 
 def test_the_kl_penalty_is_zero_for_an_equal_reference(model):
@@ -328,13 +327,12 @@ def with_versions(group):
 def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    measured = UpdateMetrics(version=0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, reference)
+    loss, metrics = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), reference=reference, version=0)
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
     model.zero_grad(set_to_none=True)
-    assert training_metrics(measured)["mismatch_tokens"] == 0
+    assert training_metrics(UpdateMetrics([metrics]))["mismatch_tokens"] == 0
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))
