@@ -84,7 +84,12 @@ class MicroBatch:
 
 
 def plan(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, groups_per_step: int
+    groups: Sequence[Group],
+    rewards: Sequence[Sequence[float]],
+    objective: Objective,
+    *,
+    groups_per_step: int,
+    micro_tokens: int,
 ) -> UpdatePlan:
     """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
     mini_batches: list[MiniBatch] = []
@@ -96,7 +101,7 @@ def plan(
         samples = _samples(groups_of_step, rewards[start:end], objective)
         advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
-        micro_batches = greedy_collate(lengths, objective.micro_tokens)
+        micro_batches = greedy_collate(lengths, micro_tokens)
         padding.append(padding_share(lengths, micro_batches))
         mini_batches.append([[samples[index] for index in indices] for indices in micro_batches])
     return UpdatePlan(mini_batches, padding, advantages)
@@ -159,20 +164,16 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
     return LogProbs(scored.values[batch.generated], scored.entropy[batch.generated])
 
 
-def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective) -> Tensor:
+def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> Tensor:
     """The log-probs ``[N]`` of a micro-batch's generated tokens under the current weights, without gradient."""
     with torch.no_grad():
-        values: Tensor = sharded(
-            lambda model: score(model, pack_samples(samples, model.device), bf16=objective.bf16).values
-        )
-    return values
+        logprobs: Tensor = sharded(lambda model: score(model, pack_samples(samples, model.device), bf16=bf16).values)
+    return logprobs
 
 
-def with_proximal(
-    sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective
-) -> list[TrainingSample]:
+def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> list[TrainingSample]:
     """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
-    logprobs = current_logprobs(sharded, samples, objective)
+    logprobs = current_logprobs(sharded, samples, bf16=bf16)
     lengths = [len(sample.rollout.tokens) for sample in samples]
     by_sample = torch.split(logprobs, lengths)
     return [replace(sample, proximal=proximal) for sample, proximal in zip(samples, by_sample, strict=True)]
@@ -212,6 +213,7 @@ def accumulate(
     batch: MiniBatch,
     objective: Objective,
     *,
+    bf16: bool,
     reference: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MiniBatchLoss:
@@ -222,7 +224,9 @@ def accumulate(
     total = 0.0
     metrics: list[MicroBatchMetrics] = []
     for samples in batch:
-        compute = partial(micro_batch_loss, samples=samples, objective=objective, reference=reference, version=version)
+        compute = partial(
+            micro_batch_loss, samples=samples, objective=objective, bf16=bf16, reference=reference, version=version
+        )
         micro_batch: MicroBatchLoss = sharded(compute)
         micro_batch.loss.backward()  # type: ignore[no-untyped-call]
         total += micro_batch.loss.item()
@@ -235,6 +239,7 @@ def micro_batch_loss(
     samples: Sequence[TrainingSample],
     objective: Objective,
     *,
+    bf16: bool,
     reference: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MicroBatchLoss:
@@ -244,11 +249,11 @@ def micro_batch_loss(
     optimizer step, when the trainer's weights are newer than the engine's.
     """
     batch = pack_samples(samples, model.device)
-    new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
+    new, entropy = score(model, batch, bf16=bf16, entropy_grad=objective.entropy_bonus != 0)
     old, importance = _old_policy(new, batch, objective)
     tokens = Tokens(new, old, batch.advantage, batch.sequence)
     clips = _clip_stats(tokens, objective)
-    divergence = _reference_kl(new, batch, objective, reference) if objective.kl else None
+    divergence = _reference_kl(new, batch, reference, bf16=bf16) if objective.kl else None
     loss = algorithm.weighted_loss(
         batch.weight,
         _policy_loss(tokens, objective),
@@ -289,10 +294,10 @@ def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
     return ClipStats(log_ratio, low, high)
 
 
-def _reference_kl(new: Tensor, batch: MicroBatch, objective: Objective, reference: PreTrainedModel | None) -> Tensor:
+def _reference_kl(new: Tensor, batch: MicroBatch, reference: PreTrainedModel | None, *, bf16: bool) -> Tensor:
     """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
     with torch.no_grad(), adapters_off(reference):
-        reference_logprobs = score(reference, batch, bf16=objective.bf16).values
+        reference_logprobs = score(reference, batch, bf16=bf16).values
     return algorithm.kl_estimate(new, reference_logprobs)

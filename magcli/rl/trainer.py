@@ -27,7 +27,7 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
-from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective, StageSettings, UpdateMetrics
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Numerics, Objective, StageSettings, UpdateMetrics
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
@@ -55,6 +55,7 @@ class Trainer:
     warmup: int
     shuffle_rewards: bool
     seed: int
+    numerics: Numerics
     done: int = 0
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
@@ -70,12 +71,13 @@ class Trainer:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
         objective = replace(settings.objective, advantage="", loss="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
-        return compare(self.controller, groups, objective, rewards=no_rewards, version=self.done)
+        return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
 
     def mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""
         first = groups[: settings.groups_per_step]
-        return compare(self.controller, first, settings.objective, rewards=self._rewards(first), version=self.done)
+        rewards = self._rewards(first)
+        return compare(self.controller, first, settings.objective, self.numerics, rewards=rewards, version=self.done)
 
     def learn(self, groups: Sequence[Group], settings: StageSettings) -> UpdateMetrics:
         """One update.
@@ -88,6 +90,7 @@ class Trainer:
             self.controller,
             groups,
             settings.objective,
+            self.numerics,
             groups_per_step=settings.groups_per_step,
             rewards=self._rewards(groups),
             lr=self.lr * warmup,
@@ -108,6 +111,7 @@ def update(
     controller: RankController,
     groups: Sequence[Group],
     objective: Objective,
+    numerics: Numerics,
     *,
     groups_per_step: int,
     rewards: Sequence[Sequence[float]],
@@ -123,9 +127,11 @@ def update(
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
     started = time.monotonic()
-    planned = plan(groups, rewards, objective, groups_per_step)
-    shares = _by_rank(controller, planned.mini_batches, objective)
-    learned: UpdateMetrics = controller.run([Learn(share, objective, lr, version) for share in shares])
+    micro_tokens = numerics.micro_tokens
+    planned = plan(groups, rewards, objective, groups_per_step=groups_per_step, micro_tokens=micro_tokens)
+    shares = _by_rank(controller, planned.mini_batches, micro_tokens)
+    tasks = [Learn(share, objective, numerics, lr, version) for share in shares]
+    learned: UpdateMetrics = controller.run(tasks)
     micro_batches = [samples for share in shares for batch in share for samples in batch]
     return replace(
         learned,
@@ -140,6 +146,7 @@ def compare(
     controller: RankController,
     groups: Sequence[Group],
     objective: Objective,
+    numerics: Numerics,
     *,
     rewards: Sequence[Sequence[float]],
     version: int,
@@ -149,15 +156,17 @@ def compare(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    planned = plan(groups, rewards, objective, groups_per_step=len(groups))
-    shares = _by_rank(controller, planned.mini_batches, objective)
-    return mismatch_summary(controller.run([Compare(share[0], objective, version) for share in shares]))
+    micro_tokens = numerics.micro_tokens
+    planned = plan(groups, rewards, objective, groups_per_step=len(groups), micro_tokens=micro_tokens)
+    shares = _by_rank(controller, planned.mini_batches, micro_tokens)
+    return mismatch_summary(controller.run([Compare(share[0], numerics, version) for share in shares]))
 
 
-def _by_rank(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
+def _by_rank(controller: RankController, batches: list[MiniBatch], micro_tokens: int) -> list[list[MiniBatch]]:
+    """The mini-batches of each rank."""
     if controller.ranks.size == 1:
         return [batches]
-    return split_over_ranks(batches, controller.ranks.size, objective.micro_tokens, hidden_size(controller.state.model))
+    return split_over_ranks(batches, controller.ranks.size, micro_tokens, hidden_size(controller.state.model))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
@@ -182,14 +191,14 @@ class Compare:
     """One rank's part of measuring the mismatch with the engine. Rank 0 returns the log-ratios of all ranks."""
 
     batch: MiniBatch
-    objective: Objective
+    numerics: Numerics
     version: int
 
     def run(self, state: RankState) -> list[Tensor]:
         """Compute the log-ratios without changing any weight."""
         parts = []
         for samples in self.batch:
-            logprobs = current_logprobs(state.sharded, samples, self.objective)
+            logprobs = current_logprobs(state.sharded, samples, bf16=self.numerics.bf16)
             parts.append(mismatch(logprobs, samples, self.version).cpu())
         return _of_all_ranks(state.ranks, parts)
 
@@ -200,6 +209,7 @@ class Learn:
 
     batches: Sequence[MiniBatch]
     objective: Objective
+    numerics: Numerics
     lr: float
     version: int | None
 
@@ -212,10 +222,17 @@ class Learn:
         norms: list[float] = []
         skipped = 0
         for batch in self._with_proximal(state.sharded):
-            part = accumulate(state.sharded, batch, self.objective, reference=state.reference, version=version)
+            part = accumulate(
+                state.sharded,
+                batch,
+                self.objective,
+                bf16=self.numerics.bf16,
+                reference=state.reference,
+                version=version,
+            )
             micro_batches += part.micro_batches
             loss = state.ranks.sum(part.loss)
-            norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.objective.max_norm, loss=loss)
+            norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.numerics.max_norm, loss=loss)
             if norm is None:
                 skipped += 1
                 continue
@@ -232,9 +249,12 @@ class Learn:
         The forward pass of the first one computes them.
         """
         first, *later = self.batches
-        if self.objective.tis_cap:
-            later = [[with_proximal(sharded, samples, self.objective) for samples in batch] for batch in later]
-        return [first, *later]
+        if not self.objective.tis_cap:
+            return [first, *later]
+        scored = [first]
+        for batch in later:
+            scored.append([with_proximal(sharded, samples, bf16=self.numerics.bf16) for samples in batch])
+        return scored
 
 
 def _of_all_ranks(ranks: Ranks, values: list[Value]) -> list[Value]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The settings of the objective (recipe, section 1) and of its computation.
+    """The settings of the objective (recipe, section 1).
 
     The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
     trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
@@ -32,14 +32,26 @@ class Objective:
     clip_high: float
     advantage_norm: AdvantageNorm
     loss_norm: LossNorm
-    max_norm: float
-    micro_tokens: int
-    bf16: bool
     tis_cap: float = 0.0
     kl: float = 0.0
     entropy_bonus: float = 0.0
     advantage: str = ""
     loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """How a run computes the gradient of its objective and bounds it, the same in all its stages.
+
+    Attributes:
+        micro_tokens: maximum number of tokens of a micro-batch; a longer sequence is one by itself.
+        max_norm: norm to which the gradient of an optimizer step is clipped.
+        bf16: compute in bf16 by autocast, with weights in float32.
+    """
+
+    micro_tokens: int
+    max_norm: float
+    bf16: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from magcli.model.load import load_model
 from magcli.rl.metrics import training_metrics
 from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.trainer import compare, shuffled, update
-from magcli.rl.types import Group, Objective, UpdateMetrics
+from magcli.rl.types import Group, Numerics, Objective, UpdateMetrics
 from magcli.train import optim
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
@@ -22,7 +22,8 @@ from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import ShardedModel
 
-RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
+RECIPE = Objective(0.2, 0.28, "minibatch", "group")
+NUMERICS = Numerics(micro_tokens=10_000, max_norm=1.0, bf16=False)
 LR = 1e-2
 EXTRAS = {"tis_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
@@ -79,11 +80,12 @@ def groups(model, count=3, size=4, seed=0, noise=0.0, temperature=1.0):
     return made, rewards
 
 
-def gradient(model, chosen, rewards, objective, reference=None):
+def gradient(model, chosen, rewards, objective, reference=None, micro_tokens=NUMERICS.micro_tokens):
     """The gradient of one mini-batch, its loss, and the metrics of its micro-batches as those of an update."""
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(chosen, rewards, objective, len(chosen)).mini_batches
-    loss, measured = accumulate(ShardedModel(model), batch, objective, reference=reference)
+    planned = plan(chosen, rewards, objective, groups_per_step=len(chosen), micro_tokens=micro_tokens)
+    (batch,) = planned.mini_batches
+    loss, measured = accumulate(ShardedModel(model), batch, objective, bf16=False, reference=reference)
     accumulated = flat_gradient(model)
     model.zero_grad(set_to_none=True)
     return accumulated, loss, UpdateMetrics(measured)
@@ -118,9 +120,7 @@ def test_any_split_into_micro_batches_gives_the_same_gradient(
     chosen, rewards = groups(model, seed=seed, noise=0.3)
     objective = replace(RECIPE, loss_norm=loss_norm, advantage_norm=advantage_norm, **extras)
     whole, loss, one = gradient(model, chosen, rewards, objective, reference)
-    split, sum_of_losses, many = gradient(
-        model, chosen, rewards, replace(objective, micro_tokens=micro_tokens), reference
-    )
+    split, sum_of_losses, many = gradient(model, chosen, rewards, objective, reference, micro_tokens)
     assert len(one.micro_batches) == 1 <= len(many.micro_batches)
     assert torch.linalg.vector_norm(split - whole) <= 1e-5 * max(torch.linalg.vector_norm(whole).item(), 1e-3)
     assert sum_of_losses == pytest.approx(loss, abs=1e-5)
@@ -148,9 +148,11 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     """Each token: min(proximal / sampler, C) * min(..new / proximal..) - kl * k3 + bonus * entropy."""
     chosen, rewards = groups(model, noise=0.8)
     old = moved(copy.deepcopy(model), 0.01)
-    (batch,) = plan(chosen, rewards, RECIPE, len(chosen)).mini_batches
-    batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
-    loss, measured = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), reference=reference)
+    planned = plan(chosen, rewards, RECIPE, groups_per_step=len(chosen), micro_tokens=NUMERICS.micro_tokens)
+    (batch,) = planned.mini_batches
+    batch = [with_proximal(ShardedModel(old), samples, bf16=False) for samples in batch]
+    objective = replace(RECIPE, **EXTRAS)
+    loss, measured = accumulate(ShardedModel(model), batch, objective, bf16=False, reference=reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):
@@ -180,7 +182,7 @@ def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
     model = trainable(tiny_model_dir)
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     chosen, rewards = groups(model, count=6)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=2, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR)
     assert len(measured.norms) == 3
     assert {int(state["step"]) for state in optimizer.state.values()} == {3}
     assert measured.seconds > 0
@@ -194,7 +196,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
         model.model.norm.weight[0] = math.nan
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, measured.norms) == (2, [])
     assert training_metrics(measured)["grad_norm"] is training_metrics(measured)["loss"] is None
     assert torch.equal(model.lm_head.weight, before)
@@ -213,10 +215,12 @@ def test_a_nan_loss_is_skipped_even_if_its_gradient_is_finite(tiny_model_dir):
     assert found.isfinite().all()
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen[1:], RECIPE, groups_per_step=1, rewards=rewards[1:], lr=LR)
+    measured = update(
+        alone(model, optimizer), chosen[1:], RECIPE, NUMERICS, groups_per_step=1, rewards=rewards[1:], lr=LR
+    )
     assert (measured.skipped, measured.norms, measured.losses) == (1, [], [])
     assert torch.equal(model.lm_head.weight, before)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, len(measured.norms)) == (1, 1)
     assert math.isfinite(training_metrics(measured)["loss"])
 
@@ -253,7 +257,7 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
         for rollout in group.rollouts
     ]
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen, objective, groups_per_step=1, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, objective, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
     got = torch.cat([part.importance for part in measured.micro_batches]).sort().values.numpy()
     np.testing.assert_allclose(got, np.sort(np.concatenate(expected)), rtol=1e-3)
     first, second = measured.micro_batches
@@ -280,7 +284,9 @@ def test_a_kl_penalty_limits_drift_and_a_bonus_raises_entropy(tiny_model_dir):
         model, start = moved(trainable(tiny_model_dir), 0.03), trainable(tiny_model_dir)
         optimizer = optim.adamw(model, lr=3e-3, weight_decay=0.0)
         updates = [
-            update(alone(model, optimizer, start), chosen, objective, groups_per_step=2, rewards=rewards, lr=LR)
+            update(
+                alone(model, optimizer, start), chosen, objective, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR
+            )
             for _ in range(8)
         ]
         return training_metrics(updates[0]), training_metrics(updates[-1])
@@ -298,9 +304,9 @@ def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_ste
     optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
     before = model.lm_head.weight.clone()
     controller = alone(model, optimizer)
-    found = compare(controller, biased[:2], RECIPE, rewards=rewards[:2], version=7)
+    found = compare(controller, biased[:2], RECIPE, NUMERICS, rewards=rewards[:2], version=7)
     assert torch.equal(model.lm_head.weight, before)
-    measured = update(controller, biased, RECIPE, groups_per_step=2, rewards=rewards, lr=LR, version=7)
+    measured = update(controller, biased, RECIPE, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR, version=7)
     assert not torch.equal(model.lm_head.weight, before)
     metrics = training_metrics(measured)
     expected = sum(len(rollout.tokens) for group in biased[:2] for rollout in group.rollouts[::2])
@@ -309,7 +315,9 @@ def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_ste
     assert metrics["mismatch_max"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_signed"] == pytest.approx(-0.25, abs=1e-4)
     assert found == pytest.approx({name: metrics[name] for name in metrics if name.startswith("mismatch")}, abs=1e-6)
-    unknown = update(alone(model, optimizer), biased, RECIPE, groups_per_step=3, rewards=rewards, lr=LR, version=8)
+    unknown = update(
+        alone(model, optimizer), biased, RECIPE, NUMERICS, groups_per_step=3, rewards=rewards, lr=LR, version=8
+    )
     assert training_metrics(unknown)["mismatch_tokens"] == 0
 
 
@@ -327,7 +335,8 @@ def with_versions(group):
 def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    loss, metrics = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), reference=reference, version=0)
+    objective = replace(RECIPE, **EXTRAS)
+    loss, metrics = micro_batch_loss(model, [filler], objective, bf16=False, reference=reference, version=0)
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())

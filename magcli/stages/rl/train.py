@@ -339,9 +339,11 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
     from magcli.model.compute import use_threads
     from magcli.model.ends import unused_ends
     from magcli.rl.trainer import Trainer
+    from magcli.rl.types import Numerics
 
     use_threads(model, config.n_async)
-    controller.open(open_state(config, model), bf16=config.bf16 == "yes")
+    numerics = Numerics(config.micro_tokens, config.max_norm, bf16=config.bf16 == "yes")
+    controller.open(open_state(config, model), bf16=numerics.bf16)
     return Trainer(
         controller,
         updates=config.updates,
@@ -349,6 +351,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
+        numerics=numerics,
         unused_ends=unused_ends(model.tokenizer, model.ends),
     )
 
@@ -402,9 +405,6 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         clip_high=config.clip_high,
         advantage_norm=config.advantage_norm,
         loss_norm=config.loss_norm,
-        max_norm=config.max_norm,
-        micro_tokens=config.micro_tokens,
-        bf16=config.bf16 == "yes",
         tis_cap=config.tis_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
