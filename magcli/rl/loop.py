@@ -56,7 +56,7 @@ class Monitor(Protocol):
     """Shows the progress of a run."""
 
     def update(self, line: Line) -> None: ...
-    def mismatch(self, found: Line) -> None: ...
+    def mismatch(self, summary: Line) -> None: ...
     def evaluation(self, step: int, values: Line) -> None: ...
     def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
 
@@ -210,8 +210,8 @@ async def record_repeated(
     Raises:
         Stopped: an engine does not compute what the trainer does.
     """
-    found = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
-    delivered = {**delivered, **found}
+    probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
+    delivered = {**delivered, **probed}
     line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
     checkpointing.save_due(trainer)
     monitor.update(line)
@@ -224,10 +224,10 @@ def check_probe(delivered: Line, update: int) -> None:
         raise Stopped(f"rl: after update {update}: {reason}")
 
 
-def check_mismatch(found: Line, monitor: Monitor) -> None:
+def check_mismatch(summary: Line, monitor: Monitor) -> None:
     """Show the mismatch of engine and trainer before the first update of a process, and stop if it is too large."""
-    monitor.mismatch(found)
-    if reason := mismatch_fault(found):
+    monitor.mismatch(summary)
+    if reason := mismatch_fault(summary):
         raise Stopped(f"rl: before the first update: {reason}")
 
 
@@ -277,19 +277,19 @@ class Checkpointing:
         Raises:
             DataError: the checkpoint is damaged, or the ledger or the metrics lack its update.
         """
-        begun = max(self.ledger.batches, default=0)
+        last_started = max(self.ledger.batches, default=0)
         self.store.remove(number for number in self.store.numbers() if number not in self.ledger.problems)
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
-        self.folder.rewind(begun)
+        self.folder.rewind(last_started)
         for line in self.folder.metrics():
             if line["step"]:
                 self.lines.append(line)
             else:
                 self.initial.update(line)
-        for file, known in (("ledger", begun), ("metrics", len(self.lines))):
-            if trainer.done > known:
+        for file, last_recorded in (("ledger", last_started), ("metrics", len(self.lines))):
+            if trainer.done > last_recorded:
                 raise DataError(f"{self.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")
 
     def begun_batch(self, step: int) -> Batch | None:

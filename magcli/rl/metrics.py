@@ -133,14 +133,14 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         by_kind.setdefault(group.kind, []).append(group)
     if len(by_kind) < 2:
         return {}
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for kind in sorted(by_kind):
         rewards = [reward for group in by_kind[kind] for reward in group.rewards if reward.reason not in UNGRADED]
-        found[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
-        found[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
+        metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
+        metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
         lengths = [len(rollout.tokens) for group in by_kind[kind] for rollout in group.rollouts]
-        found[f"length_of_{kind}"] = _mean(lengths)
-    return found
+        metrics[f"length_of_{kind}"] = _mean(lengths)
+    return metrics
 
 
 def version_sum(rollout: Rollout) -> int:
@@ -235,9 +235,9 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
         (non_diverse_fault, limits.updates),
     )
     for rule, updates in rules:
-        found = [rule(line, limits) for line in lines[-updates:]]
-        if len(found) == updates and all(found):
-            return f"in {updates} consecutive updates: {found[-1]}"
+        faults = [rule(line, limits) for line in lines[-updates:]]
+        if len(faults) == updates and all(faults):
+            return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
 

@@ -101,9 +101,9 @@ def plan(
         samples = _samples(groups_of_step, rewards[start:end], objective)
         advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
-        micro_batches = greedy_collate(lengths, micro_tokens)
-        padding.append(padding_share(lengths, micro_batches))
-        mini_batches.append([[samples[index] for index in indices] for indices in micro_batches])
+        indices_by_micro_batch = greedy_collate(lengths, micro_tokens)
+        padding.append(padding_share(lengths, indices_by_micro_batch))
+        mini_batches.append([_pick(samples, indices) for indices in indices_by_micro_batch])
     return UpdatePlan(mini_batches, padding, advantages)
 
 
@@ -119,6 +119,10 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
     ]
+
+
+def _pick(samples: Sequence[TrainingSample], indices: Sequence[int]) -> list[TrainingSample]:
+    return [samples[index] for index in indices]
 
 
 def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:
@@ -188,10 +192,13 @@ def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
     """Which generated tokens belong to sequences that were generated entirely by this version: bool ``[N]``.
 
-    A sequence begun by older weights keeps their KV cache, so its later tokens do not come from a single version.
+    A sequence that older weights started keeps their KV cache, so its later tokens do not come from a single version.
     """
-    spans = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
-    return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
+    of_this_version: list[bool] = []
+    for sample in samples:
+        single_version = sample.rollout.versions == ((0, version),)
+        of_this_version += [single_version] * len(sample.rollout.tokens)
+    return torch.tensor(of_this_version, dtype=torch.bool)
 
 
 class MicroBatchLoss(NamedTuple):

@@ -58,8 +58,10 @@ class GroupSampler:
             completion_ended(rollout)
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]
-        totals, correct = [reward.total for reward in rewards], [reward.correct for reward in rewards]
-        dropped = drop_reason(totals, correct, [reward.reason for reward in rewards], by=self.diverse_by)
+        totals = [reward.total for reward in rewards]
+        correct = [reward.correct for reward in rewards]
+        reasons = [reward.reason for reward in rewards]
+        dropped = drop_reason(totals, correct, reasons, by=self.diverse_by)
         return Group(
             number,
             problem,

@@ -53,9 +53,14 @@ class RolloutScheduler:
         generates_during_updates: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sampler, self.curriculum, self.ledger, self.store = sampler, curriculum, ledger, store
-        self.stages, self.synchronous = stages, synchronous
-        self.generates_during_updates, self.clock = generates_during_updates, clock
+        self.sampler = sampler
+        self.curriculum = curriculum
+        self.ledger = ledger
+        self.store = store
+        self.stages = stages
+        self.synchronous = synchronous
+        self.generates_during_updates = generates_during_updates
+        self.clock = clock
         max_queued = 2 if generates_during_updates else 1
         self.admission = Admission(sampler.group_size, staleness, updates, max_queued, version=self.version)
         self.utilization = Utilization(clock())
@@ -109,7 +114,8 @@ class RolloutScheduler:
         self.sampler.engine.set_concurrency(self._concurrency)
         self.trainer_turns_to(self.admission.waits_for())
         trained = await (self._collect_synchronous() if self.synchronous else self._collect_asynchronous())
-        dropped, self.dropped = sorted(self.dropped, key=lambda group: group.number), []
+        dropped = sorted(self.dropped, key=lambda group: group.number)
+        self.dropped = []
         self.trainer_turns_to("training")
         return Batch(trained, dropped)
 

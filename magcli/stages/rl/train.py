@@ -197,9 +197,10 @@ def _train(
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             monitor = Display(checkpointing, bar, curves, log_lines, job.console)
-            if begun := max(ledger.batches, default=0):
-                text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
-                job.console.say(text, event="resume", step=begun)
+            if last_started := max(ledger.batches, default=0):
+                repeated_updates = last_started - trainer.done
+                text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
+                job.console.say(text, event="resume", step=last_started)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             with AsyncRunner() as events:
@@ -327,11 +328,11 @@ class Display:
         text = f"rl: {outcomes.text(update, updates)}"
         self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
 
-    def mismatch(self, found: Line) -> None:
+    def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text
 
-        self._console.say(f"rl: {mismatch_text(found)}", event="mismatch", **found)
+        self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
@@ -430,22 +431,22 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     from magcli.data.values import to_rows
     from magcli.run import validation
 
-    found = []
+    pools = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        found.append([row for batch in rows for row in to_rows(batch)])
-    return found
+        pools.append([row for batch in rows for row in to_rows(batch)])
+    return pools
 
 
 def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
     """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
     from magcli.rl.ledger import read
 
-    found = stage_curriculum(config, rows)
+    curriculum = stage_curriculum(config, rows)
     for event in read(ledger.path):
-        found.replay(event)
-    return found
+        curriculum.replay(event)
+    return curriculum
 
 
 def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
@@ -456,11 +457,13 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     """
     from magcli.rl.curriculum import Curriculum, StageProblems
 
-    tables, stages = iter(rows), []
-    current = next(tables)
+    remaining_pools = iter(rows)
+    pool = next(remaining_pools)
+    stages = []
     for stage in config.stage or (StageOptions(),):
-        current = next(tables) if stage.data is not None else current
-        stages.append(StageProblems(current, stage.band))
+        if stage.data is not None:
+            pool = next(remaining_pools)
+        stages.append(StageProblems(pool, stage.band))
     return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 
