@@ -25,8 +25,8 @@ from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss
+from magcli.rl.objective import TrainingSample, micro_batch_loss
+from magcli.rl.types import Objective
 from magcli.train.packing import greedy_collate, use_packed_attention
 
 TOLERANCE = 1e-4
@@ -180,9 +180,6 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
         clip_high=CLIP_HIGH,
         advantage_norm=norms.advantage_norm,
         loss_norm=norms.loss_norm,
-        max_norm=1.0,
-        micro_tokens=MICRO_TOKENS,
-        bf16=False,
     )
     values = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
     weights = token_weights([len(each.tokens) for each in batch.rollouts], batch.groups, norm=norms.loss_norm)
@@ -194,7 +191,7 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
     assert len(parts) > 1
     total = 0.0
     for indices in parts:
-        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, UpdateMetrics())
+        loss, _ = micro_batch_loss(model, [samples[index] for index in indices], objective, bf16=False)
         loss.backward()
         total += loss.item()
     return Side(total, _gradient(model))

@@ -20,11 +20,11 @@ from magcli.generate import dispatch
 from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger
-from magcli.rl.rollouts import Group
-from magcli.rl.schedule import Schedule, StageOptions, StageSettings
 from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.simulate.machine import LengthSpec
 from magcli.rl.simulate.workload import GroupSource, group_source
+from magcli.rl.training_stages import StageOptions, TrainingStages
+from magcli.rl.types import Group, StageSettings
 from magcli.verify.reward import ungraded
 
 LENGTHS = LengthSpec(median=6000.0, sigma=0.9, correlation=0.5)
@@ -215,7 +215,7 @@ def _scheduler(folder: Path, sampler: VirtualSampler, n_async: int, n_batch: int
         Curriculum([StageProblems(problems)], 0),
         Ledger(folder / "ledger.jsonl"),
         MemoryStore(),
-        Schedule([StageOptions()], [settings]),
+        TrainingStages([StageOptions()], [settings]),
         synchronous=False,
         staleness=staleness,
         updates=UPDATES,

@@ -221,14 +221,14 @@ def custom_advantages(spec: str, rewards: Sequence[float], groups: Sequence[int]
     """
     function = load(spec, "advantage")
     try:
-        found = [float(value) for value in function(list(rewards), list(groups))]
+        values = [float(value) for value in function(list(rewards), list(groups))]
     except Exception as error:
         raise _failed("advantage", spec, error) from error
-    if len(found) != len(rewards):
-        raise UsageError(f"advantage {spec!r} returned {len(found)} values for {len(rewards)} completions")
-    if bad := [value for value in found if not math.isfinite(value)]:
+    if len(values) != len(rewards):
+        raise UsageError(f"advantage {spec!r} returned {len(values)} values for {len(rewards)} completions")
+    if bad := [value for value in values if not math.isfinite(value)]:
         raise UsageError(f"advantage {spec!r} returned {bad[0]}, which is not finite")
-    return found
+    return values
 
 
 def custom_policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
@@ -240,17 +240,17 @@ def custom_policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: fl
     """
     function = load(spec, "loss")
     try:
-        found = function(tokens, clip_low, clip_high)
+        policy_loss = function(tokens, clip_low, clip_high)
     except Exception as error:
         raise _failed("loss", spec, error) from error
-    if not isinstance(found, Tensor):
-        raise UsageError(f"loss {spec!r} returned {type(found).__name__}, expected a tensor")
-    if found.shape != tokens.new.shape:
-        shape, expected = list(found.shape), list(tokens.new.shape)
+    if not isinstance(policy_loss, Tensor):
+        raise UsageError(f"loss {spec!r} returned {type(policy_loss).__name__}, expected a tensor")
+    if policy_loss.shape != tokens.new.shape:
+        shape, expected = list(policy_loss.shape), list(tokens.new.shape)
         raise UsageError(f"loss {spec!r} returned shape {shape}, expected one value for each token {expected}")
-    if tokens.new.requires_grad and not found.requires_grad:
+    if tokens.new.requires_grad and not policy_loss.requires_grad:
         raise UsageError(f"loss {spec!r} does not depend on tokens.new, so it has no gradient")
-    return found
+    return policy_loss
 
 
 def check_custom(advantage: str, loss: str) -> None:

@@ -13,7 +13,7 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -25,22 +25,22 @@ from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
 from magcli.rl.ledger import Ledger
 from magcli.rl.metrics import (
-    Times,
-    UpdateMetrics,
     group_metrics,
     mismatch_fault,
     mismatch_summary,
     speeds,
     stop_reason,
+    training_metrics,
     unused_end,
     with_probe,
 )
 from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.probe import PROBE_TOKENS, Run, probe
-from magcli.rl.schedule import Schedule, StageSettings
-from magcli.rl.scheduler import Batch, RolloutScheduler
+from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
+from magcli.rl.training_stages import TrainingStages
+from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
 from magcli.run.units import every
@@ -56,7 +56,7 @@ class Monitor(Protocol):
     """Shows the progress of a run."""
 
     def update(self, line: Line) -> None: ...
-    def mismatch(self, found: Line) -> None: ...
+    def mismatch(self, summary: Line) -> None: ...
     def evaluation(self, step: int, values: Line) -> None: ...
     def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
 
@@ -65,7 +65,7 @@ async def train(
     trainer: Trainer,
     engine: RolloutEngine,
     scheduler: RolloutScheduler,
-    schedule: Schedule,
+    stages: TrainingStages,
     checkpointing: Checkpointing,
     monitor: Monitor,
     measure: Measure | None = None,
@@ -90,8 +90,8 @@ async def train(
     try:
         await evaluate(trainer.done)
         while trainer.done < trainer.updates:
-            stage = schedule.stage_at(checkpointing.lines)
-            settings = schedule.settings[stage]
+            stage = stages.stage_at(checkpointing.lines)
+            settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
@@ -110,7 +110,7 @@ async def train(
             if reason := stop_reason(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
-        if scheduler.stage < len(schedule.stages) - 1:
+        if scheduler.stage < len(stages.options) - 1:
             raise
         await scheduler.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
@@ -170,7 +170,7 @@ class RepeatedUpdate:
 
 
 def repeat_updates(
-    trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor
+    trainer: Trainer, stages: TrainingStages, checkpointing: Checkpointing, monitor: Monitor
 ) -> RepeatedUpdate | None:
     """Repeat the updates that were begun after the checkpoint, with their groups on disk.
 
@@ -185,7 +185,7 @@ def repeat_updates(
         checkpointing.save_trajectory(trainer)
     while (batch := checkpointing.begun_batch(trainer.done + 1)) is not None:
         started = time.monotonic()
-        settings = schedule.settings[schedule.stage_at(checkpointing.lines[: trainer.done])]
+        settings = stages.settings[stages.stage_at(checkpointing.lines[: trainer.done])]
         if trainer.done == first:
             check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
         metrics = trainer.learn(batch.trained, settings)
@@ -212,8 +212,8 @@ async def record_repeated(
     Raises:
         Stopped: an engine does not compute what the trainer does.
     """
-    found = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
-    delivered = {**delivered, **found}
+    probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
+    delivered = {**delivered, **probed}
     line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
     checkpointing.save_due(trainer)
     monitor.update(line)
@@ -226,10 +226,10 @@ def check_probe(delivered: Line, update: int) -> None:
         raise Stopped(f"rl: after update {update}: {reason}")
 
 
-def check_mismatch(found: Line, monitor: Monitor) -> None:
+def check_mismatch(summary: Line, monitor: Monitor) -> None:
     """Show the mismatch of engine and trainer before the first update of a process, and stop if it is too large."""
-    monitor.mismatch(found)
-    if reason := mismatch_fault(found):
+    monitor.mismatch(summary)
+    if reason := mismatch_fault(summary):
         raise Stopped(f"rl: before the first update: {reason}")
 
 
@@ -246,7 +246,8 @@ def record(
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
-    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | with_probe(metrics.line(), delivered)
+    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1)
+    line |= with_probe(training_metrics(metrics), delivered)
     rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]
     line |= unused_end(rollouts, trainer.unused_ends)
     line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
@@ -278,19 +279,19 @@ class Checkpointing:
         Raises:
             DataError: the checkpoint is damaged, or the ledger or the metrics lack its update.
         """
-        begun = max(self.ledger.batches, default=0)
+        last_started = max(self.ledger.batches, default=0)
         self.store.remove(number for number in self.store.numbers() if number not in self.ledger.problems)
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
-        self.folder.rewind(begun)
+        self.folder.rewind(last_started)
         for line in self.folder.metrics():
             if line["step"]:
                 self.lines.append(line)
             else:
                 self.initial.update(line)
-        for file, known in (("ledger", begun), ("metrics", len(self.lines))):
-            if trainer.done > known:
+        for file, last_recorded in (("ledger", last_started), ("metrics", len(self.lines))):
+            if trainer.done > last_recorded:
                 raise DataError(f"{self.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")
 
     def begun_batch(self, step: int) -> Batch | None:
@@ -305,7 +306,7 @@ class Checkpointing:
         lost = f"update {step} cannot be repeated without it; give --restart"
         return Batch([self.store.load(number, lost) for number in self.ledger.batches[step]], dropped)
 
-    def record(self, step: int, batch: Batch, advantages: dict[int, list[float]], line: dict[str, Any]) -> None:
+    def record(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]], line: dict[str, Any]) -> None:
         """Write the rollouts, ledger event and metrics of a finished update, unless they exist already."""
         if not self.store.has_table(step):
             self.store.write_table(step, batch, advantages)

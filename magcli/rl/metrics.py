@@ -6,15 +6,15 @@ text with the numbers that it is based on, or None.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from magcli.generate.types import Rollout
-from magcli.rl.rollouts import Group
+from magcli.rl.types import ClipStats, Group, Times, UpdateMetrics
 from magcli.run.rundir import Line
 from magcli.verify.types import UNGRADED
 
@@ -29,54 +29,26 @@ NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
 """The reasons for dropping a graded group that has zero advantage (``magcli.rl.algorithm``)."""
 
 
-class ClipStats(NamedTuple):
-    """How clipping affects the tokens of one micro-batch, each ``[N]`` and without gradient.
-
-    ``log_ratio`` is new minus old log-probability; ``low`` and ``high``: the lower or upper bound sets the token's
-    gradient to zero.
-    """
-
-    log_ratio: Tensor
-    low: Tensor
-    high: Tensor
-
-
-@dataclass(slots=True)
-class UpdateMetrics:
-    """What an update measures; tensors have the generated tokens ``[N]`` of one micro-batch.
-
-    ``version`` is the version of the weights, or None after the first optimizer step: only before it can trainer and
-    engine be compared at equal weights.
-    """
-
-    version: int | None = None
-    clips: list[ClipStats] = field(default_factory=list)
-    entropies: list[Tensor] = field(default_factory=list)
-    mismatches: list[Tensor] = field(default_factory=list)
-    importance: list[Tensor] = field(default_factory=list)
-    divergences: list[Tensor] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    skipped: int = 0
-    padding: list[float] = field(default_factory=list)
-    micro_batches: int = 0
-    seconds: float = 0.0
-    advantages: dict[int, list[float]] = field(default_factory=dict)
-
-    def line(self) -> dict[str, Any]:
-        """The metrics of training; means are over optimizer steps or tokens."""
-        return {
-            "loss": _mean(self.losses),
-            "grad_norm": _mean(self.norms),
-            "skipped_steps": self.skipped,
-            "entropy": _mean_of_tokens(self.entropies),
-            "padding_share_if_padded": sum(self.padding) / max(len(self.padding), 1),
-            "micro_batches": self.micro_batches,
-            **clip_summary(self.clips),
-            **mismatch_summary(self.mismatches),
-            **({"importance_mean": _mean_of_tokens(self.importance)} if self.importance else {}),
-            **({"kl_reference": _mean_of_tokens(self.divergences)} if self.divergences else {}),
-        }
+def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
+    """The metrics of training; means are over optimizer steps or tokens."""
+    mismatches = [part.mismatch for part in update.micro_batches if part.mismatch is not None]
+    importance = [part.importance for part in update.micro_batches if part.importance is not None]
+    divergences = [part.divergence for part in update.micro_batches if part.divergence is not None]
+    metrics = {
+        "loss": _mean(update.losses),
+        "grad_norm": _mean(update.norms),
+        "skipped_steps": update.skipped,
+        "entropy": _mean_of_tokens([part.entropy for part in update.micro_batches]),
+        "padding_share_if_padded": sum(update.padding) / max(len(update.padding), 1),
+        "micro_batches": update.num_micro_batches,
+        **clip_summary([part.clips for part in update.micro_batches]),
+        **mismatch_summary(mismatches),
+    }
+    if importance:
+        metrics["importance_mean"] = _mean_of_tokens(importance)
+    if divergences:
+        metrics["kl_reference"] = _mean_of_tokens(divergences)
+    return metrics
 
 
 def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
@@ -161,36 +133,20 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         by_kind.setdefault(group.kind, []).append(group)
     if len(by_kind) < 2:
         return {}
-    found: dict[str, float | None] = {}
+    metrics: dict[str, float | None] = {}
     for kind in sorted(by_kind):
         rewards = [reward for group in by_kind[kind] for reward in group.rewards if reward.reason not in UNGRADED]
-        found[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
-        found[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
+        metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
+        metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
         lengths = [len(rollout.tokens) for group in by_kind[kind] for rollout in group.rollouts]
-        found[f"length_of_{kind}"] = _mean(lengths)
-    return found
+        metrics[f"length_of_{kind}"] = _mean(lengths)
+    return metrics
 
 
 def version_sum(rollout: Rollout) -> int:
     """The sum over a rollout's tokens of the version of the weights that generated them."""
     ends = [start for start, _ in rollout.versions[1:]] + [len(rollout.tokens)]
     return sum(version * (end - start) for (start, version), end in zip(rollout.versions, ends, strict=True))
-
-
-class Times(NamedTuple):
-    """The time since the update before.
-
-    Attributes:
-        seconds: all of it.
-        generating: seconds in which the engines worked.
-        generated_tokens: tokens of the completions that ended in it, which may train later.
-        idle: shares of idle time by cause, see ``magcli.rl.utilization``.
-    """
-
-    seconds: float
-    generating: float
-    generated_tokens: int
-    idle: Mapping[str, float]
 
 
 def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
@@ -279,9 +235,9 @@ def stop_reason(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
         (non_diverse_fault, limits.updates),
     )
     for rule, updates in rules:
-        found = [rule(line, limits) for line in lines[-updates:]]
-        if len(found) == updates and all(found):
-            return f"in {updates} consecutive updates: {found[-1]}"
+        faults = [rule(line, limits) for line in lines[-updates:]]
+        if len(faults) == updates and all(faults):
+            return f"in {updates} consecutive updates: {faults[-1]}"
     return None
 
 

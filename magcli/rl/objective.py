@@ -6,6 +6,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,39 +17,13 @@ from transformers import PreTrainedModel
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.rl import algorithm
-from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
-from magcli.rl.metrics import ClipStats, UpdateMetrics
-from magcli.rl.rollouts import Group
+from magcli.rl.algorithm import Tokens
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective
 from magcli.train.logprobs import LogProbs, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """The settings of the objective (recipe, section 1) and of its computation.
-
-    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
-    trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
-    probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
-    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
-    the built-in ones.
-    """
-
-    clip_low: float
-    clip_high: float
-    advantage_norm: AdvantageNorm
-    loss_norm: LossNorm
-    max_norm: float
-    micro_tokens: int
-    bf16: bool
-    tis_cap: float = 0.0
-    kl: float = 0.0
-    entropy_bonus: float = 0.0
-    advantage: str = ""
-    loss: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +51,20 @@ MiniBatch = list[list[TrainingSample]]
 """The samples of one optimizer step, one list for each micro-batch."""
 
 
+class UpdatePlan(NamedTuple):
+    """The mini-batches of an update, and what is known of it before it is trained.
+
+    Attributes:
+        mini_batches: in the order of their optimizer steps.
+        padding: for each of them, the share of padding if its micro-batches were padded.
+        advantages: of the completions of each group, by its number.
+    """
+
+    mini_batches: list[MiniBatch]
+    padding: list[float]
+    advantages: dict[int, list[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """The samples of one forward and backward pass, packed end to end.
@@ -96,36 +87,48 @@ def plan(
     groups: Sequence[Group],
     rewards: Sequence[Sequence[float]],
     objective: Objective,
+    *,
     groups_per_step: int,
-    metrics: UpdateMetrics,
-) -> list[MiniBatch]:
+    micro_tokens: int,
+) -> UpdatePlan:
     """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
-    batches = []
+    mini_batches: list[MiniBatch] = []
+    padding: list[float] = []
+    advantages: dict[int, list[float]] = {}
     for start in range(0, len(groups), groups_per_step):
         end = start + groups_per_step
-        samples = _samples(groups[start:end], rewards[start:end], objective, metrics)
+        groups_of_step = groups[start:end]
+        samples = _samples(groups_of_step, rewards[start:end], objective)
+        advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
-        chosen = greedy_collate(lengths, objective.micro_tokens)
-        metrics.padding.append(padding_share(lengths, chosen))
-        batches.append([[samples[index] for index in indices] for indices in chosen])
-    return batches
+        indices_by_micro_batch = greedy_collate(lengths, micro_tokens)
+        padding.append(padding_share(lengths, indices_by_micro_batch))
+        mini_batches.append([_pick(samples, indices) for indices in indices_by_micro_batch])
+    return UpdatePlan(mini_batches, padding, advantages)
 
 
-def _samples(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, metrics: UpdateMetrics
-) -> list[TrainingSample]:
-    """The samples of one mini-batch."""
+def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective) -> list[TrainingSample]:
+    """The samples of one mini-batch, group after group."""
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
-    advantages = _advantages([reward for group in rewards for reward in group], numbers, objective)
-    for number, advantage in zip(numbers, advantages, strict=True):
-        metrics.advantages.setdefault(number, []).append(advantage)
+    rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
+    advantages = _advantages(rewards_of_rollouts, numbers, objective)
     lengths = [len(rollout.tokens) for _, rollout in rollouts]
     weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
     return [
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
     ]
+
+
+def _pick(samples: Sequence[TrainingSample], indices: Sequence[int]) -> list[TrainingSample]:
+    return [samples[index] for index in indices]
+
+
+def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSample]) -> dict[int, list[float]]:
+    """The advantages of each group's completions, by its number; ``samples`` are those of the groups in order."""
+    remaining = iter([sample.advantage for sample in samples])
+    return {group.number: list(islice(remaining, len(group.rollouts))) for group in groups}
 
 
 def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
@@ -165,22 +168,19 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
     return LogProbs(scored.values[batch.generated], scored.entropy[batch.generated])
 
 
-def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective) -> Tensor:
+def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> Tensor:
     """The log-probs ``[N]`` of a micro-batch's generated tokens under the current weights, without gradient."""
     with torch.no_grad():
-        values: Tensor = sharded(
-            lambda model: score(model, pack_samples(samples, model.device), bf16=objective.bf16).values
-        )
-    return values
+        logprobs: Tensor = sharded(lambda model: score(model, pack_samples(samples, model.device), bf16=bf16).values)
+    return logprobs
 
 
-def with_proximal(
-    sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective
-) -> list[TrainingSample]:
+def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> list[TrainingSample]:
     """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
-    values = current_logprobs(sharded, samples, objective)
-    parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
-    return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
+    logprobs = current_logprobs(sharded, samples, bf16=bf16)
+    lengths = [len(sample.rollout.tokens) for sample in samples]
+    by_sample = torch.split(logprobs, lengths)
+    return [replace(sample, proximal=proximal) for sample, proximal in zip(samples, by_sample, strict=True)]
 
 
 def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
@@ -192,81 +192,119 @@ def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
     """Which generated tokens belong to sequences that were generated entirely by this version: bool ``[N]``.
 
-    A sequence begun by older weights keeps their KV cache, so its later tokens do not come from a single version.
+    A sequence that older weights started keeps their KV cache, so its later tokens do not come from a single version.
     """
-    spans = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
-    return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
+    of_this_version: list[bool] = []
+    for sample in samples:
+        single_version = sample.rollout.versions == ((0, version),)
+        of_this_version += [single_version] * len(sample.rollout.tokens)
+    return torch.tensor(of_this_version, dtype=torch.bool)
+
+
+class MicroBatchLoss(NamedTuple):
+    """The loss of a micro-batch, which alone has a gradient, and its metrics."""
+
+    loss: Tensor
+    metrics: MicroBatchMetrics
+
+
+class MiniBatchLoss(NamedTuple):
+    """The loss of a mini-batch, or of a rank's part of it, and the metrics of its micro-batches."""
+
+    loss: float
+    micro_batches: list[MicroBatchMetrics]
 
 
 def accumulate(
     sharded: ShardedModel,
     batch: MiniBatch,
     objective: Objective,
-    metrics: UpdateMetrics,
+    *,
+    bf16: bool,
     reference: PreTrainedModel | None = None,
-) -> float:
-    """Accumulate the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
+    version: int | None = None,
+) -> MiniBatchLoss:
+    """Accumulate the gradient of one mini-batch, or of a rank's part of it.
+
+    ``version`` is that of the weights, as in ``micro_batch_loss``.
+    """
     total = 0.0
+    metrics: list[MicroBatchMetrics] = []
     for samples in batch:
-        loss = sharded(lambda model: micro_batch_loss(model, samples, objective, metrics, reference))  # noqa: B023
-        loss.backward()
-        total += loss.item()
-    return total
+        compute = partial(
+            micro_batch_loss, samples=samples, objective=objective, bf16=bf16, reference=reference, version=version
+        )
+        micro_batch: MicroBatchLoss = sharded(compute)
+        micro_batch.loss.backward()  # type: ignore[no-untyped-call]
+        total += micro_batch.loss.item()
+        metrics.append(micro_batch.metrics)
+    return MiniBatchLoss(total, metrics)
 
 
 def micro_batch_loss(
     model: PreTrainedModel,
     samples: Sequence[TrainingSample],
     objective: Objective,
-    metrics: UpdateMetrics,
+    *,
+    bf16: bool,
     reference: PreTrainedModel | None = None,
-) -> Tensor:
-    """The contribution of some samples to the loss of their mini-batch."""
+    version: int | None = None,
+) -> MicroBatchLoss:
+    """The contribution of some samples to the loss of their mini-batch.
+
+    ``version`` is that of the weights, if the mismatch with the engine is to be measured. It cannot be after an
+    optimizer step, when the trainer's weights are newer than the engine's.
+    """
     batch = pack_samples(samples, model.device)
-    new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
-    metrics.entropies.append(entropy.detach())
-    if metrics.version is not None:
-        metrics.mismatches.append(mismatch(new, samples, metrics.version))
-    old, importance = _old_policy(new, batch, objective, metrics)
-    return algorithm.weighted_loss(
+    new, entropy = score(model, batch, bf16=bf16, entropy_grad=objective.entropy_bonus != 0)
+    old, importance = _old_policy(new, batch, objective)
+    tokens = Tokens(new, old, batch.advantage, batch.sequence)
+    clips = _clip_stats(tokens, objective)
+    divergence = _reference_kl(new, batch, reference, bf16=bf16) if objective.kl else None
+    loss = algorithm.weighted_loss(
         batch.weight,
-        _policy_loss(Tokens(new, old, batch.advantage, batch.sequence), objective, metrics),
+        _policy_loss(tokens, objective),
         importance=importance,
-        kl=_reference_kl(new, batch, objective, metrics, reference) if objective.kl else None,
+        kl=divergence,
         kl_coef=objective.kl,
         entropy=entropy if objective.entropy_bonus else None,
         entropy_coef=objective.entropy_bonus,
     )
+    metrics = MicroBatchMetrics(
+        clips=clips,
+        entropy=entropy.detach(),
+        mismatch=None if version is None else mismatch(new, samples, version),
+        importance=importance,
+        divergence=None if divergence is None else divergence.detach(),
+    )
+    return MicroBatchLoss(loss, metrics)
 
 
-def _old_policy(
-    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics
-) -> tuple[Tensor, Tensor | None]:
+def _old_policy(new: Tensor, batch: MicroBatch, objective: Objective) -> tuple[Tensor, Tensor | None]:
     """The old log-probs of the importance ratio, and with ``tis_cap`` the truncated importance weights."""
     if not objective.tis_cap:
         return batch.sampler, None
     proximal = new.detach() if batch.proximal is None else batch.proximal
-    importance = algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
-    metrics.importance.append(importance)
-    return proximal, importance
+    return proximal, algorithm.truncated_importance(proximal, batch.sampler, cap=objective.tis_cap)
 
 
-def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -> Tensor:
-    bounds = objective.clip_low, objective.clip_high
-    metrics.clips.append(ClipStats((tokens.new - tokens.old).detach(), *algorithm.is_clipped(tokens, *bounds)))
+def _policy_loss(tokens: Tokens, objective: Objective) -> Tensor:
+    """The loss ``[N]`` of the tokens. A custom function is not called without tokens."""
     if objective.loss and len(tokens.new):
-        return algorithm.custom_policy_loss(objective.loss, tokens, *bounds)
-    return algorithm.clipped_policy_loss(tokens, *bounds)
+        return algorithm.custom_policy_loss(objective.loss, tokens, objective.clip_low, objective.clip_high)
+    return algorithm.clipped_policy_loss(tokens, objective.clip_low, objective.clip_high)
 
 
-def _reference_kl(
-    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
-) -> Tensor:
+def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
+    log_ratio = (tokens.new - tokens.old).detach()
+    low, high = algorithm.is_clipped(tokens, objective.clip_low, objective.clip_high)
+    return ClipStats(log_ratio, low, high)
+
+
+def _reference_kl(new: Tensor, batch: MicroBatch, reference: PreTrainedModel | None, *, bf16: bool) -> Tensor:
     """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
     with torch.no_grad(), adapters_off(reference):
-        known = score(reference, batch, bf16=objective.bf16).values
-    divergence = algorithm.kl_estimate(new, known)
-    metrics.divergences.append(divergence.detach())
-    return divergence
+        reference_logprobs = score(reference, batch, bf16=bf16).values
+    return algorithm.kl_estimate(new, reference_logprobs)

@@ -3,16 +3,12 @@
 All counts begin with the process: a resumed run is not stopped because of groups that it did not see.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from magcli.errors import first_line
-
-if TYPE_CHECKING:
-    from magcli.rl.rollouts import Group
+from magcli.rl.types import Group
 
 LOWEST_PASS_RATE = 0.005
 """A policy with a smaller pass rate finds too few right completions to learn from."""

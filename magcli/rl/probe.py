@@ -10,9 +10,8 @@ from typing import Any
 
 from magcli.generate.types import Rollout, Sampler, Scores
 from magcli.rl.metrics import mismatch_fault, mismatch_summary
-from magcli.rl.rollouts import Group
-from magcli.rl.schedule import StageSettings
 from magcli.rl.trainer import Trainer
+from magcli.rl.types import Group, StageSettings
 
 Run = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 """Runs work of the trainer, in this thread or in another."""

@@ -11,36 +11,9 @@ from magcli.generate.types import Rollout, RolloutEngine, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.model.thoughts import ThoughtForm
 from magcli.rl.algorithm import DiverseBy, drop_reason
-from magcli.rl.schedule import StageSettings
+from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """G graded rollouts of one problem, sampled at ``temperature``.
-
-    ``number`` is its index in the run; ``dropped`` is the reason why it does not train, or None.
-    """
-
-    number: int
-    problem: Mapping[str, Any]
-    prompt: tuple[int, ...]
-    rollouts: tuple[Rollout, ...]
-    texts: tuple[str, ...]
-    rewards: tuple[Reward, ...]
-    dropped: str | None
-    temperature: float = 1.0
-
-    @property
-    def kind(self) -> str:
-        """The kind of the problem: math, code, or what a custom reward knows."""
-        return str(self.problem.get("kind") or "math")
-
-    @property
-    def num_tokens(self) -> int:
-        """Generated tokens of the group."""
-        return sum(len(rollout.tokens) for rollout in self.rollouts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +58,10 @@ class GroupSampler:
             completion_ended(rollout)
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]
-        totals, correct = [reward.total for reward in rewards], [reward.correct for reward in rewards]
-        dropped = drop_reason(totals, correct, [reward.reason for reward in rewards], by=self.diverse_by)
+        totals = [reward.total for reward in rewards]
+        correct = [reward.correct for reward in rewards]
+        reasons = [reward.reason for reward in rewards]
+        dropped = drop_reason(totals, correct, reasons, by=self.diverse_by)
         return Group(
             number,
             problem,

@@ -5,33 +5,22 @@
 ``sync``: the deterministic baseline; each batch is sampled from one version of the weights.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 from magcli.errors import Stopped
+from magcli.generate.types import Rollout
 from magcli.rl.admission import Admission
+from magcli.rl.curriculum import Curriculum
+from magcli.rl.ledger import Ledger
 from magcli.rl.outcomes import GroupOutcomes
+from magcli.rl.rollouts import GroupSampler
+from magcli.rl.store import RolloutStore
+from magcli.rl.training_stages import TrainingStages
+from magcli.rl.types import Batch, Group, StageSettings
 from magcli.rl.utilization import SlotState, TrainerState, Utilization
 from magcli.verify.types import UNGRADED
-
-if TYPE_CHECKING:
-    from magcli.generate.types import Rollout
-    from magcli.rl.curriculum import Curriculum
-    from magcli.rl.ledger import Ledger
-    from magcli.rl.rollouts import Group, GroupSampler
-    from magcli.rl.schedule import Schedule, StageSettings
-    from magcli.rl.store import RolloutStore
-
-
-class Batch(NamedTuple):
-    """The groups of one update, and those dropped since the update before."""
-
-    trained: Sequence[Group]
-    dropped: Sequence[Group]
 
 
 class RolloutScheduler:
@@ -42,7 +31,7 @@ class RolloutScheduler:
         curriculum: chooses their problems.
         ledger: records their events.
         store: holds finished groups, also those of an interrupted process.
-        schedule: the sizes of the run's stages.
+        stages: the sizes of the run's stages.
         synchronous: sample each batch from one version of the weights.
         staleness: S, in updates.
         updates: number of updates of the run.
@@ -56,7 +45,7 @@ class RolloutScheduler:
         curriculum: Curriculum,
         ledger: Ledger,
         store: RolloutStore,
-        schedule: Schedule,
+        stages: TrainingStages,
         *,
         synchronous: bool,
         staleness: int,
@@ -64,9 +53,14 @@ class RolloutScheduler:
         generates_during_updates: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.sampler, self.curriculum, self.ledger, self.store = sampler, curriculum, ledger, store
-        self.schedule, self.synchronous = schedule, synchronous
-        self.generates_during_updates, self.clock = generates_during_updates, clock
+        self.sampler = sampler
+        self.curriculum = curriculum
+        self.ledger = ledger
+        self.store = store
+        self.stages = stages
+        self.synchronous = synchronous
+        self.generates_during_updates = generates_during_updates
+        self.clock = clock
         max_queued = 2 if generates_during_updates else 1
         self.admission = Admission(sampler.group_size, staleness, updates, max_queued, version=self.version)
         self.utilization = Utilization(clock())
@@ -108,7 +102,7 @@ class RolloutScheduler:
     @property
     def settings(self) -> StageSettings:
         """The settings of the current stage."""
-        return self.schedule.settings[self.stage]
+        return self.stages.settings[self.stage]
 
     async def next_batch(self, stage: int) -> Batch:
         """The groups of the next update, which is of this stage, and those dropped since the last one.
@@ -120,7 +114,8 @@ class RolloutScheduler:
         self.sampler.engine.set_concurrency(self._concurrency)
         self.trainer_turns_to(self.admission.waits_for())
         trained = await (self._collect_synchronous() if self.synchronous else self._collect_asynchronous())
-        dropped, self.dropped = sorted(self.dropped, key=lambda group: group.number), []
+        dropped = sorted(self.dropped, key=lambda group: group.number)
+        self.dropped = []
         self.trainer_turns_to("training")
         return Batch(trained, dropped)
 

@@ -18,8 +18,7 @@ from magcli.data import manifest, seal, table
 from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
-from magcli.rl.rollouts import Group
-from magcli.rl.scheduler import Batch
+from magcli.rl.types import Batch, Group
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
 from magcli.verify.reward import columns as reward_columns

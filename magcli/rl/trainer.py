@@ -7,7 +7,7 @@ rank. So the number of ranks changes a gradient by rounding only.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from magcli.errors import Stopped
 from magcli.generate.digest import digests
 from magcli.generate.types import Digests, Rollout, Weights
 from magcli.generate.weights import untied
-from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
+from magcli.rl.metrics import mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
-    Objective,
     TrainingSample,
     accumulate,
     current_logprobs,
@@ -28,21 +27,19 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
-from magcli.rl.rollouts import Group
-from magcli.rl.schedule import StageSettings
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Numerics, Objective, StageSettings, UpdateMetrics
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.shard import hidden_size, micro_batches_by_rank
+from magcli.train.shard import ShardedModel, hidden_size, micro_batches_by_rank
+
+Value = TypeVar("Value")
 
 MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
 PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
 """A sample without generated tokens: the micro-batch of ranks that would otherwise have one less than others."""
-
-GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
-"""The metrics of micro-batches, to gather from all ranks."""
 
 
 @dataclass
@@ -59,6 +56,7 @@ class Trainer:
     warmup: int
     shuffle_rewards: bool
     seed: int
+    numerics: Numerics
     done: int = 0
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
@@ -81,12 +79,13 @@ class Trainer:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
         objective = replace(settings.objective, advantage="", loss="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
-        return compare(self.controller, groups, objective, rewards=no_rewards, version=self.done)
+        return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
 
     def mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""
         first = groups[: settings.groups_per_step]
-        return compare(self.controller, first, settings.objective, rewards=self._rewards(first), version=self.done)
+        rewards = self._rewards(first)
+        return compare(self.controller, first, settings.objective, self.numerics, rewards=rewards, version=self.done)
 
     def learn(self, groups: Sequence[Group], settings: StageSettings) -> UpdateMetrics:
         """One update.
@@ -99,6 +98,7 @@ class Trainer:
             self.controller,
             groups,
             settings.objective,
+            self.numerics,
             groups_per_step=settings.groups_per_step,
             rewards=self._rewards(groups),
             lr=self.lr * warmup,
@@ -119,6 +119,7 @@ def update(
     controller: RankController,
     groups: Sequence[Group],
     objective: Objective,
+    numerics: Numerics,
     *,
     groups_per_step: int,
     rewards: Sequence[Sequence[float]],
@@ -133,12 +134,16 @@ def update(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    started, planned = time.monotonic(), UpdateMetrics()
-    shares = _by_rank(controller, plan(groups, rewards, objective, groups_per_step, planned), objective)
-    measured: UpdateMetrics = controller.run([Learn(share, objective, lr, version) for share in shares])
+    started = time.monotonic()
+    micro_tokens = numerics.micro_tokens
+    planned = plan(groups, rewards, objective, groups_per_step=groups_per_step, micro_tokens=micro_tokens)
+    shares = _by_rank(controller, planned.mini_batches, micro_tokens)
+    tasks = [Learn(share, objective, numerics, lr, version) for share in shares]
+    learned: UpdateMetrics = controller.run(tasks)
+    micro_batches = [samples for share in shares for batch in share for samples in batch]
     return replace(
-        measured,
-        micro_batches=sum(samples[0] is not PADDING for share in shares for batch in share for samples in batch),
+        learned,
+        num_micro_batches=sum(samples[0] is not PADDING for samples in micro_batches),
         padding=planned.padding,
         advantages=planned.advantages,
         seconds=time.monotonic() - started,
@@ -149,6 +154,7 @@ def compare(
     controller: RankController,
     groups: Sequence[Group],
     objective: Objective,
+    numerics: Numerics,
     *,
     rewards: Sequence[Sequence[float]],
     version: int,
@@ -158,14 +164,17 @@ def compare(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    shares = _by_rank(controller, plan(groups, rewards, objective, len(groups), UpdateMetrics()), objective)
-    return mismatch_summary(controller.run([Compare(share[0], objective, version) for share in shares]))
+    micro_tokens = numerics.micro_tokens
+    planned = plan(groups, rewards, objective, groups_per_step=len(groups), micro_tokens=micro_tokens)
+    shares = _by_rank(controller, planned.mini_batches, micro_tokens)
+    return mismatch_summary(controller.run([Compare(share[0], numerics, version) for share in shares]))
 
 
-def _by_rank(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
+def _by_rank(controller: RankController, batches: list[MiniBatch], micro_tokens: int) -> list[list[MiniBatch]]:
+    """The mini-batches of each rank."""
     if controller.ranks.size == 1:
         return [batches]
-    return split_over_ranks(batches, controller.ranks.size, objective.micro_tokens, hidden_size(controller.state.model))
+    return split_over_ranks(batches, controller.ranks.size, micro_tokens, hidden_size(controller.state.model))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
@@ -190,16 +199,16 @@ class Compare:
     """One rank's part of measuring the mismatch with the engine. Rank 0 returns the log-ratios of all ranks."""
 
     batch: MiniBatch
-    objective: Objective
+    numerics: Numerics
     version: int
 
     def run(self, state: RankState) -> list[Tensor]:
         """Compute the log-ratios without changing any weight."""
-        parts = [
-            mismatch(current_logprobs(state.sharded, samples, self.objective), samples, self.version)
-            for samples in self.batch
-        ]
-        return [part for parts in state.ranks.gather(_on_cpu(parts)) for part in parts]
+        parts = []
+        for samples in self.batch:
+            logprobs = current_logprobs(state.sharded, samples, bf16=self.numerics.bf16)
+            parts.append(mismatch(logprobs, samples, self.version).cpu())
+        return _of_all_ranks(state.ranks, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,40 +217,68 @@ class Learn:
 
     batches: Sequence[MiniBatch]
     objective: Objective
+    numerics: Numerics
     lr: float
     version: int | None
 
     def run(self, state: RankState) -> UpdateMetrics:
-        """One optimizer step for each mini-batch."""
-        metrics = UpdateMetrics(version=self.version)
+        """One optimizer step for each mini-batch; all ranks make it or none, as loss and norm are those of all."""
         set_lr(state.optimizer, self.lr)
+        version = self.version
+        micro_batches: list[MicroBatchMetrics] = []
+        losses: list[float] = []
+        norms: list[float] = []
+        skipped = 0
+        for batch in self._with_proximal(state.sharded):
+            part = accumulate(
+                state.sharded,
+                batch,
+                self.objective,
+                bf16=self.numerics.bf16,
+                reference=state.reference,
+                version=version,
+            )
+            micro_batches += part.micro_batches
+            loss = state.ranks.sum(part.loss)
+            norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.numerics.max_norm, loss=loss)
+            if norm is None:
+                skipped += 1
+                continue
+            losses.append(loss)
+            norms.append(norm)
+            # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
+            version = None
+        micro_batches = _of_all_ranks(state.ranks, [_on_cpu(metrics) for metrics in micro_batches])
+        return UpdateMetrics(micro_batches, losses, norms, skipped)
+
+    def _with_proximal(self, sharded: ShardedModel) -> list[MiniBatch]:
+        """The mini-batches, with ``--tis-cap`` all but the first with the log-probs of the weights before the update.
+
+        The forward pass of the first one computes them.
+        """
         first, *later = self.batches
-        if self.objective.tis_cap:
-            later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
-        for batch in (first, *later):
-            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, state.reference))
-            _step(state, loss, self.objective, metrics)
-        return _gathered(state.ranks, metrics)
+        if not self.objective.tis_cap:
+            return [first, *later]
+        scored = [first]
+        for batch in later:
+            scored.append([with_proximal(sharded, samples, bf16=self.numerics.bf16) for samples in batch])
+        return scored
 
 
-def _step(state: RankState, loss: float, objective: Objective, metrics: UpdateMetrics) -> None:
-    """Make the optimizer step on all ranks or on none, as loss and norm are those of all ranks."""
-    norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=objective.max_norm, loss=loss)
-    if norm is None:
-        metrics.skipped += 1
-        return
-    metrics.losses.append(loss)
-    metrics.norms.append(norm)
-    metrics.version = None
+def _of_all_ranks(ranks: Ranks, values: list[Value]) -> list[Value]:
+    """The values of all ranks, rank after rank, on rank 0; an empty list on the others."""
+    return [value for values_of_rank in ranks.gather(values) for value in values_of_rank]
 
 
-def _gathered(ranks: Ranks, metrics: UpdateMetrics) -> UpdateMetrics:
-    """The metrics of all ranks' micro-batches on rank 0."""
-    gathered = ranks.gather([_on_cpu(getattr(metrics, name)) for name in GATHERED])
-    for name, *parts in zip(GATHERED, *gathered, strict=True):
-        setattr(metrics, name, [part for rank_parts in parts for part in rank_parts])
-    return metrics
+def _on_cpu(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
+    return MicroBatchMetrics(
+        clips=ClipStats(*(tensor.cpu() for tensor in metrics.clips)),
+        entropy=metrics.entropy.cpu(),
+        mismatch=_if_any_on_cpu(metrics.mismatch),
+        importance=_if_any_on_cpu(metrics.importance),
+        divergence=_if_any_on_cpu(metrics.divergence),
+    )
 
 
-def _on_cpu(parts: Sequence[Any]) -> list[Any]:
-    return [ClipStats(*_on_cpu(part)) if isinstance(part, ClipStats) else part.cpu() for part in parts]
+def _if_any_on_cpu(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.cpu()

@@ -24,7 +24,8 @@ from magcli.rl.algorithm import (
     truncated_importance,
     weighted_loss,
 )
-from magcli.rl.metrics import ClipStats, clip_summary
+from magcli.rl.metrics import clip_summary
+from magcli.rl.types import ClipStats
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 

@@ -12,9 +12,9 @@ from magcli.model.load import load_model, load_tokenizer
 from magcli.rl import ledger
 from magcli.rl.ledger import Ledger
 from magcli.rl.loop import Checkpointing
-from magcli.rl.scheduler import Batch
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
+from magcli.rl.types import Batch, Numerics
 from magcli.run.rundir import RunDir
 from magcli.train import optim
 from magcli.train.controller import RankController, RankState
@@ -53,7 +53,8 @@ def new_trainer(tiny_model_dir: Path) -> Callable[[], Trainer]:
         optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
         controller = RankController(Ranks())
         controller.open(lambda ranks, bf16: RankState(ranks, ShardedModel(model), optimizer, tokenizer))
-        return Trainer(controller, updates=5, lr=1e-3, warmup=0, shuffle_rewards=False, seed=0)
+        numerics = Numerics(micro_tokens=64, max_norm=1.0, bf16=False)
+        return Trainer(controller, updates=5, lr=1e-3, warmup=0, shuffle_rewards=False, seed=0, numerics=numerics)
 
     return make
 

@@ -14,13 +14,13 @@ from magcli.generate.types import Rollout
 from magcli.model.load import load_model
 from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss, plan
-from magcli.rl.rollouts import Group
+from magcli.rl.objective import TrainingSample, micro_batch_loss, plan
+from magcli.rl.types import Group, Objective
 from magcli.train.packing import use_packed_attention
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objective.py"
-RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
+RECIPE = Objective(0.2, 0.28, "minibatch", "group")
+MICRO_TOKENS = 10_000
 SOURCE = """
 import torch
 from magcli.rl.algorithm import advantages, clipped_policy_loss
@@ -81,16 +81,16 @@ def groups(size=4, count=3):
 
 
 def advantages_of(objective):
-    metrics = UpdateMetrics()
-    plan(*groups(), objective, 3, metrics)
-    return [value for group in metrics.advantages.values() for value in group]
+    advantages = plan(*groups(), objective, groups_per_step=3, micro_tokens=MICRO_TOKENS).advantages
+    return [value for group in advantages.values() for value in group]
 
 
 def gradient(model, objective):
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(*groups(), replace(objective, advantage=""), 3, UpdateMetrics())
+    planned = plan(*groups(), replace(objective, advantage=""), groups_per_step=3, micro_tokens=MICRO_TOKENS)
+    (batch,) = planned.mini_batches
     for samples in batch:
-        micro_batch_loss(model, samples, objective, UpdateMetrics()).backward()
+        micro_batch_loss(model, samples, objective, bf16=False).loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -114,7 +114,7 @@ def test_a_loss_replaces_the_built_in_one(source, model):
 
 def test_a_sample_without_generated_tokens_never_reaches_the_loss(source, model):
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, loss=f"{source}:broken"), UpdateMetrics())
+    loss, _ = micro_batch_loss(model, [filler], replace(RECIPE, loss=f"{source}:broken"), bf16=False)
     assert loss.item() == 0
 
 

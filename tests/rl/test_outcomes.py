@@ -6,7 +6,7 @@ import pytest
 
 from magcli.generate.types import Rollout
 from magcli.rl.outcomes import MAX_REJECTED_BATCHES, MAX_WRONG, GroupOutcomes
-from magcli.rl.rollouts import Group
+from magcli.rl.types import Group
 from magcli.verify.reward import Reward, ungraded
 
 

@@ -2,7 +2,7 @@
 
 from magcli.generate.types import Rollout
 from magcli.rl.probe import PROBE_TOKENS, SEQUENCE_TOKENS, probe_sequences, probe_tokens, scored_groups
-from magcli.rl.rollouts import Group
+from magcli.rl.types import Group
 
 
 def group(number, prompt, lengths):

@@ -20,9 +20,10 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.objective import Objective, TrainingSample
-from magcli.rl.rollouts import Group
+from magcli.rl.metrics import training_metrics
+from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
+from magcli.rl.types import Group, Numerics, Objective
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
@@ -30,7 +31,8 @@ from magcli.train.optim import adamw
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import shard
 
-RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)
+RECIPE = Objective(0.2, 0.28, "minibatch", "group")
+NUMERICS = Numerics(micro_tokens=120, max_norm=1.0, bf16=False)
 EXTRAS = replace(RECIPE, tis_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
 
 
@@ -91,12 +93,13 @@ def two_updates(controller, chosen, rewards):
             controller,
             chosen,
             objective_of(controller),
+            NUMERICS,
             groups_per_step=2,
             rewards=rewards,
             lr=rate,
             version=7 + number,
         )
-        measurements.append((measured.line(), measured.advantages, measured.norms))
+        measurements.append((training_metrics(measured), measured.advantages, measured.norms))
     return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
@@ -123,7 +126,7 @@ def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objec
 def mismatch(controller, chosen, rewards):
     """What engine and trainer make of the same tokens, and whether the weights stayed."""
     before = {name: tensor.clone() for name, tensor in controller.weights().items()}
-    found = compare(controller, chosen, RECIPE, rewards=rewards, version=7)
+    found = compare(controller, chosen, RECIPE, NUMERICS, rewards=rewards, version=7)
     same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
     return found, same
 
@@ -143,9 +146,9 @@ def spoil(controller, chosen, rewards):
     bad = replace(rollout, logprobs=(float("nan"),) * len(rollout.tokens))
     chosen = [replace(chosen[0], rollouts=(bad, *chosen[0].rollouts[1:])), *chosen[1:]]
     before = {name: tensor.clone() for name, tensor in controller.weights().items()}
-    measured = update(controller, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
+    measured = update(controller, chosen[:2], RECIPE, NUMERICS, groups_per_step=2, rewards=rewards[:2], lr=1.0)
     same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
-    measured_after = update(controller, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
+    measured_after = update(controller, chosen[1:3], RECIPE, NUMERICS, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
     return measured.skipped, len(measured.norms), same, measured_after.skipped, len(measured_after.norms)
 
 
@@ -155,11 +158,11 @@ def test_a_nan_loss_on_one_rank_is_skipped_and_counted(tiny_model_dir):
 
 def keep(controller, chosen, rewards, folder):
     """An update, a checkpoint, the model by itself, another update, back to the checkpoint."""
-    update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
     weights = {name: tensor.clone() for name, tensor in controller.weights().items()}
     controller.save(folder / "step-000001", {"step": 1})
     controller.save_model(folder / "model")
-    update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
     changed = any(not torch.equal(weights[name], tensor) for name, tensor in controller.weights().items())
     state = controller.load(folder / "step-000001")
     same = all(torch.equal(weights[name], tensor) for name, tensor in controller.weights().items())
@@ -211,7 +214,7 @@ def test_a_rank_that_cannot_open_its_shard_is_named(tiny_model_dir):
 def update_for_ever(ranks, folder, updated):
     def work(controller, chosen, rewards):
         while True:
-            update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
             updated.touch()
 
     return train(ranks, folder, RECIPE, work)
@@ -245,7 +248,7 @@ def by_torchrun(folder, how, out):
 
     def work(controller, chosen, rewards):
         while True:
-            measured = update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            measured = update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
             Path(out).write_text(json.dumps(measured.norms))
             if how == "once":
                 return
@@ -275,7 +278,7 @@ def test_torchrun_starts_the_ranks(tiny_model_dir, tmp_path, script):
 
 
 def one_update(controller, chosen, rewards):
-    return update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
+    return update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3).norms
 
 
 @pytest.mark.faults

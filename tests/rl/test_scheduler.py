@@ -14,10 +14,10 @@ from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
 from magcli.rl.outcomes import MAX_WRONG
-from magcli.rl.rollouts import Group
-from magcli.rl.schedule import Schedule, StageOptions, StageSettings
 from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
+from magcli.rl.training_stages import StageOptions, TrainingStages
+from magcli.rl.types import Group, StageSettings
 from magcli.verify.reward import ungraded
 
 PROBLEMS = [{"id": f"p{i}", "prompt": "?", "answer": "1"} for i in range(7)]
@@ -82,7 +82,7 @@ def scheduled(path, clock, stages=None, synchronous=False, **sizes):
         curriculum,
         ledger,
         RolloutStore(path),
-        Schedule([StageOptions()] * len(stages), settings),
+        TrainingStages([StageOptions()] * len(stages), settings),
         synchronous=synchronous,
         staleness=sizes["staleness"],
         updates=sizes["updates"],

@@ -7,9 +7,8 @@ import pytest
 
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
-from magcli.rl.rollouts import Group
-from magcli.rl.scheduler import Batch
 from magcli.rl.store import RolloutStore
+from magcli.rl.types import Batch, Group
 from magcli.verify.reward import Reward
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
-from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
-from magcli.rl.rollouts import Group
+from magcli.rl.metrics import training_metrics
+from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.trainer import compare, shuffled, update
+from magcli.rl.types import Group, Numerics, Objective, UpdateMetrics
 from magcli.train import optim
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
@@ -22,7 +22,8 @@ from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import ShardedModel
 
-RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
+RECIPE = Objective(0.2, 0.28, "minibatch", "group")
+NUMERICS = Numerics(micro_tokens=10_000, max_norm=1.0, bf16=False)
 LR = 1e-2
 EXTRAS = {"tis_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
@@ -79,14 +80,15 @@ def groups(model, count=3, size=4, seed=0, noise=0.0, temperature=1.0):
     return made, rewards
 
 
-def gradient(model, chosen, rewards, objective, reference=None):
-    measured = UpdateMetrics()
+def gradient(model, chosen, rewards, objective, reference=None, micro_tokens=NUMERICS.micro_tokens):
+    """The gradient of one mini-batch, its loss, and the metrics of its micro-batches as those of an update."""
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(chosen, rewards, objective, len(chosen), measured)
-    loss = accumulate(ShardedModel(model), batch, objective, measured, reference)
-    found = flat_gradient(model)
+    planned = plan(chosen, rewards, objective, groups_per_step=len(chosen), micro_tokens=micro_tokens)
+    (batch,) = planned.mini_batches
+    loss, measured = accumulate(ShardedModel(model), batch, objective, bf16=False, reference=reference)
+    accumulated = flat_gradient(model)
     model.zero_grad(set_to_none=True)
-    return found, loss, measured
+    return accumulated, loss, UpdateMetrics(measured)
 
 
 def flat_gradient(model):
@@ -118,10 +120,8 @@ def test_any_split_into_micro_batches_gives_the_same_gradient(
     chosen, rewards = groups(model, seed=seed, noise=0.3)
     objective = replace(RECIPE, loss_norm=loss_norm, advantage_norm=advantage_norm, **extras)
     whole, loss, one = gradient(model, chosen, rewards, objective, reference)
-    split, sum_of_losses, many = gradient(
-        model, chosen, rewards, replace(objective, micro_tokens=micro_tokens), reference
-    )
-    assert len(one.clips) == 1 <= len(many.clips)
+    split, sum_of_losses, many = gradient(model, chosen, rewards, objective, reference, micro_tokens)
+    assert len(one.micro_batches) == 1 <= len(many.micro_batches)
     assert torch.linalg.vector_norm(split - whole) <= 1e-5 * max(torch.linalg.vector_norm(whole).item(), 1e-3)
     assert sum_of_losses == pytest.approx(loss, abs=1e-5)
 
@@ -138,7 +138,7 @@ def test_the_loss_is_that_of_the_recipe_written_out(model):
             total += np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a).sum()
         expected += total / group.num_tokens / len(chosen)
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert 0 < metrics["clip_low_share"] < 1
     assert 0 < metrics["clip_high_share"] < 1
     assert not {"importance_mean", "kl_reference"} & metrics.keys()
@@ -148,10 +148,11 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     """Each token: min(proximal / sampler, C) * min(..new / proximal..) - kl * k3 + bonus * entropy."""
     chosen, rewards = groups(model, noise=0.8)
     old = moved(copy.deepcopy(model), 0.01)
-    (batch,) = plan(chosen, rewards, RECIPE, len(chosen), UpdateMetrics())
-    batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
-    measured = UpdateMetrics()
-    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), measured, reference)
+    planned = plan(chosen, rewards, RECIPE, groups_per_step=len(chosen), micro_tokens=NUMERICS.micro_tokens)
+    (batch,) = planned.mini_batches
+    batch = [with_proximal(ShardedModel(old), samples, bf16=False) for samples in batch]
+    objective = replace(RECIPE, **EXTRAS)
+    loss, measured = accumulate(ShardedModel(model), batch, objective, bf16=False, reference=reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):
@@ -165,7 +166,7 @@ def test_the_extra_terms_are_those_written_out(model, reference):
             expected += terms.sum() / group.num_tokens / len(chosen)
             importances, penalties = [*importances, *importance], [*penalties, *penalty]
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = measured.line()
+    metrics = training_metrics(UpdateMetrics(measured))
     assert metrics["importance_mean"] == pytest.approx(np.mean(importances), rel=1e-4)
     assert metrics["kl_reference"] == pytest.approx(np.mean(penalties), rel=1e-4)
 
@@ -173,15 +174,15 @@ def test_the_extra_terms_are_those_written_out(model, reference):
 def test_prompts_do_not_train(model):
     chosen, rewards = groups(model, count=2)
     _, _, measured = gradient(model, chosen, rewards, RECIPE)
-    assert sum(len(part) for part in measured.entropies) == sum(group.num_tokens for group in chosen)
-    assert measured.line()["ratio_max"] == pytest.approx(1, abs=1e-5)
+    assert sum(len(part.entropy) for part in measured.micro_batches) == sum(group.num_tokens for group in chosen)
+    assert training_metrics(measured)["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
 def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
     model = trainable(tiny_model_dir)
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     chosen, rewards = groups(model, count=6)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=2, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR)
     assert len(measured.norms) == 3
     assert {int(state["step"]) for state in optimizer.state.values()} == {3}
     assert measured.seconds > 0
@@ -195,9 +196,9 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
         model.model.norm.weight[0] = math.nan
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, measured.norms) == (2, [])
-    assert measured.line()["grad_norm"] is measured.line()["loss"] is None
+    assert training_metrics(measured)["grad_norm"] is training_metrics(measured)["loss"] is None
     assert torch.equal(model.lm_head.weight, before)
 
 
@@ -214,12 +215,14 @@ def test_a_nan_loss_is_skipped_even_if_its_gradient_is_finite(tiny_model_dir):
     assert found.isfinite().all()
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen[1:], RECIPE, groups_per_step=1, rewards=rewards[1:], lr=LR)
+    measured = update(
+        alone(model, optimizer), chosen[1:], RECIPE, NUMERICS, groups_per_step=1, rewards=rewards[1:], lr=LR
+    )
     assert (measured.skipped, measured.norms, measured.losses) == (1, [], [])
     assert torch.equal(model.lm_head.weight, before)
-    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    measured = update(alone(model, optimizer), chosen, RECIPE, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
     assert (measured.skipped, len(measured.norms)) == (1, 1)
-    assert math.isfinite(measured.line()["loss"])
+    assert math.isfinite(training_metrics(measured)["loss"])
 
 
 def test_each_group_is_scored_at_its_temperature(model):
@@ -228,7 +231,7 @@ def test_each_group_is_scored_at_its_temperature(model):
     warm, warm_rewards = groups(model, count=2, seed=1, temperature=1.3)
     warm = [replace(group, number=group.number + 2) for group in warm]
     _, _, measured = gradient(model, [*cool, *warm], [*cool_rewards, *warm_rewards], RECIPE)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert metrics["ratio_min"] == pytest.approx(1, abs=1e-4)
     assert metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
 
@@ -237,10 +240,10 @@ def test_with_one_mini_batch_the_proximal_policy_is_the_policy(model):
     """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
     chosen, rewards = groups(model, noise=0.8)
     _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, tis_cap=2.0))
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
     assert metrics["clip_low_share"] == metrics["clip_high_share"] == 0.0
-    assert torch.cat(measured.importance).max().item() == pytest.approx(2.0)
+    assert torch.cat([part.importance for part in measured.micro_batches]).max().item() == pytest.approx(2.0)
 
 
 def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_step(tiny_model_dir):
@@ -254,12 +257,12 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
         for rollout in group.rollouts
     ]
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    measured = update(alone(model, optimizer), chosen, objective, groups_per_step=1, rewards=rewards, lr=LR)
-    got = torch.cat(measured.importance).sort().values.numpy()
+    measured = update(alone(model, optimizer), chosen, objective, NUMERICS, groups_per_step=1, rewards=rewards, lr=LR)
+    got = torch.cat([part.importance for part in measured.micro_batches]).sort().values.numpy()
     np.testing.assert_allclose(got, np.sort(np.concatenate(expected)), rtol=1e-3)
-    first, second = measured.clips
-    assert first.log_ratio.abs().max() == 0
-    assert second.log_ratio.abs().max() > 1e-3
+    first, second = measured.micro_batches
+    assert first.clips.log_ratio.abs().max() == 0
+    assert second.clips.log_ratio.abs().max() > 1e-3
 
 
 def test_the_kl_penalty_is_zero_for_an_equal_reference(model):
@@ -268,7 +271,7 @@ def test_the_kl_penalty_is_zero_for_an_equal_reference(model):
     with pytest.raises(MagError, match="needs the reference model"):
         gradient(model, chosen, rewards, objective)
     _, loss, measured = gradient(model, chosen, rewards, objective, model)
-    assert measured.line()["kl_reference"] == pytest.approx(0, abs=1e-9)
+    assert training_metrics(measured)["kl_reference"] == pytest.approx(0, abs=1e-9)
     assert loss == pytest.approx(gradient(model, chosen, rewards, RECIPE)[1], abs=1e-6)
 
 
@@ -281,10 +284,12 @@ def test_a_kl_penalty_limits_drift_and_a_bonus_raises_entropy(tiny_model_dir):
         model, start = moved(trainable(tiny_model_dir), 0.03), trainable(tiny_model_dir)
         optimizer = optim.adamw(model, lr=3e-3, weight_decay=0.0)
         updates = [
-            update(alone(model, optimizer, start), chosen, objective, groups_per_step=2, rewards=rewards, lr=LR)
+            update(
+                alone(model, optimizer, start), chosen, objective, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR
+            )
             for _ in range(8)
         ]
-        return updates[0].line(), updates[-1].line()
+        return training_metrics(updates[0]), training_metrics(updates[-1])
 
     first, last = trained(replace(RECIPE, kl=1.0))
     assert last["kl_reference"] < 0.5 * first["kl_reference"]
@@ -299,19 +304,21 @@ def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_ste
     optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
     before = model.lm_head.weight.clone()
     controller = alone(model, optimizer)
-    found = compare(controller, biased[:2], RECIPE, rewards=rewards[:2], version=7)
+    found = compare(controller, biased[:2], RECIPE, NUMERICS, rewards=rewards[:2], version=7)
     assert torch.equal(model.lm_head.weight, before)
-    measured = update(controller, biased, RECIPE, groups_per_step=2, rewards=rewards, lr=LR, version=7)
+    measured = update(controller, biased, RECIPE, NUMERICS, groups_per_step=2, rewards=rewards, lr=LR, version=7)
     assert not torch.equal(model.lm_head.weight, before)
-    metrics = measured.line()
+    metrics = training_metrics(measured)
     expected = sum(len(rollout.tokens) for group in biased[:2] for rollout in group.rollouts[::2])
     assert metrics["mismatch_tokens"] == expected
     assert metrics["mismatch_p50"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_max"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_signed"] == pytest.approx(-0.25, abs=1e-4)
     assert found == pytest.approx({name: metrics[name] for name in metrics if name.startswith("mismatch")}, abs=1e-6)
-    unknown = update(alone(model, optimizer), biased, RECIPE, groups_per_step=3, rewards=rewards, lr=LR, version=8)
-    assert unknown.line()["mismatch_tokens"] == 0
+    unknown = update(
+        alone(model, optimizer), biased, RECIPE, NUMERICS, groups_per_step=3, rewards=rewards, lr=LR, version=8
+    )
+    assert training_metrics(unknown)["mismatch_tokens"] == 0
 
 
 def with_versions(group):
@@ -328,13 +335,13 @@ def with_versions(group):
 def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    measured = UpdateMetrics(version=0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, reference)
+    objective = replace(RECIPE, **EXTRAS)
+    loss, metrics = micro_batch_loss(model, [filler], objective, bf16=False, reference=reference, version=0)
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
     model.zero_grad(set_to_none=True)
-    assert measured.line()["mismatch_tokens"] == 0
+    assert training_metrics(UpdateMetrics([metrics]))["mismatch_tokens"] == 0
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from magcli.cluster.runtime import require_ray
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
+from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, run_sizes, tables, templates, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes

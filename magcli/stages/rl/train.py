@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.rl.schedule import StageOptions
+from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from magcli.rl.loop import Checkpointing, RepeatedUpdate
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
-    from magcli.rl.schedule import Schedule, StageSettings
     from magcli.rl.scheduler import RolloutScheduler
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
+    from magcli.rl.types import StageSettings
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
     from magcli.stages.shared.heldout import HeldOut
@@ -187,7 +187,7 @@ def _train(
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
         trainer = build_trainer(config, model, controller)
-        schedule = build_schedule(config, model.thoughts)
+        stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
         stack.callback(ledger.close)
@@ -197,16 +197,15 @@ def _train(
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             monitor = Display(checkpointing, bar, curves, log_lines, job.console)
-            if begun := max(ledger.batches, default=0):
-                text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
-                job.console.say(text, event="resume", step=begun)
+            if last_started := max(ledger.batches, default=0):
+                repeated_updates = last_started - trainer.done
+                text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
+                job.console.say(text, event="resume", step=last_started)
             bar.advance(trainer.done, reused=True)
-            repeated = loop.repeat_updates(trainer, schedule, checkpointing, monitor)
+            repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             with AsyncRunner() as events:
                 ended = events.run(
-                    _loop(
-                        config, model, trainer, schedule, checkpointing, repeated, rows, grader, held_out, monitor, job
-                    )
+                    _loop(config, model, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor, job)
                 )
         if ended:
             job.console.say(ended, event="ended-early")
@@ -252,7 +251,7 @@ async def _loop(
     config: Config,
     model: Model,
     trainer: Trainer,
-    schedule: Schedule,
+    stages: TrainingStages,
     checkpointing: Checkpointing,
     repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
@@ -275,14 +274,14 @@ async def _loop(
             build_curriculum(config, rows, checkpointing.ledger),
             checkpointing.ledger,
             checkpointing.store,
-            schedule,
+            stages,
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
             generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
         measure = build_measure(held_out, model, engine, scheduler)
-        return await loop.train(trainer, engine, scheduler, schedule, checkpointing, monitor, measure)
+        return await loop.train(trainer, engine, scheduler, stages, checkpointing, monitor, measure)
 
 
 def build_measure(
@@ -332,11 +331,11 @@ class Display:
         text = f"rl: {outcomes.text(update, updates)}"
         self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
 
-    def mismatch(self, found: Line) -> None:
+    def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text
 
-        self._console.say(f"rl: {mismatch_text(found)}", event="mismatch", **found)
+        self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
@@ -344,9 +343,11 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
     from magcli.model.compute import use_threads
     from magcli.model.ends import unused_ends
     from magcli.rl.trainer import Trainer
+    from magcli.rl.types import Numerics
 
     use_threads(model, config.n_async)
-    controller.open(open_state(config, model), bf16=config.bf16 == "yes")
+    numerics = Numerics(config.micro_tokens, config.max_norm, bf16=config.bf16 == "yes")
+    controller.open(open_state(config, model), bf16=numerics.bf16)
     return Trainer(
         controller,
         updates=config.updates,
@@ -354,6 +355,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
+        numerics=numerics,
         unused_ends=unused_ends(model.tokenizer, model.ends),
         sends_adapters=sends_adapters(config, model),
     )
@@ -392,27 +394,22 @@ def open_state(config: Config, model: Model) -> OpenState:
     return opened
 
 
-def build_schedule(config: Config, thoughts: ThoughtForm) -> Schedule:
+def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
     """The stages of the recipe, or a single one, for a model with this form of thoughts."""
-    from magcli.rl.schedule import Schedule
-
-    stages = config.stage or (StageOptions(),)
-    return Schedule(stages, [_settings(options_in(stage, config), thoughts) for stage in stages])
+    options = config.stage or (StageOptions(),)
+    settings = [_settings(options_in(stage, config), thoughts) for stage in options]
+    return TrainingStages(options, settings)
 
 
 def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     from magcli.generate.types import Sampling
-    from magcli.rl.objective import Objective
-    from magcli.rl.schedule import StageSettings
+    from magcli.rl.types import Objective, StageSettings
 
     objective = Objective(
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         advantage_norm=config.advantage_norm,
         loss_norm=config.loss_norm,
-        max_norm=config.max_norm,
-        micro_tokens=config.micro_tokens,
-        bf16=config.bf16 == "yes",
         tis_cap=config.tis_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
@@ -438,22 +435,22 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     from magcli.data.values import to_rows
     from magcli.run import validation
 
-    found = []
+    pools = []
     for path in (str(stage.data) for stage in config.stage if stage.data is not None):
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        found.append([row for batch in rows for row in to_rows(batch)])
-    return found
+        pools.append([row for batch in rows for row in to_rows(batch)])
+    return pools
 
 
 def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
     """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
     from magcli.rl.ledger import read
 
-    found = stage_curriculum(config, rows)
+    curriculum = stage_curriculum(config, rows)
     for event in read(ledger.path):
-        found.replay(event)
-    return found
+        curriculum.replay(event)
+    return curriculum
 
 
 def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
@@ -464,11 +461,13 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     """
     from magcli.rl.curriculum import Curriculum, StageProblems
 
-    tables, stages = iter(rows), []
-    current = next(tables)
+    remaining_pools = iter(rows)
+    pool = next(remaining_pools)
+    stages = []
     for stage in config.stage or (StageOptions(),):
-        current = next(tables) if stage.data is not None else current
-        stages.append(StageProblems(current, stage.band))
+        if stage.data is not None:
+            pool = next(remaining_pools)
+        stages.append(StageProblems(pool, stage.band))
     return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 

@@ -62,7 +62,7 @@ def record(path: Path) -> dict[str, Any]:
 
 def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, Any]:
     """The options of the stage of a run's last update."""
-    from magcli.rl.schedule import StageOptions, starts
+    from magcli.rl.training_stages import StageOptions, starts
 
     if not stages:
         return {}

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.rl.schedule import STAGE_OPTIONS, StageOptions, min_updates
+from magcli.rl.training_stages import STAGE_OPTIONS, StageOptions, min_updates
 from magcli.stages.shared import options
 from magcli.stages.shared.options import BATCH
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from magcli.config import as_json, read_recipe, resolve
 from magcli.errors import UsageError
-from magcli.rl.schedule import (
+from magcli.rl.training_stages import (
     EASY_WINDOW,
     LENGTH_WINDOW,
     STAGE_OPTIONS,
-    Schedule,
+    TrainingStages,
     data_easy,
     length_stalled,
     starts,
 )
-from magcli.rl.schedule import StageOptions as Stage
+from magcli.rl.training_stages import StageOptions as Stage
 from magcli.stages import rl
 from magcli.stages.rl.config import Config, check
 from magcli.stages.shared.run_sizes import options_in
@@ -188,13 +188,13 @@ def test_every_option_of_a_stage_is_an_option_of_the_run() -> None:
 def test_stages_with_updates_follow_each_other() -> None:
     stages = [Stage(updates=3), Stage(updates=2), Stage()]
     lines = [line() for _ in range(9)]
-    assert [Schedule(stages, ()).stage_at(lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert [TrainingStages(stages, ()).stage_at(lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert starts(stages, lines) == [0, 3, 5]
 
 
 def test_a_run_without_stages_is_a_single_stage() -> None:
     assert starts([], [line()] * 50) == [0]
-    assert Schedule([], ()).stage_at([]) == 0
+    assert TrainingStages([], ()).stage_at([]) == 0
 
 
 def test_a_rule_or_the_number_of_updates_ends_a_stage() -> None:
@@ -249,7 +249,7 @@ def test_the_stage_depends_only_on_the_past_and_never_decreases(ends: list, line
     assert begun == sorted(set(begun))
     for done in range(len(lines) + 1):
         assert starts(stages, lines[:done]) == [start for start in begun if start <= done]
-        assert Schedule(stages, ()).stage_at(lines[:done]) == sum(start <= done for start in begun) - 1
+        assert TrainingStages(stages, ()).stage_at(lines[:done]) == sum(start <= done for start in begun) - 1
 
 
 @pytest.mark.parametrize(("file", "count"), [("recipe.toml", 0), ("recipe-medium.toml", 3)])

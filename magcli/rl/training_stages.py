@@ -1,4 +1,4 @@
-"""The schedule of a run: its stages, the options that change in them, and when the next one begins.
+"""The stages in which a run trains, the options that change in them, and when the next one begins.
 
 The recipe trains in stages so that the data do not become easy, completions do not stop growing longer, and the KV
 cache fits (recipe, section 5). Each ``[[rl.stage]]`` table of a recipe is a stage. Options that a table omits have the
@@ -17,10 +17,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from magcli.generate.types import Sampling
-    from magcli.rl.objective import Objective
+    from magcli.rl.types import StageSettings
     from magcli.run.rundir import Line
-    from magcli.verify.reward import RewardRule
 
 LENGTH_WINDOW = 20
 """Number of updates over which ``length-stalled`` averages."""
@@ -79,42 +77,28 @@ STAGE_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class StageSettings:
-    """The settings of one stage; batches are counted in groups.
+class TrainingStages:
+    """A run's stages in order, at least one: their tables, and the settings that follow from these."""
 
-    Attributes:
-        groups_per_step: groups of one optimizer step.
-        batch_groups: groups of one update.
-        async_groups: groups that are generated concurrently.
-    """
-
-    objective: Objective
-    groups_per_step: int
-    batch_groups: int
-    async_groups: int
-    sampling: Sampling
-    rule: RewardRule
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A run's stages in order, at least one."""
-
-    stages: Sequence[StageOptions]
+    options: Sequence[StageOptions]
     settings: Sequence[StageSettings]
 
     def stage_at(self, lines: Sequence[Line]) -> int:
         """The index of the stage of the update after ``lines``, the metrics of all updates so far."""
-        return len(starts(self.stages, lines)) - 1
+        return len(starts(self.options, lines)) - 1
 
 
 def starts(stages: Sequence[StageOptions], lines: Sequence[Line]) -> list[int]:
     """The number of updates before each stage that has begun. The last stage never ends."""
-    begun = [0]
-    for done in range(1, len(lines) + 1):
-        if len(begun) < len(stages) and has_ended(stages[len(begun) - 1], lines[begun[-1] : done]):
-            begun.append(done)
-    return begun
+    stage_starts = [0]
+    for updates_done in range(1, len(lines) + 1):
+        if len(stage_starts) >= len(stages):
+            break
+        stage = stages[len(stage_starts) - 1]
+        lines_of_stage = lines[stage_starts[-1] : updates_done]
+        if has_ended(stage, lines_of_stage):
+            stage_starts.append(updates_done)
+    return stage_starts
 
 
 def has_ended(stage: StageOptions, lines: Sequence[Line]) -> bool:
