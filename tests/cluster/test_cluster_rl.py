@@ -1,0 +1,92 @@
+"""`magcli rl` on a Ray cluster: generators on other nodes, weights by broadcast, a node lost meanwhile."""
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from calling import flags_of, quiet
+from forking import Running
+
+from magcli.rl import ledger
+from magcli.run.rundir import RunDir
+
+SIZES = {
+    "updates": 16,
+    "group_size": 8,
+    "n_async": 64,
+    "n_batch": 32,
+    "n_mini": 32,
+    "max_tokens": 24,
+    "lr": 1e-5,
+    "bf16": "no",
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "checkpoint_every": 8,
+}
+
+
+@pytest.fixture
+def problems(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def raylet_of(node) -> int:
+    """The process that starts a node's actors."""
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def has_engine(node) -> bool:
+    """Whether an actor with a mailbox runs on a node."""
+    raylet = raylet_of(node)
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError, IndexError):
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == raylet and b"Mailbox" in (entry / "cmdline").read_bytes():
+                return True
+    return False
+
+
+@pytest.mark.timeout(300)
+def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser, problems, tmp_path):
+    run = tmp_path / "run"
+    options = ["--generators", 1, "--cluster", machines.address, "--workers", 1, *flags_of(SIZES)]
+    command = ["rl", problems, "--model", guesser, "--run", run, *options]
+    with Running(*command, env={**quiet(), **machines.environment}) as process:
+        lost = None
+        while lost is None and process.poll() is None:
+            if (run / "metrics.jsonl").exists() and len(RunDir(run).metrics()) >= 3:
+                lost = next(node for node in machines.nodes if has_engine(node))
+                machines.kill(lost)
+            time.sleep(0.05)
+        said = process.communicate(timeout=200)[1].decode()
+    machines.nodes.remove(lost)
+    machines.nodes.append(machines.add())
+    assert process.returncode == 0, said
+    assert "starting another" in said
+    events = ledger.read(run / "ledger.jsonl")
+    account = ledger.account(events)
+    assert account.faults == ()
+    assert account.outstanding == 0
+    assert account.trained == SIZES["updates"] * 4
+    lines = RunDir(run).metrics()
+    assert [line["step"] for line in lines] == list(range(1, SIZES["updates"] + 1))
+
+
+def test_generators_for_which_there_is_no_room_are_refused_before_the_work(
+    machines, guesser, problems, tmp_path, magcli
+):
+    options = ["--generators", 3, "--cluster", machines.address, *flags_of(SIZES)]
+    command = ["rl", problems, "--model", guesser, "--run", tmp_path / "run", *options]
+    with Running(*command, env={**quiet(), **machines.environment}) as process:
+        said = process.communicate(timeout=100)[1].decode()
+    assert process.returncode == 4
+    assert "the cluster has room for 2 of 3 generators, each with 1 CPUs on one node" in said
+    assert "Traceback" not in said
