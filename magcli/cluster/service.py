@@ -360,4 +360,3 @@ async def _found(address: str) -> Any:
         with contextlib.suppress(ValueError):
             return ray.get_actor(address)
         await asyncio.sleep(FIND_SECONDS)
-

@@ -245,8 +245,13 @@ def _remove_unfinished(tables: Tables) -> None:
         shutil.rmtree(shards_folder(tables.output), ignore_errors=True)
 
 
+def note_path(output: str) -> Path:
+    """The note of the run that made a table."""
+    return manifest.hidden_path(Path(output), manifest.NOTE)
+
+
 def _note_of(tables: Tables) -> Path:
-    return manifest.hidden_path(Path(str(tables.output)), manifest.NOTE)
+    return note_path(str(tables.output))
 
 
 @contextlib.contextmanager

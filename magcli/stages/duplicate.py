@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.stages.shared import tables
+from magcli.stages.shared import cluster, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ TEXTS = ("language", "of", "harness")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(cluster.ClusterOptions):
     """Options of `magcli duplicate`."""
 
     only: bool = opt(False, "Drop code problems that are not available in both languages.")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, PromptRefused, usage
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions):
+class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli translate`."""
 
     fraction: float = opt(0.1, "Share of the rows to translate.")
