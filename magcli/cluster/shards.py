@@ -90,9 +90,10 @@ async def map_shards(
     tasks = _Tasks(work, resources, surroundings, said, lost)
     listening = asyncio.create_task(tasks.listen())
     running = [asyncio.create_task(tasks.finish(shard, ended)) for shard in shards]
-    finished = asyncio.gather(*running)
+    finished: asyncio.Future[list[None]] = asyncio.gather(*running)
+    ends: list[asyncio.Future[Any]] = [listening, finished]
     try:
-        await asyncio.wait([listening, finished], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
             await listening  # raises: it ends only after ``tell_end``
         await finished
@@ -209,7 +210,7 @@ def _work_on_shard(work: WorkOnShard, attempt: Attempt, surroundings: Surroundin
             "that all nodes share"
         )
 
-    sent = []
+    sent: list[Any] = []
 
     def say(said: Any) -> None:
         sent[:] = [reports.put.remote(attempt.shard, said)]

@@ -83,8 +83,8 @@ class Whole:
     """The run that a shard is part of, where one command runs all shards on a cluster.
 
     ``settings`` are its settings, and ``chosen`` is what options left to ``auto`` resolved to for all shards.
-    ``open_engine`` opens a client of the engines that shards share, a ``Generator``; None if each shard asks a server by
-    itself or the stage samples nothing. ``at_once`` is the number of shards that may run at the same time.
+    ``open_engine`` opens a client of the engines that shards share, a ``Generator``; None if each shard asks a server
+    by itself or the stage samples nothing. ``at_once`` is the number of shards that may run at the same time.
     """
 
     settings: Mapping[str, Any]
@@ -101,8 +101,8 @@ class Job:
     ``journal`` holds what an interrupted run finished; None if the output is a pipe or the stage does not resume by
     row. ``schema`` has the columns of the input after validation. ``facts`` are times and rates, written to a side
     file, never into the output. ``joined`` is the history of a table that is joined from shards, in place of this
-    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it. ``tally`` has the numbers
-    that a stage reports at its end and that do not follow from its rows. ``whole`` is the run that a shard is part of.
+    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it. ``tally`` has what a
+    stage reports at its end and what does not follow from its rows. ``whole`` is the run that a shard is part of.
     """
 
     stage: str
@@ -138,7 +138,7 @@ class Job:
         decide: Callable[[str], tuple[str, str]],
         unfinished: Sequence[Notes] | None = None,
     ) -> dict[str, str]:
-        """Resolve ``auto``: the value that unfinished work was started with, or that the whole run has, else ``decide``'s.
+        """Resolve ``auto``: the value of unfinished work, or of the run that a shard is part of, else ``decide``'s.
 
         One message names all values that were decided.
 

@@ -65,7 +65,8 @@ class SharedEngines:
         resources = self._resources()
         self._cluster.check_placeable("engines", len(self._devices), resources)
         await self._start(0)
-        self._opened = opened = self._services[0].opened
+        opened: Opened = self._services[0].opened
+        self._opened = opened
         self._chosen |= opened.chosen
         for text, event in opened.messages:
             self._job.console.say(text, **event)

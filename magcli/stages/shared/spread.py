@@ -23,6 +23,7 @@ from magcli.errors import DataError, EnvironmentFault, usage
 from magcli.run import harness, shard, validation
 from magcli.run.harness import Tables
 from magcli.run.job import UNREAD, Drops, Job, Whole
+from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard
 from magcli.stages.shared.options import EngineOptions
 
@@ -233,7 +234,7 @@ class _Listener:
         self._reused[number] = max(self._reused[number], said["reused"])
         self._advance(number, reused, reused=True)
         self._advance(number, more - reused)
-        return more > 0
+        return bool(more > 0)
 
     def ended(self, number: int) -> None:
         """Count the rest of a shard's rows: those that were dropped unread, or finished by an earlier run."""
@@ -348,6 +349,7 @@ def _joined(run: ShardRun, job: Job) -> Rows:
         raise DataError(str(error).replace("commit:", f"{job.stage}: after the shards:", 1)) from None
     job.joined = shard.history(parts)
     whole = job.joined[-1]
+    job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
     job.inputs.count = whole.rows_in - sum(whole.dropped.get(reason, 0) for reason in UNREAD)
     for each in every_shard:
