@@ -56,7 +56,7 @@ def test_filter_math_in_shards_makes_the_bytes_of_one_process(guesser, problems,
         "--json",
     )
     assert done.returncode == 0, done.stderr
-    events = [json.loads(line) for line in done.stderr.splitlines()]
+    events = [json.loads(line) for line in [*done.stdout.decode().splitlines(), *done.stderr.splitlines()]]
     (end,) = [event for event in events if event["event"] == "done"]
     assert (end["rows_in"], end["dropped"]["broken-json"], end["dropped"]["missing-answer"]) == (21, 1, 1)
     assert kept.read_bytes() == whole.read_bytes()
