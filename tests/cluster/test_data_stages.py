@@ -97,6 +97,23 @@ def test_a_killed_process_changes_no_byte(guesser, problems, tmp_path, victim):
     assert kept.read_bytes() == whole.read_bytes()
 
 
+def test_a_killed_command_resumes(guesser, problems, tmp_path):
+    options = {**ASK, "samples": 32, "model": str(guesser), "keep": "0.1..0.9"}
+    whole, kept = tmp_path / "whole.arrow", tmp_path / "kept.arrow"
+    call_stage("filter-math", problems, output=whole, **options)
+    process = start_stage("filter-math", problems, output=kept, cluster="local", **options)
+    journals = tmp_path / ".kept.arrow.shards"
+    while process.is_alive() and not list(journals.glob(".kept-*.journal")):
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert not kept.exists()
+    assert journals.exists(), "what the shards had finished is gone"
+    call_stage("filter-math", problems, output=kept, cluster="local", **options)
+    assert kept.read_bytes() == whole.read_bytes()
+    assert not journals.exists()
+
+
 def killed_once(process, victim, folder):
     """Kill a process of this name once a shard has begun its journal; returns whether there was one."""
     while process.is_alive():
