@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from magcli.stages.shared import engines
 from magcli.stages.shared.options import EngineOptions
 
 if TYPE_CHECKING:
+    from magcli.cluster.mailbox import Surroundings
     from magcli.cluster.runtime import Cluster, Resources
     from magcli.cluster.service import Service
     from magcli.generate.service import EngineServer, Opened
@@ -128,7 +130,6 @@ class SharedEngines:
 
     async def _start(self, number: int) -> None:
         from magcli.cluster.service import Service
-        from magcli.stages.shared.spread import surroundings
 
         config = replace(self._config, device=self._devices[number])
         self._services[number] = await Service.start(
@@ -137,7 +138,7 @@ class SharedEngines:
             "engine",
             partial(open_server, self._job.stage, config, dict(self._chosen)),
             self._resources(),
-            surroundings=surroundings(self._cluster),
+            surroundings=surroundings(),
             waiting=self._say_waiting,
             start_seconds=config.deadline,
         )
@@ -151,6 +152,15 @@ class SharedEngines:
 
     def _say_waiting(self, text: str) -> None:
         self._job.console.say(f"{self._job.stage}: {text}", event="waiting")
+
+
+def surroundings() -> Surroundings:
+    """What the tasks and engines take over: the working directory, and variables of libraries and servers."""
+    from magcli.cluster.mailbox import Surroundings
+
+    prefixes = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_NUM_THREADS", "TORCHDYNAMO_", "TOKENIZERS_")
+    variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    return Surroundings(os.path.realpath(os.getcwd()), variables)
 
 
 def devices(cluster: Cluster, device: str) -> list[str]:

@@ -176,6 +176,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     from magcli.cluster.runtime import Resources
     from magcli.cluster.shards import map_shards
     from magcli.run import units
+    from magcli.stages.shared.shared_engines import surroundings
 
     listener = _Listener(run, job, bar, engines)
     mapping = asyncio.create_task(
@@ -184,7 +185,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
             partial(run_shard, run),
             range(1, run.out_of + 1),
             Resources(cpus=max(1, getattr(run.config, "workers", 1))),
-            surroundings=surroundings(cluster),
+            surroundings=surroundings(),
             said=listener.said,
             ended=listener.ended,
             lost=listener.lost,
@@ -202,15 +203,6 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def surroundings(cluster: Cluster) -> Any:
-    """What the tasks and engines take over: the working directory, and variables of libraries and servers."""
-    from magcli.cluster.mailbox import Surroundings
-
-    prefixes = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_NUM_THREADS", "TORCHDYNAMO_", "TOKENIZERS_")
-    variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-    return Surroundings(os.path.realpath(os.getcwd()), variables)
 
 
 class _Listener:
