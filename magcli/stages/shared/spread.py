@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import socket
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.console import Console, Progress
-from magcli.errors import DataError, EnvironmentFault, usage
+from magcli.errors import DataError, EnvironmentFault, UsageError, usage
 from magcli.run import harness, shard, validation
 from magcli.run.harness import Tables
 from magcli.run.job import UNREAD, Drops, Job, Whole
@@ -43,6 +44,9 @@ PLAN = "plan.json"
 
 SAY_SECONDS = 0.5
 """How often a shard says how far it is."""
+
+LOCK_SECONDS = 60.0
+"""How long a shard waits for the lock of an earlier attempt; Ray may take a slow node for dead."""
 
 QUIET_EVENTS = ("renamed", "replaces", "up-to-date", "resumed")
 """Events of shards that the driver reports by itself or that mean nothing for the whole."""
@@ -276,7 +280,21 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
         opener = generator_opener(addresses, _client(run, attempt), opened, whole.chosen["thoughts"])
         whole = replace(whole, open_engine=opener)
     console = ShardConsole(say)
+    _wait_for_lock(Path(str(run.tables_of(attempt.shard).output)))
     harness.execute(run.stage, run.config, run.tables_of(attempt.shard), console, whole=whole)
+
+
+def _wait_for_lock(output: Path) -> None:
+    """Wait while a process of an earlier attempt, which the cluster takes for lost, still ends."""
+    from magcli.data import durable
+
+    end = time.monotonic() + LOCK_SECONDS
+    while time.monotonic() < end:
+        try:
+            with durable.locked(output):
+                return
+        except UsageError:
+            time.sleep(SAY_SECONDS)
 
 
 class ShardConsole(Console):
@@ -314,8 +332,6 @@ class ShardProgress(Progress):
 
     def advance(self, count: int = 1, *, note: str | None = None, reused: bool = False) -> None:
         """Count finished rows."""
-        import time
-
         self.done += count
         self._skipped += count if reused else 0
         if time.monotonic() >= self._next:
