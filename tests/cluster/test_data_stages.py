@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from calling import call_stage, start_stage
+from scripted_server import scripted_server
 
 from magcli.data import table
 from magcli.errors import UsageError
@@ -135,6 +136,21 @@ def test_stages_without_a_model(tmp_path, stage, name, options):
     whole, kept = tmp_path / "whole.arrow", tmp_path / "kept.arrow"
     call_stage(stage, data, output=whole, **options)
     call_stage(stage, data, output=kept, cluster="local", **options)
+    assert kept.read_bytes() == whole.read_bytes()
+
+
+def test_shards_ask_a_server_by_themselves(problems, tmp_path):
+    choice = {"message": {"role": "assistant", "content": "<think>a</think>\\boxed{1}"}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [choice], "usage": {"completion_tokens": 5}}).encode()
+    whole, kept = tmp_path / "whole.arrow", tmp_path / "kept.arrow"
+    with scripted_server() as server:
+        server.answer = lambda handler: handler.send(body)
+        options = {"model": server.url, "samples": 2, "max_tokens": 16, "system": Path("none"), "keep": "0..1"}
+        call_stage("filter-math", problems, output=whole, **options)
+        asked = server.num_requests
+        call_stage("filter-math", problems, output=kept, cluster="local", **options)
+    assert asked > 0
+    assert server.num_requests == 2 * asked
     assert kept.read_bytes() == whole.read_bytes()
 
 
