@@ -37,7 +37,7 @@ def by_hand() -> Result:
 def _make_model(folder: Path) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, trust_remote_code=False)
     tokenizer.save_pretrained(folder)
     random_llama(**SMOLLM2_135M, eos_token_id=tokenizer.eos_token_id).save_pretrained(folder)
 
