@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.controller import OpenState, RankController, RankState
+    from magcli.train.commands import OpenState, RankState
+    from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.train.sft import EvaluateModel, Example, SFTTrainer
 
@@ -281,7 +282,7 @@ def _train(
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)
-        forecasts.check(_forecast(config, model, longest, ranks=controller.ranks.size), folder.path, job.console)
+        forecasts.check(_forecast(config, model, longest, ranks=controller.size), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
@@ -451,14 +452,13 @@ def _default_lr(config: Config, controller: RankController) -> float:
     """The learning rate for a model of this size; of sharded weights, all ranks' count."""
     from magcli.train.optim import default_lr
 
-    weights = sum(parameter.numel() for parameter in controller.state.model.parameters())
-    return default_lr(weights, lora=bool(config.lora))
+    return default_lr(controller.facts.weights, lora=bool(config.lora))
 
 
 def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
     from magcli.train import optim
-    from magcli.train.controller import RankState
+    from magcli.train.commands import RankState
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         scratch, seed = config.from_scratch, config.seed

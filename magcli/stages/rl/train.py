@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.controller import OpenState, RankController, RankState
+    from magcli.train.commands import OpenState, RankState
+    from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
 
@@ -185,7 +186,7 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
-        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
+        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -368,7 +369,7 @@ def open_state(config: Config, model: Model) -> OpenState:
     """
     import torch
 
-    from magcli.train.controller import RankState
+    from magcli.train.commands import RankState
     from magcli.train.packing import use_packed_attention
 
     def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
