@@ -32,9 +32,15 @@ class Config(
         "Number of generator processes; 0: the trainer samples itself, on its own device.",
         panel=GENERATORS,
     )
+    trainers: int = opt(
+        1,
+        "Number of trainer ranks, which share the weights by FSDP2; more than 1 are processes of the cluster.",
+        panel=TRAIN,
+        affects_rows=False,
+    )
     cluster: str = opt(
         "",
-        "Where generators run: local (default) starts Ray on this machine; auto or HOST:PORT joins a Ray cluster.",
+        "Where generators and several trainers run: local (default) starts a Ray; auto or HOST:PORT joins a cluster.",
         panel=GENERATORS,
         affects_rows=False,
     )
@@ -173,9 +179,10 @@ def _check_engine(config: Config) -> None:
     usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
     _check_generator_devices(config.generator_devices, config.generators)
-    usage(not config.cluster or config.generators > 0, "rl: --cluster places generators; add --generators")
+    has_processes = config.generators > 0 or config.trainers > 1
+    usage(not config.cluster or has_processes, "rl: --cluster places generators and trainers; add --generators")
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
-    if config.generators:
+    if has_processes:
         require_ray()
     if config.transfer == "broadcast":
         _check_broadcast(config.device, config.generator_devices or (config.device,))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import DataError
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.output import schema, with_problems
+from magcli.stages.rl.placement import again_when_lost, open_controller, opened_cluster
 from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
 from magcli.stages.shared import engines, forms, heldout, tables, templates, training
 from magcli.stages.shared import forecast as forecasts
@@ -18,7 +19,6 @@ from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from transformers import PreTrainedModel
 
     from magcli.console import Console, Progress
@@ -44,15 +44,6 @@ if TYPE_CHECKING:
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
-
-
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row per rollout, with all columns of its problem."""
-    import pyarrow as pa
-
-    from magcli.rl.store import ROLLOUT
-
-    return pa.schema([*ROLLOUT, *(field for field in given if field.name not in ROLLOUT.names)], given.metadata)
 
 
 def serve_rank(config: Config) -> bool:
@@ -120,38 +111,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                _train(config, model, pools, job, folder, controller, log_lines)
+                train = partial(_train, config, model, pools, job, folder, controller, log_lines)
+                again_when_lost(train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
         by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
         for path in RolloutStore(folder.path).tables():
             for batch in table.read(str(path)).rows:
-                yield _with_problems(batch, by_id, columns)
-
-
-def _with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
-    """Rollouts with the other columns of their problems, so that they can be graded again.
-
-    Raises:
-        DataError: a problem of a stage's own table has another type in a column than the run's input.
-    """
-    import pyarrow as pa
-
-    from magcli.rl.store import ROLLOUT
-
-    ids = batch.column("id").to_pylist()
-    arrays = []
-    for field in out:
-        if field.name in ROLLOUT.names:
-            arrays.append(batch.column(field.name))
-            continue
-        values = [problems[id].get(field.name) if id in problems else None for id in ids]
-        try:
-            arrays.append(pa.array(values, field.type))
-        except pa.ArrowException as error:
-            text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
-            raise DataError(text) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=out)
+                yield with_problems(batch, by_id, columns)
 
 
 def _train(
@@ -176,6 +143,10 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
+        cluster = stack.enter_context(opened_cluster(config))
+        if config.trainers > 1:
+            controller = open_controller(config, cluster, job.console)
+            stack.callback(controller.stop)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -204,10 +175,12 @@ def _train(
                 job.console.say(text, event="resume", step=last_started)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
+            engine = build_engine(config, model, job, cluster)
+            run = _loop(
+                config, model, engine, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor
+            )
             with AsyncRunner() as events:
-                ended = events.run(
-                    _loop(config, model, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor, job)
-                )
+                ended = events.run(run)
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
@@ -251,6 +224,7 @@ def _open_checkpointing(
 async def _loop(
     config: Config,
     model: Model,
+    opened_engine: AbstractAsyncContextManager[RolloutEngine],
     trainer: Trainer,
     stages: TrainingStages,
     checkpointing: Checkpointing,
@@ -259,13 +233,12 @@ async def _loop(
     grader: Grader,
     held_out: HeldOut | None,
     monitor: Display,
-    job: Job,
 ) -> str | None:
     """Generate and train; returns why the run ended early, or None."""
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
-    async with build_engine(config, model, job) as engine:
+    async with opened_engine as engine:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
