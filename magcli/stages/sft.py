@@ -22,7 +22,7 @@ from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
-from magcli.stages.shared import engines, forms, heldout, options, tables, templates, training
+from magcli.stages.shared import engines, forms, heldout, options, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.forecast import Forecast
@@ -54,7 +54,7 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "tar
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingOptions):
+class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOptions):
     """Options of `magcli sft`."""
 
     run: Path = opt(
@@ -121,6 +121,7 @@ def check(config: Config) -> None:
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
     training.check_offload("sft", config)
+    trainers.check("sft", config)
     training.check_attention("sft", config)
 
 
@@ -175,7 +176,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size())
+        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size(config))
         forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
@@ -186,7 +187,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no trace was read."""
     model = templates.open_model(config.model, config)
-    made = partial(_forecast, config, model, ranks=forecasts.world_size())
+    made = partial(_forecast, config, model, ranks=forecasts.world_size(config))
     forecasts.announce(made, console, stage="sft", folder=config.run)
 
 
@@ -257,7 +258,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, model, examples, _held_out(config, model, job), controller, job, folder)
+            held_out = _held_out(config, model, job)
+            train = partial(_train, config, model, examples, held_out, controller, job, folder)
+            trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
@@ -278,7 +281,12 @@ def _train(
     """
     from magcli.train import sft
 
-    with _open_evaluator(config, model) as evaluator:
+    with ExitStack() as stack:
+        evaluator = stack.enter_context(_open_evaluator(config, model))
+        cluster = stack.enter_context(trainers.opened_cluster(config))
+        if config.trainers > 1:
+            controller = trainers.open_controller("sft", config, cluster, job.console)
+            stack.callback(controller.stop)
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)

@@ -11,9 +11,8 @@ from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
-from magcli.stages.rl.placement import again_when_lost, open_controller, opened_cluster
 from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
-from magcli.stages.shared import engines, forms, heldout, tables, templates, training
+from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
@@ -74,7 +73,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no problem was read."""
     model = templates.open_model(config.model, config)
-    made = partial(plan_memory, config, model, ranks=forecasts.world_size())
+    made = partial(plan_memory, config, model, ranks=forecasts.world_size(config))
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -82,7 +81,7 @@ def _announce(config: Config, model: Model, problems: Sequence[Row], console: Co
     """What a run on these problems takes in memory."""
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
-    ranks = forecasts.world_size()
+    ranks = forecasts.world_size(config)
     made = partial(plan_memory, config, model, longest, ranks=ranks)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
@@ -112,7 +111,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
                 train = partial(_train, config, model, pools, job, folder, controller, log_lines)
-                again_when_lost(train, folder, job.console)
+                trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
         by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
@@ -143,9 +142,9 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster = stack.enter_context(opened_cluster(config))
+        cluster = stack.enter_context(trainers.opened_cluster(config, config.generators))
         if config.trainers > 1:
-            controller = open_controller(config, cluster, job.console)
+            controller = trainers.open_controller("rl", config, cluster, job.console, generators=config.generators)
             stack.callback(controller.stop)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
