@@ -172,6 +172,8 @@ class RankGroup:
             RanksLost: a rank is gone, or did not answer in time; the message names it.
             MagError: what a rank raised.
         """
+        if not self._actors:
+            raise RanksLost("training stopped: the ranks have ended")
         references = [
             actor.call.remote(_pickled(part), returns=rank == 0)
             for rank, (actor, part) in enumerate(zip(self._actors, parts, strict=True))
@@ -185,6 +187,7 @@ class RankGroup:
         for actor in self._actors:
             with contextlib.suppress(Exception):  # Ray is shut down already
                 ray.kill(actor)
+        self._actors = []
 
     def _results(self, references: Sequence[Any]) -> list[Any]:
         """The results of calls to the first ranks; ends the group if one of them fails."""

@@ -1,4 +1,4 @@
-"""Weights of a trainer in other processes, as a file in the shared memory of their machine."""
+"""Weights of a trainer in other processes, as a file."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,12 +17,15 @@ FILES = 2
 
 @dataclass(frozen=True, slots=True)
 class ShareWeights:
-    """Write the parameters, each under one name, to a file in shared memory, for processes of rank 0's machine.
+    """Write the parameters, each under one name, to a file for other processes.
+
+    It is in shared memory, for those of rank 0's machine, or in a folder that other machines can read too.
 
     The files of the last two calls exist, so that whoever reads one is not disturbed by the next.
     """
 
     dtype: torch.dtype | None = None
+    folder: Path | None = None
 
     def run(self, state: RankState) -> tuple[Path, Digests] | None:
         """The file and the digests of its tensors, of rank 0."""
@@ -32,8 +35,14 @@ class ShareWeights:
         buffers = {name for name, _ in state.model.named_buffers()}
         parameters = {name: tensor for name, tensor in untied(gathered).items() if name not in buffers}
         stack = ExitStack()
-        file = stack.enter_context(shared(parameters, dtype=self.dtype))
+        file = stack.enter_context(shared(parameters, dtype=self.dtype, folder=self.folder))
         state.kept.append(stack)
         if len(state.kept) > FILES:
             state.kept.popleft().close()
         return file.path, digests(parameters, self.dtype)
+
+
+def remove_weights_in(folder: Path) -> None:
+    """Remove the files that lost ranks have left in a folder that no other run uses."""
+    for left in folder.glob("magcli-*.safetensors"):
+        left.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ rank. So the number of ranks changes a gradient by rounding only.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -63,6 +64,8 @@ class Trainer:
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
     sends_adapters: bool = False
+    weights_folder: Path | None = None
+    """Where ranks in other processes put weights for this one; None: in the shared memory of this machine."""
     last_lr: float = 0.0
     """The learning rate of the last update."""
 
@@ -75,7 +78,7 @@ class Trainer:
             adapters = self.controller.adapters()
             return adapters, digests(adapters)
         if self.controller.is_elsewhere:
-            path, sent = self.controller.run([ShareWeights(dtype)] * self.controller.size)
+            path, sent = self.controller.run([ShareWeights(dtype, self.weights_folder)] * self.controller.size)
             return WeightFile(path), sent
         every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in self.controller.facts.buffers}

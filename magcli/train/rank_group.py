@@ -1,13 +1,14 @@
 """Trainer ranks in processes of a cluster."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, Seat
 from magcli.cluster.runtime import Cluster, Resources
-from magcli.errors import MagError
+from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import OpenState, RankCommand, RankState
 from magcli.train.distributed import TIMEOUT, join_ranks
@@ -59,9 +60,12 @@ class ClusterRanks:
         return self._group.call([partial(_run, command) for command in commands])
 
     def stop(self) -> None:
-        """End the ranks."""
-        if self._group is not None:
-            self._group.close()
+        """End the ranks, after they have removed what they keep for others."""
+        if self._group is None:
+            return
+        with suppress(EnvironmentFault):  # of a group that has failed nobody is left
+            self._group.call([_release] * self._size)
+        self._group.close()
 
     def _variables(self) -> dict[str, str]:
         variables = {"OMP_NUM_THREADS": str(self._threads)}
@@ -78,6 +82,11 @@ def _open_rank(open_state: OpenState, bf16: bool, device: str, threads: int, tim
     ranks = join_ranks(seat.rank, seat.size, seat.local_rank, (seat.host, seat.port), device, timeout=timeout)
     with exhausted.explained("loading the model", exhausted.LOADING):
         return open_state(ranks, bf16)
+
+
+def _release(state: RankState) -> None:
+    while state.kept:
+        state.kept.popleft().close()
 
 
 def _run(command: RankCommand, state: RankState) -> Any:

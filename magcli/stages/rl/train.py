@@ -139,6 +139,7 @@ def _train(
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
+    from magcli.rl.shared_weights import remove_weights_in
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
@@ -158,6 +159,9 @@ def _train(
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
+        if cluster is not None and not cluster.is_local:
+            remove_weights_in(folder.path)
+            trainer.weights_folder = folder.path
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
