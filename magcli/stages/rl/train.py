@@ -18,6 +18,8 @@ from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from transformers import PreTrainedModel
 
     from magcli.console import Console, Progress
@@ -139,7 +141,6 @@ def _train(
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
-    from magcli.rl.shared_weights import remove_weights_in
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
@@ -159,9 +160,7 @@ def _train(
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
-        if cluster is not None and not cluster.is_local:
-            remove_weights_in(folder.path)
-            trainer.weights_folder = folder.path
+        trainer.weights_folder = _weights_folder(cluster, folder)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
@@ -189,6 +188,16 @@ def _train(
         checkpointing.finish(trainer)
     job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
+    """Where trainer ranks put weights for this process: of a cluster in the run's folder, which all nodes share."""
+    from magcli.rl.shared_weights import remove_weights_in
+
+    if cluster is None or cluster.is_local:
+        return None
+    remove_weights_in(folder.path)
+    return folder.path
 
 
 def _check_memory(
