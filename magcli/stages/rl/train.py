@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
+    from magcli.cluster.runtime import Cluster
     from magcli.console import Console, Progress
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
