@@ -199,6 +199,15 @@ def segments(packed: Packed) -> varlen.Segments:
     return varlen.segments(packed.prefixes, packed.starts, packed.lengths, packed.input_ids.device)
 
 
+Packing = Buckets | varlen.Segments
+"""How attention finds the sequences of a pack, for each of the two kinds of attention."""
+
+
+def packing_of(model: "PreTrainedModel", packed: Packed) -> Packing:
+    """How the attention of a model finds the sequences of a pack; all of it follows from their lengths."""
+    return segments(packed) if _uses_varlen(model) else buckets(packed)
+
+
 def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
     """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
@@ -241,8 +250,10 @@ def _check(model: "PreTrainedModel") -> None:
         raise different(model, ours, theirs, spread, "training")
 
 
-def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
+def forward_packed(model: "PreTrainedModel", packed: Packed, packing: Packing | None = None) -> Tensor:
     """Hidden states ``[T, hidden]`` after the final norm, the input of the LM head.
+
+    ``packing`` is ``packing_of`` this model and pack; None: it is computed here.
 
     Raises DataError for a sequence beyond a length at which rotary frequencies change.
     """
@@ -250,8 +261,12 @@ def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
     if limit is not None and longest > limit:
         raise DataError(f"a sequence of {longest} tokens: from {limit} on, this model's rotary embedding changes")
     decoder = model.get_decoder()
-    packing = segments(packed) if _uses_varlen(model) else buckets(packed)
-    output = decoder(input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=packing)
+    output = decoder(
+        input_ids=packed.input_ids,
+        position_ids=packed.position_ids,
+        use_cache=False,
+        packing=packing_of(model, packed) if packing is None else packing,
+    )
     hidden: Tensor = output.last_hidden_state
     return hidden[0]
 
