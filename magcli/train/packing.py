@@ -221,12 +221,17 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
         raise _unsupported(refusal(model, f"layers of type {min(kinds - LAYERS)} would mix packed sequences"))
     try:
         record_attention(model)
-        AttentionInterface.register(NAME, _attend)
-        AttentionInterface.register(VARLEN_NAME, varlen.attend)
-        model.set_attn_implementation(VARLEN_NAME if attention == "varlen" else NAME)
+        set_packed_attention(model, attention)
         _check(model)
     except EnvironmentFault as error:
         raise _unsupported(error) from error
+
+
+def set_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
+    """The same without looking at the model, whose weights need not have values: for families known to work."""
+    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(VARLEN_NAME, varlen.attend)
+    model.set_attn_implementation(VARLEN_NAME if attention == "varlen" else NAME)
 
 
 def _uses_varlen(model: "PreTrainedModel") -> bool:
