@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from magcli.errors import MagError
 from magcli.model import memory
-from magcli.train.head import Head, head_of
+from magcli.train.head import Head, with_head
 from magcli.train.packing import Packed, Packing, forward_packed
 
 if TYPE_CHECKING:
@@ -86,19 +86,29 @@ def token_logprobs(
     scored = where if isinstance(where, Scored) else scored_tokens(packed, where)
     predicted = scored.tokens
     hidden = forward_packed(model, packed, packing).index_select(0, scored.before)
-    head = head_of(model)
     targets = packed.input_ids[0, predicted]
     temperatures = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[
         predicted
     ]
-    plan = _plan(len(predicted), head, chunk, entropy_grad)
+
+    def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        plan = _plan(len(predicted), head, chunk, entropy_grad)
+        return _score_with(head, hidden, targets, temperatures, plan)
+
+    values, entropies = with_head(model, score, hidden)
+    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
+    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+
+
+def _score_with(
+    head: Head, hidden: Tensor, targets: Tensor, temperatures: Tensor, plan: "ScorePlan"
+) -> tuple[Tensor, Tensor]:
+    """``score_rows`` with a model's head."""
     scaled, bias = hidden.float(), head.bias
     if head.scale != 1.0:
         scaled, bias = scaled * head.scale, None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()
-    values, entropies = score_rows(scaled, weight, bias, targets, temperatures, plan)
-    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
-    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+    return score_rows(scaled, weight, bias, targets, temperatures, plan)
 
 
 def _predicted(before: Tensor, where: Tensor | None) -> Tensor:

@@ -32,7 +32,7 @@ from magcli.model.probe import (
     spread_of,
 )
 from magcli.train import varlen
-from magcli.train.head import head_of
+from magcli.train.head import Head, with_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -248,7 +248,7 @@ def _check(model: "PreTrainedModel") -> None:
     with explained(model):
         theirs = own_logits(model).flatten(0, 1)
         hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
-        ours = head_of(model).logits(hidden)
+        ours = with_head(model, Head.logits, hidden)
     spread = spread_of(theirs)
     rounds = torch.is_autocast_enabled(model.device.type) or _uses_varlen(model)
     if not agree(ours, theirs, spread, torch.bfloat16 if rounds else model.dtype):
