@@ -7,12 +7,15 @@ the peak are known after the block has ended, although some parts are recognised
 import weakref
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -48,20 +51,25 @@ class LiveParts(TorchDispatchMode):
         self._now = self._peak_at = 0
         self._alive: dict[int, Storage] = {}
         self._all: list[Storage] = []
-        self._resize = torch.UntypedStorage.resize_
+        self._patches = ExitStack()
+        self._pauses = 0
 
     def __enter__(self) -> "LiveParts":
-        torch.UntypedStorage.resize_ = self._resized()  # type: ignore[method-assign]
+        self._patches.enter_context(patch.object(torch.UntypedStorage, "resize_", self._resized()))
+        outline = "_propagate_tensor_meta_non_cached"
+        self._patches.enter_context(patch.object(ShardingPropagator, outline, self._paused(outline)))
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        self._patches.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # the operations on its local tensor come here by themselves
+        if self._pauses:
+            return func(*args, **(kwargs or {}))
         if func.namespace == "fsdp" and "chunk_cat" in str(func):
             self.mark(tree_leaves(args[0]), WHOLE_GRADIENTS)
         if func.namespace in ("c10d", "_c10d_functional"):
@@ -113,13 +121,27 @@ class LiveParts(TorchDispatchMode):
         storage.freed = self._now
         self.live -= storage.size
 
+    def _paused(self, name: str) -> Any:
+        """DTensor finds the shape of a whole result with fake tensors of its own, which no rank ever has."""
+        original = getattr(ShardingPropagator, name)
+
+        def run(*arguments: Any) -> Any:
+            self._pauses += 1
+            try:
+                return original(*arguments)
+            finally:
+                self._pauses -= 1
+
+        return run
+
     def _resized(self) -> Any:
         """FSDP frees and allocates the weights that it gathers by resizing their storage."""
+        original = torch.UntypedStorage.resize_
 
         def resize(memory: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
             self._note(memory, GATHERED)
             self._remove(memory._cdata)
-            resized = self._resize(memory, size)
+            resized: torch.UntypedStorage = original(memory, size)
             self._add(memory._cdata, Storage(GATHERED, size, self._now + 1))
             return resized
 
