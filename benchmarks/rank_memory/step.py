@@ -59,19 +59,34 @@ def micro_batch(tokens: int, vocabulary: int) -> Prepared:
     return Prepared(packed, packing.buckets(packed), logprobs.scored_tokens(packed, is_generated))
 
 
-def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, *, bf16: bool, micro_batches: int) -> Counted:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a step is done: ``tokens`` in each of the ``micro_batches``, matrix products in ``bf16``.
+
+    ``keeps_whole_gradients``: gradients are reduced after the last micro-batch only, and whole on each rank until then.
+    """
+
+    tokens: int
+    bf16: bool = True
+    micro_batches: int = 2
+    keeps_whole_gradients: bool = False
+
+
+def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting: Setting) -> Counted:
     """The memory and collectives of an optimizer step on this rank, with activation checkpointing."""
     with LiveParts() as live:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         packing.set_packed_attention(model)
-        sharded = shard(model, ranks, bf16=bf16, checkpoint_activations=True)
+        sharded = shard(model, ranks, bf16=setting.bf16, checkpoint_activations=True)
         live.mark([*model.parameters(), *model.buffers()], WEIGHTS)
         optimizer = optim.adamw(model, lr=1e-5, weight_decay=0.1)
         _first_step(model, optimizer)
         live.mark(_moments(optimizer), MOMENTS)
         live.restart()
-        for _ in range(micro_batches):
-            _accumulate(sharded, batch, live, bf16=bf16)
+        for number in range(1, setting.micro_batches + 1):
+            is_last = number == setting.micro_batches
+            sharded.set_requires_gradient_sync(is_last or not setting.keeps_whole_gradients)
+            _accumulate(sharded, batch, live, bf16=setting.bf16)
         _step(model, optimizer)
         return Counted(live.peak, live.parts(), dict(live.calls), dict(live.sent))
 
@@ -115,16 +130,14 @@ def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
 
-def count_fake_step(
-    config: PretrainedConfig, *, ranks: int, tokens: int, bf16: bool = True, micro_batches: int = 2, on_gpu: bool = True
-) -> Counted:
+def count_fake_step(config: PretrainedConfig, ranks: int, setting: Setting, *, on_gpu: bool = True) -> Counted:
     """The same for one of ``ranks`` pretended ranks, without memory for tensors; ``on_gpu``: as it would be there."""
-    batch = micro_batch(tokens, config.vocab_size)
+    batch = micro_batch(setting.tokens, config.vocab_size)
     with _pretended(ranks) as pretended, ExitStack() as patches:
         for change in _as_on_gpu() if on_gpu else _as_on_cpu():
             patches.enter_context(change)
         patches.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        return count_step(config, pretended, batch, bf16=bf16, micro_batches=micro_batches)
+        return count_step(config, pretended, batch, setting)
 
 
 @contextmanager
