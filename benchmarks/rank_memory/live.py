@@ -24,6 +24,9 @@ GATHERED, BUFFERS, WHOLE_GRADIENTS = "gathered weights", "buffers of collectives
 ACTIVATIONS, TEMPORARY = "activations", "temporary"
 PARTS = (WEIGHTS, GRADIENTS, MOMENTS, GATHERED, BUFFERS, WHOLE_GRADIENTS, ACTIVATIONS, TEMPORARY)
 
+NO_COLLECTIVES = {"wait_tensor", "_wrap_tensor_autograd"}
+"""Operations beside the collectives that send nothing."""
+
 
 @dataclass(slots=True)
 class Storage:
@@ -149,7 +152,7 @@ class LiveParts(TorchDispatchMode):
 
     def _collective(self, name: str, args: Any) -> None:
         tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
-        if not tensors or name == "wait_tensor":
+        if not tensors or name in NO_COLLECTIVES:
             return
         self.calls[name] += 1
         self.sent[name] += max(tensor.nbytes for tensor in tensors)
