@@ -28,6 +28,7 @@ COMPARISONS = {
     "engine-equal-vs-generate": "engine:equal_lengths",
     "engine-heavy-vs-generate": "engine:heavy_tail",
     "vllm-vs-offline": "vllm_offline:against_generate",
+    "filter-ray-vs-shards": "shards:by_hand",
     "pack-vs-padded": "packing:in_random_order",
     "pack-vs-sorted": "packing:sorted_by_length",
     "collation-vs-random-order": "collation:against_random_order",

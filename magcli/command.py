@@ -5,6 +5,7 @@ Every option becomes a flag whose default is "not given", so that only flags tha
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -348,4 +349,13 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
         allow_empty=bool(tables["allow_empty"]),
         limit=tables.get("limit"),
     )
-    harness.execute(stage, config, named, console)
+    if not getattr(config, "cluster", "") or not stage.shardable:
+        harness.execute(stage, config, named, console)
+        return
+    from magcli.stages.shared import cluster, spread
+
+    cluster.check_tables(stage.name, config, inputs, named.output, named.shard, list(stage.side_outputs(config)))
+    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
+        raise UsageError(f"{stage.name}: --cluster splits the rows, but {reason}")
+    rows = functools.partial(spread.rows_of_shards, stage, config, named)
+    harness.execute(stage, config, named, console, rows_of_shards=rows)

@@ -18,16 +18,24 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         ``MemberLost`` if the process is gone, the error that was raised in it if that is one of magcli, and
         ``EnvironmentFault`` with its first line for any other.
     """
-    from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError, RayTaskError, WorkerCrashedError
+    from ray import exceptions
 
-    if isinstance(error, RayTaskError):
+    if isinstance(error, exceptions.RayTaskError):
         cause = error.cause
         if isinstance(cause, MagError):
             return cause
         return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
-    if isinstance(error, (ActorDiedError, ActorUnavailableError, WorkerCrashedError)):
+    gone = (
+        exceptions.ActorDiedError,
+        exceptions.ActorUnavailableError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+        exceptions.LocalRayletDiedError,
+        exceptions.OutOfMemoryError,
+    )
+    if isinstance(error, gone):
         return MemberLost(f"{member} died: {_why_lost(error)}")
-    if isinstance(error, RayError):
+    if isinstance(error, exceptions.RayError):
         return EnvironmentFault(f"{member}: {first_line(error)}")
     return error if isinstance(error, MagError) else EnvironmentFault(f"{member}: {first_line(error)}")
 

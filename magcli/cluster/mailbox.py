@@ -153,7 +153,7 @@ class Member:
         )
         actor = actor_class.remote(surroundings)
         try:
-            host, process, node = await _placed(actor, cluster, what, resources, say)
+            host, process, node = await placed(actor, cluster, what, resources, say)
             member = cls(actor, what, host, process, node)
             async with asyncio.timeout(start_seconds):
                 await actor.open.remote(pickle.dumps(open_endpoint))
@@ -201,7 +201,7 @@ WAITING_SECONDS = 30.0
 """How often a wait for room in the cluster is reported."""
 
 
-async def _placed(
+async def placed(
     actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
 ) -> tuple[str, int, str]:
     """Wait until Ray has a place for an actor and started it there."""

@@ -91,6 +91,16 @@ class SamplingCost:
         self.samples_saved += saved
         self.tokens_saved += saved * tokens / len(samples)
 
+    def counts(self) -> dict[str, int]:
+        """All of it as whole numbers."""
+        return {
+            "problems": self.problems,
+            "samples": self.samples,
+            "tokens": self.tokens,
+            "samples_saved": self.samples_saved,
+            "tokens_saved": round(self.tokens_saved),
+        }
+
 
 NextWave = Callable[[Sequence["Reward"]], Awaitable[int]]
 """The number of samples to draw next, given the rewards so far; 0 to stop."""

@@ -72,6 +72,14 @@ class DroppedTable:
             if len(self._waiting) == ROWS_PER_BATCH:
                 self._flush()
 
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Append rows of another table of dropped rows with the same columns."""
+        assert self._sink is not None
+        with self._lock:
+            self._flush()
+            self.num_rows += batch.num_rows
+            self._sink.write(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
+
     def _flush(self) -> None:
         assert self._sink is not None
         if self._waiting:

@@ -3,10 +3,11 @@
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,20 @@ from magcli import __version__
 from magcli import config as configuration
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, stream, table
-from magcli.data.source import Rows
+from magcli.data.source import BadRow, Rows
 from magcli.errors import DataError, MagError, usage
 from magcli.run import dropped, layout, outcome, trial, validation
-from magcli.run.job import CountedInputs, Drops, Job
+from magcli.run.job import CountedInputs, Drops, Job, Whole
 from magcli.run.journal import Journal
 from magcli.run.settings import CHOSEN, differences, fingerprint
 from magcli.run.shard import KEY, Shard
 from magcli.run.stage import ROWS, Stage
+
+RowsOfShards = Callable[[Job], Rows]
+"""The rows of the output, computed in shards by other processes; sets what the job counts."""
+
+TALLY = "tally"
+"""The key of the job's tally in the note of a run."""
 
 LIMIT = "limit"
 """The key of a link's configuration for the number of rows that the stage was allowed to read."""
@@ -55,16 +62,32 @@ class Tables:
         return [target for target in (self.output, self.dropped) if target is not None]
 
 
-def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
+def execute(
+    stage: Stage,
+    config: Any,
+    tables: Tables,
+    console: Console,
+    *,
+    whole: Whole | None = None,
+    rows_of_shards: RowsOfShards | None = None,
+) -> None:
     """Run a stage on its tables.
+
+    Args:
+        stage, config: what to run.
+        tables: its inputs and outputs.
+        console: where it reports.
+        whole: of a shard that a command runs on a cluster, that command's run.
+        rows_of_shards: of the command that runs shards on a cluster, how it gets their rows.
 
     Raises:
         MagError: whatever is wrong, where possible before the first row is computed.
     """
     drops = Drops(keep=tables.dropped is not None)
-    settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
+    settings = dict(whole.settings) if whole else stage.fingerprint(config)
+    settings |= {KEY: str(tables.shard)} if tables.shard else {}
     settings |= {LIMIT: tables.limit} if tables.limit else {}
-    job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
+    job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output, whole=whole)
     more_tables = stage.more_tables(config)
     targets = [*tables.targets, *more_tables]
     side_outputs = [str(path) for path in stage.side_outputs(config)]
@@ -79,13 +102,14 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
         for target in targets:
             if not stream.is_stream(target):
                 stack.enter_context(durable.locked(Path(target)))
-        job.inputs = _inputs(stage, config, tables, drops)
+        job.inputs = open_inputs(stage, config, tables, table.ignore if rows_of_shards else drops.unread)
         forced = tables.restart or configuration.is_set(config, "always_run")
         if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(targets, job):
-            durable.remove(_journal_path(tables))
+            _remove_unfinished(tables)
             durable.remove_stale(_note_of(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
-            _check_outcome(stage, tables, _chain_of(str(tables.output))[-1:], console)
+            if whole is None:
+                _check_outcome(stage, tables, _chain_of(str(tables.output))[-1:], console)
             return
         if not tables.overwrite:
             _check_overwrite(targets, job, interrupted)
@@ -93,13 +117,13 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             console.say(
                 f"{stage.name}: {existing}; it will be replaced at the end", event="replaces", output=tables.output
             )
-        _run(stage, config, tables, job, stack)
+        _run(stage, config, tables, job, stack, rows_of_shards)
 
 
-def _inputs(stage: Stage, config: Any, tables: Tables, drops: Drops) -> CountedInputs:
+def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> CountedInputs:
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
     later = tables.shard is not None and tables.shard.number > 1
-    bad, head = table.ignore if later else drops.unread, stage.head(config)
+    bad, head = table.ignore if later else unread, stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
     given = [source.schema for source in sources]
     inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
@@ -132,24 +156,35 @@ def _check_outside(owned: Path, paths: Sequence[str]) -> None:
         usage(not inside, f"{path} is inside {owned}, which this command owns; name another path")
 
 
-def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.ExitStack) -> None:
+def _run(
+    stage: Stage,
+    config: Any,
+    tables: Tables,
+    job: Job,
+    stack: contextlib.ExitStack,
+    rows_of_shards: RowsOfShards | None,
+) -> None:
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
     columns, where = stage.reads(config) or (), ", ".join(tables.inputs)
     _say_renamed(job)
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
-    rows = trial.try_first_row(stage, config, rows)
+    if rows_of_shards is None:
+        rows = trial.try_first_row(stage, config, rows)
     schema = stage.schema(config, job.schema)
     dropped_schema = dropped.schema_of(job.schema, stage.learned(config))
     with _dropped_table(job, tables.dropped, dropped_schema):
         if stage.RESUMES and tables.output is not None and not stream.is_stream(tables.output):
             job.journal = stack.enter_context(_journal(schema, job, tables))
-        rows_out = _write(stage.run(config, rows, job), schema, tables, job)
+        made = rows_of_shards(job) if rows_of_shards else stage.run(config, rows, job)
+        rows_out = _write(made if job.whole else stage.report(config, made, job), schema, tables, job)
     if job.journal is not None:
         job.journal.remove()
+    _remove_unfinished(tables)
     _report(job, rows_out, started, tables)
-    _check_outcome(stage, tables, job.history(rows_out)[-1:], job.console)
+    if job.whole is None:
+        _check_outcome(stage, tables, job.history(rows_out)[-1:], job.console)
 
 
 def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: Console) -> None:
@@ -198,15 +233,32 @@ def _journal_path(tables: Tables) -> Path:
     return output.with_name(f".{output.name}.journal")
 
 
+def shards_folder(output: str) -> Path:
+    """The folder in which a command on a cluster keeps its shards until they are joined."""
+    return Path(output).with_name(f".{Path(output).name}.shards")
+
+
+def _remove_unfinished(tables: Tables) -> None:
+    """Remove what an interrupted run has left for the next one."""
+    if tables.output is not None and not stream.is_stream(tables.output):
+        durable.remove(_journal_path(tables))
+        shutil.rmtree(shards_folder(tables.output), ignore_errors=True)
+
+
+def note_path(output: str) -> Path:
+    """The note of the run that made a table."""
+    return manifest.hidden_path(Path(output), manifest.NOTE)
+
+
 def _note_of(tables: Tables) -> Path:
-    return manifest.hidden_path(Path(str(tables.output)), manifest.NOTE)
+    return note_path(str(tables.output))
 
 
 @contextlib.contextmanager
 def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
     path = _journal_path(tables)
     if tables.restart:
-        durable.remove(path)
+        _remove_unfinished(tables)
     journal = Journal.open(path, schema, {"stage": job.stage, "version": __version__, **job.settings})
     try:
         yield journal
@@ -335,6 +387,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             **counts,
             **job.facts,
+            **({TALLY: dict(job.tally)} if job.tally else {}),
         }
         manifest.remove_side_file(Path(tables.output), manifest.NOTE)
         with durable.atomic_file(_note_of(tables)) as file:

@@ -78,6 +78,21 @@ class Drops:
             self.row(str(row.get("id") or ""), reason, row)
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The run that a shard is part of, where one command runs all shards on a cluster.
+
+    ``settings`` are its settings, and ``chosen`` is what options left to ``auto`` resolved to for all shards.
+    ``open_engine`` opens a client of the engines that shards share, a ``Generator``; None if each shard asks a server
+    by itself or the stage samples nothing. ``at_once`` is the number of shards that may run at the same time.
+    """
+
+    settings: Mapping[str, Any]
+    chosen: Mapping[str, str]
+    open_engine: Callable[[], Any] | None = None
+    at_once: int = 1
+
+
 @dataclass
 class Job:
     """One run of one stage.
@@ -86,7 +101,8 @@ class Job:
     ``journal`` holds what an interrupted run finished; None if the output is a pipe or the stage does not resume by
     row. ``schema`` has the columns of the input after validation. ``facts`` are times and rates, written to a side
     file, never into the output. ``joined`` is the history of a table that is joined from shards, in place of this
-    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it.
+    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it. ``tally`` has what a
+    stage reports at its end and what does not follow from its rows. ``whole`` is the run that a shard is part of.
     """
 
     stage: str
@@ -102,6 +118,8 @@ class Job:
     restart: bool = False
     output: str | None = None
     chosen: dict[str, str] = field(default_factory=dict)
+    tally: Counter[str] = field(default_factory=Counter)
+    whole: Whole | None = None
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -120,7 +138,7 @@ class Job:
         decide: Callable[[str], tuple[str, str]],
         unfinished: Sequence[Notes] | None = None,
     ) -> dict[str, str]:
-        """Resolve ``auto``: the value that unfinished work was started with, else ``decide``'s.
+        """Resolve ``auto``: the value of unfinished work, or of the run that a shard is part of, else ``decide``'s.
 
         One message names all values that were decided.
 
@@ -134,6 +152,8 @@ class Job:
         for option, value in asked.items():
             if value == "auto":
                 value = next((each.notes[option] for each in known if option in each.notes), "auto")
+            if value == "auto" and self.whole is not None:
+                value = self.whole.chosen.get(option, "auto")
             if value == "auto":
                 value, reason = decide(option)
                 decisions.append(f"{option} {value} ({reason})")

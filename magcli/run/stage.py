@@ -37,6 +37,10 @@ def _nothing_learned(_config: Any) -> pa.Schema:
     return pa.schema([])
 
 
+def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:
+    return rows
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage, as its module declares it; ``Config`` is the class of its options."""
@@ -55,6 +59,8 @@ class Stage:
     head: Callable[[Any], int] = lambda _: 0
     trial: Callable[[Any], Callable[[Mapping[str, Any]], None] | None] = lambda _: None
     learned: Callable[[Any], pa.Schema] = _nothing_learned
+    report: Callable[[Any, Rows, Job], Rows] = _unreported
+    choose: Callable[[Any, Rows, Job], None] | None = None
     preview: Callable[[Any, Rows, Job], int] | None = None
     forecast: Callable[[Any, Console], None] | None = None
     serve_rank: Callable[[Any], bool] = lambda _: False

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
 from magcli.layouts import names
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ UNIT = 1024
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions):
+class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli clean-math`."""
 
     duplicates: bool = opt(False, "Keep duplicate problems.")
@@ -138,7 +138,7 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
 
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows that the rules keep, or the model if they are uncertain; reports its answers at the end."""
+    """The rows that the rules keep, or the model if they are uncertain."""
     from magcli.curate.math.problems import Kept, clean, model_question
     from magcli.run.each_row import Drop, each_row
     from magcli.verify.math import parsable
@@ -146,7 +146,6 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
     assert job.schema is not None
     out = schema(config, job.schema)
     generator = engines.open_engine(config, job) if config.model else None
-    answers: Counter[str] = Counter()
 
     async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
         cleaned = await decision_on(row)
@@ -163,7 +162,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         if asked is None:
             return decided
         answer = await _answer(config, generator, row["id"], prompt, asked)
-        answers[f"{asked.question}: {answer}"] += 1
+        job.tally[f"{asked.question}: {answer}"] += 1
         return asked.decision(answer)
 
     async def close() -> None:
@@ -172,10 +171,15 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
 
     size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
-    if generator:
-        counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report the model's answers at the end of the kept problems."""
+    yield from rows
+    if config.model:
+        counts = ", ".join(f"{each} {count:,}" for each, count in sorted(job.tally.items())) or "no questions"
         text = f"clean-math: the model's answers on uncertain rows: {counts}"
-        job.console.result(text, event="model-answers", answers=dict(answers))
+        job.console.result(text, event="model-answers", answers=dict(job.tally))
 
 
 def _statement(row: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ class Config:
     """Options of `magcli doctor`."""
 
     device: str = opt("auto", "Device to check: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu.")
-    engines: bool = opt(False, "Also start vLLM (half a minute) and check that it samples correctly.")
+    engines: bool = opt(False, "Also start Ray, and vLLM (half a minute), and check that it samples correctly.")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -60,6 +60,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "sandbox": _sandbox,
         "matrix speed": lambda: _speed(config.device),
         "vllm": lambda: _vllm(config.device, config.engines),
+        "ray": lambda: _ray(start=config.engines),
     }
     if find_spec("torch") is None and config.device == "cpu":
         checks["device"] = checks["matrix speed"] = _without_torch
@@ -225,6 +226,23 @@ def _sandbox() -> str:
     if sandbox.level == "restricted":
         parts.append("stages that run programs need --sandbox restricted or auto")
     return "; ".join([*parts, missing] if missing else parts)
+
+
+def _ray(*, start: bool) -> str:
+    """Ray's version; ``start``: whether a local Ray comes up, and how long it takes."""
+    from importlib.metadata import version
+
+    from magcli.cluster.runtime import open_cluster
+
+    if find_spec("ray") is None:
+        return "not installed; rl --generators and --cluster need pip install 'magcli[cluster]'"
+    installed = f"ray {version('ray')}"
+    if not start:
+        return f"{installed}; magcli doctor --engines starts it"
+    started = time.monotonic()
+    with open_cluster():
+        seconds = time.monotonic() - started
+    return f"{installed}, up in {seconds:.1f} s"
 
 
 def _vllm(device: str, start: bool) -> str:

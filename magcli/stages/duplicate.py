@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.stages.shared import tables
+from magcli.stages.shared import cluster, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ TEXTS = ("language", "of", "harness")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(cluster.ClusterOptions):
     """Options of `magcli duplicate`."""
 
     only: bool = opt(False, "Drop code problems that are not available in both languages.")
@@ -80,24 +80,29 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Duplicate code problems; reports at the end how many, and why others were not."""
+    """Duplicate code problems."""
     from magcli.data.values import from_rows, to_rows
 
     assert job.schema is not None
-    out, tally = schema(config, job.schema), Counter[str]()
+    out = schema(config, job.schema)
     with job.console.progress(job.total, "problems", "duplicate") as bar:
         for batch in rows:
             found = []
             for row in map(_with_texts, to_rows(batch)):
                 outcome, made = _duplicated(row)
-                tally[outcome or "math"] += 1
+                job.tally[outcome or "math"] += 1
                 if config.only and outcome not in (None, "duplicated"):
                     job.drops.row(row["id"], str(outcome), row)
                 else:
                     found += [{**each, "duplicate": outcome} for each in made]
             bar.advance(batch.num_rows)
             yield from_rows(found, out)
-    _report(tally, job)
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report at the end how many problems were duplicated, and why others were not."""
+    yield from rows
+    _report(Counter(job.tally), job)
 
 
 def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import engines, options, tables
+from magcli.stages.shared import cluster, engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ ALIASES = tables.CODE_ALIASES
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(cluster.ClusterOptions):
     """Options of `magcli filter-code`."""
 
     agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
@@ -126,9 +126,14 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Run or replay each problem and decide; reports tests and solutions at the end."""
+    """Run or replay each problem and decide."""
+    return _replay(config, rows, job) if config.from_matrix else _run(config, rows, job)
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report tests and solutions at the end of the kept problems."""
     counts: Counter[str] = Counter()
-    for batch in _replay(config, rows, job) if config.from_matrix else _run(config, rows, job):
+    for batch in rows:
         if batch.num_rows:
             _count(counts, batch)
         yield batch

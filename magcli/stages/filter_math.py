@@ -12,21 +12,19 @@ samples (num_samples); leave --adaptive out if you need them over all --samples.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, forms, options, tables, templates
 from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.math.difficulty import Summary
-    from magcli.curate.sampling import SamplingCost
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
@@ -42,7 +40,7 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptions):
+class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli filter-math`."""
 
     samples: int = options.samples(16)
@@ -102,14 +100,14 @@ def learned(_config: Config) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
+    """Sample, grade and judge each problem."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
     from magcli.run.each_row import Decision, Drop, each_row
     from magcli.verify.reward import RewardRule
 
     generator = engines.open_engine(config, job)
     plan = engines.sampling_plan(config, generator.thoughts)
-    spent, reasons = SamplingCost(), Counter[str]()
+    spent = SamplingCost()
     grader = engines.open_grader(config)
     rule = RewardRule(use_language=False, thoughts=generator.thoughts)
     assert job.schema is not None
@@ -122,7 +120,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         except PromptRefused as error:
             return Drop(error.reason, error=str(error))
         spent.add(samples, config.samples)
-        reasons.update(reward.reason for reward in rewards)
+        job.tally["graded"] += len(rewards)
+        job.tally["no-think"] += sum(reward.reason == "no-think" for reward in rewards)
         summary, judgement = await judge.judge(rewards)
         difficulty = summary._asdict() if summary else {}
         if judgement != "kept":
@@ -143,12 +142,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         unit="problems",
         completions=lambda: generator.num_finished,
     )
+    job.tally.update(spent.counts())
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report at the end of the kept problems what adaptive sampling saved, and whether thoughts are missing."""
+    from magcli.model.thoughts import form_named
+
+    yield from rows
     if config.adaptive:
-        _report(spent, job)
-    if not config.anywhere and 2 * reasons["no-think"] > reasons.total():
+        _report_saved(job)
+    graded, no_think = job.tally["graded"], job.tally["no-think"]
+    if not config.anywhere and 2 * no_think > graded:
+        opening = form_named(job.chosen[forms.THOUGHTS]).opening
         job.console.say(
-            f"filter-math: {reasons['no-think']:,} of {reasons.total():,} samples do not begin with "
-            f"{generator.thoughts.opening}, and count as wrong; --anywhere counts correct answers in any form",
+            f"filter-math: {no_think:,} of {graded:,} samples do not begin with {opening}, and count as wrong; "
+            "--anywhere counts correct answers in any form",
             event="no-think",
         )
 
@@ -164,16 +173,18 @@ def _window(config: Config) -> int:
     return max(2, 2 * config.num_slots // _wave(config) + 2)
 
 
-def _report(spent: SamplingCost, job: Job) -> None:
+def _report_saved(job: Job) -> None:
     """One line on the samples saved, not counting problems that an earlier run finished."""
-    asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
-    counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
-    job.facts["sampling"] = counts = {**counts, "tokens_saved": round(spent.tokens_saved)}
+    counts = {name: job.tally[name] for name in ("samples", "tokens", "samples_saved", "tokens_saved")}
+    job.facts["sampling"] = counts
+    problems = job.tally["problems"]
+    asked = counts["samples"] + counts["samples_saved"]
+    tokens = counts["tokens"] + counts["tokens_saved"]
     job.console.result(
-        f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
-        f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
+        f"filter-math: {problems:,} problems decided by {counts['samples']:,} of {asked:,} samples; about "
+        f"{counts['tokens_saved']:,} of {tokens:,} tokens saved ({counts['tokens_saved'] / max(tokens, 1):.0%})",
         event="saved",
-        problems=spent.problems,
+        problems=problems,
         **counts,
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import PromptRefused
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, options, tables, templates
 from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class Config(options.SamplingOptions, options.EngineOptions):
+class Config(options.SamplingOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli generate`."""
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import engines, forms, options, tables
+from magcli.stages.shared import cluster, engines, forms, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 
 
 @dataclass(frozen=True)
-class Config(options.RewardOptions):
+class Config(options.RewardOptions, cluster.ClusterOptions):
     """Options of `magcli grade`."""
 
     opening: str = opt(
@@ -77,7 +77,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Grade in worker processes and sandboxes, in the order of the rows; reports accuracy and reasons at the end."""
+    """Grade in worker processes and sandboxes, in the order of the rows."""
     import asyncio
     from functools import partial
 
@@ -92,17 +92,35 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     verdict = partial(graded, grader, engines.reward_rule(config, form), config.opening)
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
-    counts = VerdictCounts(form)
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
         return Result(with_columns(part, columns(verdicts)))
 
     window = 4 * config.workers
-    for batch in resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions"):
+    yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report accuracy and reasons at the end of the graded rows."""
+    counts: VerdictCounts | None = None
+    for batch in rows:
+        counts = counts or VerdictCounts(_chosen_form(job))
         counts.add(batch)
         yield batch
-    counts.report(job)
+    (counts or VerdictCounts(_chosen_form(job))).report(job)
+
+
+def choose(config: Config, rows: Rows, job: Job) -> None:
+    """The form of thoughts, which depends on the first rows of the whole table."""
+    forms.form_of_rows(config.thoughts, rows, job, _completions)
+
+
+def _chosen_form(job: Job) -> ThoughtForm:
+    """The form of thoughts that was found for the rows."""
+    from magcli.model.thoughts import form_named
+
+    return form_named(job.chosen[forms.THOUGHTS])
 
 
 def _completions(batch: pa.RecordBatch) -> list[Any]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ ALIASES = tables.CODE_ALIASES
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions):
+class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli make-tests`."""
 
     until: int = opt(20, "Number of tests that a problem shall have, including those that it has already.")
@@ -112,7 +112,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Make tests for each problem in threads that drive sandboxes; reports tests and solutions at the end."""
+    """Make tests for each problem in threads that drive sandboxes."""
     import asyncio
     import threading
     from concurrent.futures import ThreadPoolExecutor
@@ -120,8 +120,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.execution import ExclusiveRetry
     from magcli.curate.code.prepare import prepare
     from magcli.curate.code.problems import Unusable
-    from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
-    from magcli.data.schema import NEW_TESTS
     from magcli.run.each_row import Decision, Drop, Retry, each_row
 
     box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
@@ -145,11 +143,19 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    counts: Counter[str] = Counter()
     window = config.workers + (-(-config.num_slots // config.programs) if config.model else 0)
     assert job.schema is not None
     out = schema(config, job.schema)
-    for batch in each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems"):
+    yield from each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems")
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report tests and solutions at the end of the problems."""
+    from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
+    from magcli.data.schema import NEW_TESTS
+
+    counts: Counter[str] = Counter()
+    for batch in rows:
         count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist(), config.until)
         yield batch
     if rates := model_counts(counts):

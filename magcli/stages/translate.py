@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, PromptRefused, usage
-from magcli.stages.shared import engines, options, tables, templates
+from magcli.stages.shared import cluster, engines, options, tables, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions):
+class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli translate`."""
 
     fraction: float = opt(0.1, "Share of the rows to translate.")
@@ -124,7 +124,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Translate the selected rows; reports at the end how many, and why others were not."""
+    """Translate the selected rows."""
     from magcli.curate.translation import LanguageChoice, read_translations, with_translations
     from magcli.run.each_row import each_row
 
@@ -149,13 +149,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    outcomes: Counter[Outcome] = Counter()
-    earlier: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
-    rows = _count_translated(rows, earlier)
-    for batch in each_row(
+    yield from each_row(
         job,
-        rows,
+        _count_translated(rows, job),
         decide,
         schema=out,
         close=close,
@@ -163,17 +160,24 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         window=2 * config.num_slots,
         unit="problems",
         completions=finished if generator else None,
-    ):
+    )
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report at the end how many rows were translated, and why others were not."""
+    outcomes: Counter[Outcome] = Counter()
+    for batch in rows:
         outcomes.update(_outcomes(batch))
         yield batch
+    earlier: Counter[Outcome] = Counter({(DONE, language): number for language, number in job.tally.items()})
     _report(outcomes - earlier, earlier.total(), job)
 
 
-def _count_translated(rows: Rows, earlier: Counter[Outcome]) -> Rows:
-    """The rows, counting those that an earlier run translated."""
+def _count_translated(rows: Rows, job: Job) -> Rows:
+    """The rows, counting by language those that an earlier run translated."""
     for batch in rows:
         if {"translation", "translated_to"} <= set(batch.schema.names):
-            earlier.update(each for each in _outcomes(batch) if each[0] == DONE)
+            job.tally.update(language or "" for outcome, language in _outcomes(batch) if outcome == DONE)
         yield batch
 
 

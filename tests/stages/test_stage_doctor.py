@@ -1,6 +1,7 @@
 """`magcli doctor` says how far programs are kept apart here, and what is missing."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def test_every_check_passes_on_this_machine() -> None:
     assert "--sandbox restricted" not in lines["sandbox"]
     assert {"packages", "machine", "math verifier", "language verifier"} <= set(lines)
     assert lines["vllm"].endswith("magcli doctor --engines starts it")
+    assert lines["ray"].startswith("ray 2.")
 
 
 @pytest.mark.slow
@@ -46,6 +48,7 @@ def test_vllm_is_started_and_checked_on_request() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "log-probs match transformers" in done.stdout
+    assert re.search(r"^ray +ray 2\.[0-9.]+, up in [0-9.]+ s$", done.stdout, re.M)
 
 
 def test_the_version_of_the_driver_is_read(tmp_path) -> None:

@@ -37,16 +37,21 @@ ALONE, BESIDE_TRAINER = 0.9, 0.35
 
 
 def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | None = None) -> Generator:
-    """The engine that a stage's options describe; ``unfinished`` as in ``Job.choose``."""
+    """The engine that a stage's options describe, or that a shard shares; ``unfinished`` as in ``Job.choose``."""
     from magcli.generate.open import open_generator
 
+    if job.whole is not None and job.whole.open_engine is not None:
+        job.record(job.whole.chosen, unfinished)
+        shared: Generator = job.whole.open_engine()
+        return shared
+    at_once = job.whole.at_once if job.whole is not None else 1
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
     generator = open_generator(
         templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
         engine=config.engine,
         dtype=dtype,
-        slots=config.num_slots,
+        slots=-(-config.num_slots // at_once),  # shards share the requests to a server
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,

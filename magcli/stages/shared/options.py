@@ -25,8 +25,8 @@ OBJECTIVE = "Objective"
 REWARD = "Reward and verifiers"
 CURRICULUM = "Curriculum"
 EVALUATION = "Evaluation on problems"
-GENERATORS = "Generators"
-PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATION, CHECKPOINTS, GENERATORS)
+GENERATORS, CLUSTER = "Generators", "Cluster"
+PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATION, CHECKPOINTS, GENERATORS, CLUSTER)
 """The panels of ``--help`` in order; those of a single stage come before them."""
 
 Engine = Literal["auto", "torch", "vllm", "server"]

@@ -1,0 +1,70 @@
+"""``magcli filter-math --cluster local`` against two processes by hand, each with ``--shard`` and a model of its own.
+
+A random model of SmolLM2-135M's shape samples problems on this machine. The clock runs from the command to the joined
+table, so that the start of Ray and of its engine counts, and by hand the start of two processes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.downloads import ROOT
+from benchmarks.models import SMOLLM2_135M, random_llama
+from benchmarks.pairs import Result, compare, timed
+
+NAME = "filter-ray-vs-shards"
+TOKENIZER = ROOT / "examples" / "model"
+PROBLEMS, SAMPLES, TOKENS = 96, 8, 128
+PAIRS = 3
+LEAST = 0.9
+
+
+def by_hand() -> Result:
+    """Wall time of both ways on the same rows; the ratio must be at least ``LEAST``."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        _make_model(folder / "model")
+        rows = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": "0"} for number in range(PROBLEMS)]
+        (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        ours, theirs = timed(lambda: _on_ray(folder)), timed(lambda: _two_processes(folder))
+        return compare(NAME, ours, theirs, amount=PROBLEMS * SAMPLES, unit="completions", pairs=PAIRS, least=LEAST)
+
+
+def _make_model(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, trust_remote_code=False)
+    tokenizer.save_pretrained(folder)
+    random_llama(**SMOLLM2_135M, eos_token_id=tokenizer.eos_token_id).save_pretrained(folder)
+
+
+def _on_ray(folder: Path) -> None:
+    _finish([_start(folder, "ray.arrow", ["--cluster", "local"])])
+
+
+def _two_processes(folder: Path) -> None:
+    shards = [f"hand-{number}.arrow" for number in (1, 2)]
+    _finish([_start(folder, shard, ["--shard", f"{number}/2"]) for number, shard in enumerate(shards, 1)])
+    joined = [*(folder / shard for shard in shards), "-o", folder / "hand.arrow", "--restart", "--allow-empty"]
+    _finish([_magcli("commit", *joined)])
+
+
+def _start(folder: Path, output: str, options: Sequence[str]) -> "subprocess.Popen[bytes]":
+    sampling = ["--samples", SAMPLES, "--max-tokens", TOKENS, "--system", "none", "--keep", "0..1"]
+    given = ["--model", folder / "model", *sampling, "-o", folder / output, "--restart", "--allow-empty"]
+    return _magcli("filter-math", folder / "problems.jsonl", *given, *options)
+
+
+def _magcli(*arguments: object) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "magcli", *map(str, arguments), "--quiet"]
+    return subprocess.Popen(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdin=subprocess.DEVNULL)
+
+
+def _finish(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+    for process in processes:
+        if process.wait():
+            raise RuntimeError(f"{process.args!r} ended with exit code {process.returncode}")

@@ -1,0 +1,362 @@
+"""A server in a process of the cluster that many other processes ask, such as an engine that shards share.
+
+Requests to it are calls. One long poll of a client returns all of its answers since the last poll, for the reason that
+``magcli.cluster.mailbox`` gives. The process that starts a server replaces it when it is lost; clients find the new one
+by its name, and ask again what the lost one had not answered.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import pickle
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from magcli.cluster.errors import MemberLost, as_magcli_error
+from magcli.cluster.mailbox import SILENT_SECONDS, Outbox, Surroundings, placed
+from magcli.cluster.runtime import Cluster, Resources
+from magcli.errors import EnvironmentFault, MagError, first_line
+
+STATUS_SECONDS = 1.0
+"""How often the process that started a server asks for its status, which is the sign of life."""
+
+FIND_SECONDS = 0.5
+"""How often a client looks for a server that is being replaced."""
+
+NAME_SECONDS = 30.0
+"""How long the name of a lost server may stay taken."""
+
+THREADS = "OMP_NUM_THREADS"
+
+
+class Server(Protocol):
+    """What a service runs."""
+
+    @property
+    def opened(self) -> Any:
+        """What the process that started it must know."""
+
+    @property
+    def status(self) -> Any:
+        """What it has done so far."""
+
+    async def answer(self, request: Any) -> Any:
+        """The answer to a request; several are answered at once."""
+
+
+OpenServer = Callable[[], Server]
+"""Opens a server in its process; it is sent there by pickle, so it is a function of a module or a partial of one."""
+
+Answer = tuple[int, Any, MagError | None]
+"""The number of a request, and its answer or the error."""
+
+
+def enter(surroundings: Surroundings) -> None:
+    """Take over the starting process's surroundings, the threads of its compute libraries included.
+
+    Ray sets their number to that of the CPUs that a process takes.
+    """
+    os.environ.pop(THREADS, None)
+    surroundings.enter()
+
+
+class ServiceActor:
+    """The actor. ``open`` may take as long as loading a model; calls before it has returned wait."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        enter(surroundings)
+        self._server: Server | None = None
+        self._outboxes: dict[str, Outbox] = {}
+        self._requests: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    async def where(self) -> tuple[str, int, str]:
+        """The host, the process and the node that the actor runs in."""
+        import ray
+
+        return socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id()
+
+    async def open(self, pickled: bytes) -> Any:
+        """Open the server; returns what it says when it is open. Errors of magcli reach the caller as they are."""
+        open_server: OpenServer = pickle.loads(pickled)
+        self._server = open_server()
+        return self._server.opened
+
+    async def status(self) -> Any:
+        """What the server has done so far."""
+        assert self._server is not None, "its status was asked for before it was open"
+        return self._server.status
+
+    async def ask(self, client: str, number: int, request: Any) -> None:
+        """Begin to answer a request; the answer comes with a poll of the client."""
+        outbox = self._outboxes.setdefault(client, Outbox())
+        self._requests[client, number] = asyncio.create_task(self._answer(outbox, client, number, request))
+
+    async def poll(self, client: str) -> list[Answer]:
+        """The answers to a client's requests since its last poll; an empty list about once a second."""
+        answers: list[Answer] = await self._outboxes.setdefault(client, Outbox()).next_messages()
+        return answers
+
+    async def forget(self, client: str) -> None:
+        """Stop answering a client, which has ended or was lost."""
+        for asked, task in list(self._requests.items()):
+            if asked[0] == client:
+                task.cancel()
+        self._outboxes.pop(client, None)
+
+    async def _answer(self, outbox: Outbox, client: str, number: int, request: Any) -> None:
+        assert self._server is not None, "a request came before the server was open"
+        try:
+            outbox.put((number, await self._server.answer(request), None))
+        except MagError as error:
+            outbox.put((number, None, error))
+        except Exception as error:
+            outbox.put((number, None, EnvironmentFault(f"{type(error).__name__}: {first_line(error)}")))
+        finally:
+            del self._requests[client, number]
+
+
+@dataclass
+class Service:
+    """The end of a server in the process that started it. Open it with ``Service.start``."""
+
+    actor: Any
+    name: str
+    """Its name in messages."""
+    process: int
+    opened: Any
+    """What the server said when it was open."""
+    status: Any = None
+    """What it has done, as of the last second."""
+
+    @classmethod
+    async def start(
+        cls,
+        cluster: Cluster,
+        address: str,
+        what: str,
+        open_server: OpenServer,
+        resources: Resources,
+        *,
+        surroundings: Surroundings,
+        waiting: Callable[[str], None],
+        start_seconds: float,
+    ) -> "Service":
+        """Start a server where there is room, and wait until it is open.
+
+        Args:
+            cluster: where.
+            address: the name by which clients find it, unique in the cluster.
+            what: what it is in messages, such as engine.
+            open_server: opens the server in its process.
+            resources: what it takes of its node.
+            surroundings: its working directory and variables.
+            waiting: told every 30 seconds what it waits for.
+            start_seconds: how long the server may take to open once the process runs.
+
+        Raises:
+            MemberLost: the process was killed before its server was open, or did not open in time.
+            MagError: what opening the server raised.
+        """
+        import ray
+
+        actor = await _named_actor(address, resources, surroundings)
+        try:
+            host, process, _ = await placed(actor, cluster, what, resources, waiting)
+            name = f"{what} process {process} on {host}"
+            async with asyncio.timeout(start_seconds):
+                opened = await actor.open.remote(pickle.dumps(open_server))
+        except TimeoutError:
+            ray.kill(actor)
+            raise MemberLost(f"{name} died: it did not come up in {start_seconds:g} s") from None
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        except Exception as error:
+            ray.kill(actor)
+            raise as_magcli_error(error, f"an {what}") from error
+        return cls(actor, name, process, opened)
+
+    async def watch(self) -> MemberLost:
+        """Ask for its status until it is lost; returns why."""
+        while True:
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    self.status = await self.actor.status.remote()
+            except TimeoutError:
+                return MemberLost(f"{self.name} died: no sign of life in {SILENT_SECONDS:g} s")
+            except Exception as error:
+                lost = as_magcli_error(error, self.name)
+                return lost if isinstance(lost, MemberLost) else MemberLost(f"{self.name} failed: {lost}")
+            await asyncio.sleep(STATUS_SECONDS)
+
+    def forget(self, client: str) -> None:
+        """Tell it that a client was lost."""
+        self.actor.forget.remote(client)
+
+    def kill(self) -> None:
+        """End its process at once."""
+        import ray
+
+        with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
+            ray.kill(self.actor)
+
+
+async def _named_actor(address: str, resources: Resources, surroundings: Surroundings) -> Any:
+    """An actor under a name that a lost one may still have for a moment."""
+    import ray
+
+    # No restart by Ray, as for a mailbox: who started it opens it again.
+    actor_class: Any = ray.remote(ServiceActor).options(
+        name=address,
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=10_000,
+        scheduling_strategy="SPREAD",
+    )
+    for _ in range(int(NAME_SECONDS / FIND_SECONDS)):
+        with contextlib.suppress(ValueError):
+            return actor_class.remote(surroundings)
+        await asyncio.sleep(FIND_SECONDS)
+    return actor_class.remote(surroundings)
+
+
+@dataclass
+class _Connection:
+    """A client's requests to one server, by number: how much each asks for, and who waits for the answer."""
+
+    address: str
+    actor: Any = None
+    weights: dict[int, int] = field(default_factory=dict)
+    waiting: dict[int, "asyncio.Future[Any]"] = field(default_factory=dict)
+
+    @property
+    def load(self) -> int:
+        """How much has been asked for and not been answered."""
+        return sum(self.weights.values())
+
+    async def ask(self, client: str, number: int, request: Any, weight: int) -> Any:
+        """The answer to a request.
+
+        Raises:
+            MemberLost: the server was lost before it answered.
+            MagError: what the server raised.
+        """
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.weights[number] = weight
+        self.waiting[number] = answer
+        self.actor.ask.remote(client, number, request)
+        try:
+            return await answer
+        finally:
+            self.weights.pop(number, None)
+            self.waiting.pop(number, None)
+
+    def deliver(self, answers: Sequence[Answer]) -> None:
+        """Hand answers to who waits for them."""
+        for number, value, error in answers:
+            future = self.waiting.get(number)
+            if future is None or future.done():
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+    def fail(self, error: MemberLost) -> None:
+        """Tell all who wait that the server was lost."""
+        self.actor = None
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(error)
+
+
+class ServiceClient:
+    """Asks the servers of a run from another process of the cluster: the one that it has asked for least.
+
+    Use it in one event loop.
+    """
+
+    def __init__(self, addresses: Sequence[str], client: str) -> None:
+        self._client = client
+        self._connections = [_Connection(address) for address in addresses]
+        self._numbers = itertools.count()
+        self._changed: asyncio.Event | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def call(self, request: Any, weight: int = 1) -> Any:
+        """The answer to a request; one that a lost server did not answer is asked again.
+
+        Args:
+            request: what to ask; it is sent by pickle.
+            weight: how much it asks for, such as the number of completions.
+
+        Raises:
+            MagError: what the server raised.
+        """
+        while True:
+            connection = await self._least_busy()
+            with contextlib.suppress(MemberLost):
+                return await connection.ask(self._client, next(self._numbers), request, weight)
+
+    async def close(self) -> None:
+        """Tell the servers that nothing is waited for any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._connections:
+            if connection.actor is not None:
+                connection.actor.forget.remote(self._client)
+
+    async def _least_busy(self) -> _Connection:
+        if self._changed is None:
+            self._changed = asyncio.Event()
+            self._tasks = [asyncio.create_task(self._follow(each)) for each in self._connections]
+        while True:
+            ready = [each for each in self._connections if each.actor is not None]
+            if ready:
+                return min(ready, key=lambda each: each.load)
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _follow(self, connection: _Connection) -> None:
+        """Hand on a server's answers, and find the one that replaces it when it is lost."""
+        assert self._changed is not None
+        while True:
+            actor = await _found(connection.address)
+            error = await self._received(connection, actor)
+            connection.fail(error)
+            await asyncio.sleep(FIND_SECONDS)
+
+    async def _received(self, connection: _Connection, actor: Any) -> MemberLost:
+        """Hand on a server's answers until it is lost; returns why."""
+        assert self._changed is not None
+        try:
+            await _within(SILENT_SECONDS, actor.status.remote())  # of one that was just found by its name and is dead
+            connection.actor = actor
+            self._changed.set()
+            while True:
+                connection.deliver(await _within(SILENT_SECONDS, actor.poll.remote(self._client)))
+        except TimeoutError:
+            return MemberLost(f"{connection.address}: no sign of life in {SILENT_SECONDS:g} s")
+        except Exception as error:
+            return MemberLost(str(as_magcli_error(error, connection.address)))
+
+
+async def _within(seconds: float, reference: Any) -> Any:
+    async with asyncio.timeout(seconds):
+        return await reference
+
+
+async def _found(address: str) -> Any:
+    """The actor of a name, as soon as there is one."""
+    import ray
+
+    while True:
+        with contextlib.suppress(ValueError):
+            return ray.get_actor(address)
+        await asyncio.sleep(FIND_SECONDS)

@@ -1,0 +1,382 @@
+"""A stage on a cluster: its shards as tasks, engines that they share, and their tables joined into one.
+
+The driver is the command that a user gives. It starts the engines, then a task a shard. A task runs the stage as
+``--shard I/N`` does, into a folder next to the output; what a lost process had journaled is not computed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.console import Console, Progress
+from magcli.errors import DataError, EnvironmentFault, UsageError, usage
+from magcli.run import harness, shard, validation
+from magcli.run.harness import Tables
+from magcli.run.job import UNREAD, Drops, Job, Whole
+from magcli.run.settings import CHOSEN
+from magcli.run.shard import Shard
+from magcli.stages.shared.options import EngineOptions
+
+if TYPE_CHECKING:
+    from magcli.cluster.errors import MemberLost
+    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.shards import Attempt, Say
+    from magcli.data.source import Rows
+    from magcli.run.stage import Stage
+    from magcli.stages.shared.shared_engines import SharedEngines
+
+SHARDS_A_PLACE = 4
+"""Shards for each task that can run at once, so that a slow one does not hold up the end."""
+
+PLAN = "plan.json"
+"""The file in the shards' folder with their number, which a resumed run keeps."""
+
+SAY_SECONDS = 0.5
+"""How often a shard says how far it is."""
+
+LOCK_SECONDS = 60.0
+"""How long a shard waits for the lock of an earlier attempt; Ray may take a slow node for dead."""
+
+QUIET_EVENTS = ("renamed", "replaces", "up-to-date", "resumed")
+"""Events of shards that the driver reports by itself or that mean nothing for the whole."""
+
+
+@dataclass(frozen=True)
+class ShardRun:
+    """What the tasks run: a stage on its tables, ``out_of`` shards, as parts of the whole run."""
+
+    stage: Stage
+    config: Any
+    tables: Tables
+    out_of: int
+    whole: Whole
+    engines: Any
+    run_id: str
+
+    @property
+    def folder(self) -> Path:
+        """Where the shards' tables are."""
+        return harness.shards_folder(str(self.tables.output))
+
+    def tables_of(self, number: int) -> Tables:
+        """The tables of a shard; the kinds of files are those of the joined tables."""
+        output, dropped = str(self.tables.output), self.tables.dropped
+        return replace(
+            self.tables,
+            output=str(self.folder / f"kept-{number}{''.join(Path(output).suffixes[-1:])}"),
+            dropped=None if dropped is None else str(self.folder / f"dropped-{number}.arrow"),
+            shard=Shard(number, self.out_of),
+            restart=False,
+            overwrite=False,
+        )
+
+
+def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
+    """The rows of the output, after all shards have run on the cluster; sets the job's history and counts.
+
+    Raises:
+        UsageError: an input is a pipe or a hub id.
+        EnvironmentFault: the cluster cannot be used, or too many processes were lost.
+        MagError: what a shard raised.
+    """
+    from magcli.cluster.runtime import address_for, open_cluster
+    from magcli.data import durable
+
+    assert job.inputs is not None
+    streams = [source.name for source in job.sources if source.total is None or not source.sha256]
+    usage(not streams, f"{stage.name}: --cluster needs files, whose rows are counted in advance, not {streams}")
+    folder = harness.shards_folder(str(tables.output))
+    if job.restart:
+        durable.remove(folder / PLAN)
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = _choose(stage, config, tables, job)
+    cpus = len(os.sched_getaffinity(0))
+    per_task = getattr(config, "workers", 1)
+    with open_cluster(address_for(config.cluster), cpus=max(cpus, per_task)) as cluster:
+        run = _planned(stage, config, tables, job, cluster, chosen)
+        _run_shards(cluster, run, job)
+    yield from _joined(run, job)
+
+
+def _choose(stage: Stage, config: Any, tables: Tables, job: Job) -> dict[str, str]:
+    """What options left to ``auto`` resolve to for all shards by the rows; and what an interrupted run had chosen."""
+    notes = dict(job.journal.notes) if job.journal is not None else {}
+    if stage.choose is None:
+        return notes
+    peek = replace(job, drops=Drops(keep=False), console=Console(quiet=True), chosen={})
+    peek.inputs = harness.open_inputs(stage, config, tables, peek.drops.unread)
+    columns = stage.reads(config) or ()
+    where = ", ".join(tables.inputs)
+    peek.schema, rows = validation.validate_rows(columns, peek.inputs.schema, peek.inputs.rows(), peek, where)
+    peek.console = job.console
+    stage.choose(config, rows, peek)
+    return {**notes, **peek.chosen}
+
+
+def _planned(
+    stage: Stage, config: Any, tables: Tables, job: Job, cluster: Cluster, chosen: Mapping[str, str]
+) -> ShardRun:
+    """The run in as many shards as fit the cluster, or as an interrupted one had."""
+    assert job.inputs is not None
+    per_task = max(1, getattr(config, "workers", 1))
+    at_once = max(1, sum(int(node.cpus // per_task) for node in cluster.nodes()))
+    rows = job.inputs.total or 0
+    path = harness.shards_folder(str(tables.output)) / PLAN
+    out_of = _number_of_shards(path, min(SHARDS_A_PLACE * at_once, max(1, rows)))
+    whole = Whole(job.settings, chosen, at_once=min(at_once, out_of))
+    return ShardRun(stage, config, tables, out_of, whole, None, uuid.uuid4().hex[:12])
+
+
+def _number_of_shards(path: Path, wanted: int) -> int:
+    """The number in the plan, which is written if there is none."""
+    from magcli.data import durable
+
+    if path.exists():
+        number: int = json.loads(path.read_text())["shards"]
+        return number
+    with durable.atomic_file(path) as file:
+        file.write(json.dumps({"shards": wanted}).encode())
+    return wanted
+
+
+def _run_shards(cluster: Cluster, run: ShardRun, job: Job) -> None:
+    """Start the engines, run all shards, end the engines."""
+    from magcli.run.units import AsyncRunner
+
+    with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
+        loop.run(_on_cluster(cluster, run, job, bar))
+
+
+async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) -> None:
+    from magcli.stages.shared.shared_engines import SharedEngines, samples_locally
+
+    if not samples_locally(run.config):
+        await _map(cluster, run, job, bar, None)
+        return
+    assert isinstance(run.config, EngineOptions)
+    engines = SharedEngines(cluster, run.config, job, run.run_id, run.whole.chosen)
+    try:
+        opened = await engines.start()
+        job.record(opened.chosen)
+        whole = replace(run.whole, chosen={**run.whole.chosen, **opened.chosen})
+        await _map(cluster, replace(run, whole=whole, engines=engines.addresses_and_opened), job, bar, engines)
+    finally:
+        await engines.close()
+
+
+async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
+    """Run all shards; the engines are watched meanwhile, and end the run if they cannot be replaced."""
+    from magcli.cluster.runtime import Resources
+    from magcli.cluster.shards import map_shards
+    from magcli.run import units
+    from magcli.stages.shared.shared_engines import surroundings
+
+    listener = _Listener(run, job, bar, engines)
+    mapping = asyncio.create_task(
+        map_shards(
+            cluster,
+            partial(run_shard, run),
+            range(1, run.out_of + 1),
+            Resources(cpus=max(1, getattr(run.config, "workers", 1))),
+            surroundings=surroundings(),
+            said=listener.said,
+            ended=listener.ended,
+            lost=listener.lost,
+        )
+    )
+    ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
+    watching = asyncio.create_task(engines.watch()) if engines else None
+    try:
+        await asyncio.wait({mapping, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED)
+        if watching and watching.done():
+            await watching  # raises: it ends only if engines cannot be replaced
+        await mapping
+    finally:
+        tasks = [mapping, ticking, *([watching] if watching else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Listener:
+    """What shards say, as one bar of rows and as messages, each once."""
+
+    def __init__(self, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
+        self._run, self._job, self._bar, self._engines = run, job, bar, engines
+        self._rows: Counter[int] = Counter()
+        self._reused: Counter[int] = Counter()
+        self._said: set[str] = set()
+
+    def said(self, number: int, said: Mapping[str, Any]) -> bool:
+        """Show progress or a message; returns whether the shard has new rows."""
+        if "text" in said:
+            if said["text"] not in self._said:
+                self._said.add(said["text"])
+                self._job.console.say(said["text"], **said["event"])
+            return False
+        more = said["rows"] - self._rows[number]
+        reused = min(max(said["reused"] - self._reused[number], 0), max(more, 0))
+        self._reused[number] = max(self._reused[number], said["reused"])
+        self._advance(number, reused, reused=True)
+        self._advance(number, more - reused)
+        return bool(more > 0)
+
+    def ended(self, number: int) -> None:
+        """Count the rest of a shard's rows: those that were dropped unread, or finished by an earlier run."""
+        first, end = shard.bounds(Shard(number, self._run.out_of), self._job.total or 0)
+        self._advance(number, end - first - self._rows[number], reused=not self._rows[number])
+
+    def lost(self, attempt: Attempt, error: MemberLost) -> None:
+        """Say that a shard is tried again."""
+        text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
+        self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
+        if self._engines:
+            self._engines.forget(_client(self._run, attempt))
+
+    def report(self) -> None:
+        """Show that work goes on while no row is finished."""
+        self._bar.report(self._note())
+
+    def _advance(self, number: int, rows: int, *, reused: bool = False) -> None:
+        if rows > 0:
+            self._rows[number] += rows
+            self._bar.advance(rows, note=self._note(), reused=reused)
+
+    def _note(self) -> str:
+        return f"{self._engines.num_finished:,} completions finished" if self._engines else ""
+
+
+def _client(run: ShardRun, attempt: Attempt) -> str:
+    return f"{run.run_id}-{attempt}"
+
+
+def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
+    """Run a shard in the process of a task.
+
+    Raises:
+        EnvironmentFault: this node does not have the folder of the shards.
+        MagError: what the stage raises.
+    """
+    from magcli.generate.service import generator_opener
+
+    if not (run.folder / PLAN).exists():
+        raise EnvironmentFault(
+            f"{socket.gethostname()} has no folder {run.folder}; --output must be on storage that all nodes share"
+        )
+    whole = run.whole
+    if run.engines is not None:
+        addresses, opened = run.engines
+        opener = generator_opener(addresses, _client(run, attempt), opened, whole.chosen["thoughts"])
+        whole = replace(whole, open_engine=opener)
+    console = ShardConsole(say)
+    _wait_for_lock(Path(str(run.tables_of(attempt.shard).output)))
+    harness.execute(run.stage, run.config, run.tables_of(attempt.shard), console, whole=whole)
+
+
+def _wait_for_lock(output: Path) -> None:
+    """Wait while a process of an earlier attempt, which the cluster takes for lost, still ends."""
+    from magcli.data import durable
+
+    end = time.monotonic() + LOCK_SECONDS
+    while time.monotonic() < end:
+        try:
+            with durable.locked(output):
+                return
+        except UsageError:
+            time.sleep(SAY_SECONDS)
+
+
+class ShardConsole(Console):
+    """Sends what a shard says to the driver, except for results, which the driver reports of the whole."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__()
+        self._send = say
+
+    @property
+    def terminal(self) -> bool:
+        """Never: the terminal is the driver's."""
+        return False
+
+    def say(self, text: str, **event: Any) -> None:
+        """Send a message."""
+        if event.get("event") not in QUIET_EVENTS:
+            self._send({"text": text, "event": event})
+
+    def result(self, text: str, **event: Any) -> None:
+        """Nothing: a result of a shard is not one of the whole."""
+
+    def progress(self, total: int | None, unit: str, label: str, panel: Any = None) -> Progress:
+        """A report of the shard's rows to the driver."""
+        return ShardProgress(self, total, unit, label, self._send)
+
+
+class ShardProgress(Progress):
+    """Sends how many rows of a shard are finished, twice a second at most."""
+
+    def __init__(self, console: Console, total: int | None, unit: str, label: str, say: Say) -> None:
+        super().__init__(console, total, unit, label)
+        self._send = say
+        self._next = 0.0
+
+    def advance(self, count: int = 1, *, note: str | None = None, reused: bool = False) -> None:
+        """Count finished rows."""
+        self.done += count
+        self._skipped += count if reused else 0
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SAY_SECONDS
+            self._send({"rows": self.done, "reused": self._skipped})
+
+    def report(self, note: str) -> None:
+        """Nothing: the driver shows by itself that work goes on."""
+
+    def __exit__(self, *_: object) -> None:
+        self._send({"rows": self.done, "reused": self._skipped})
+
+
+def _joined(run: ShardRun, job: Job) -> Rows:
+    """The rows of the finished shards in order; sets the history and the counts of the whole."""
+    from magcli.data import table
+
+    assert job.inputs is not None
+    every_shard = [run.tables_of(number) for number in range(1, run.out_of + 1)]
+    try:
+        parts = shard.parts([table.read(str(each.output)) for each in every_shard])
+    except DataError as error:
+        raise DataError(str(error).replace("commit:", f"{job.stage}: after the shards:", 1)) from None
+    job.joined = shard.history(parts)
+    whole = job.joined[-1]
+    job.chosen |= whole.config.get(CHOSEN, {})
+    job.drops.counts.update(whole.dropped)
+    job.inputs.count = whole.rows_in - sum(whole.dropped.get(reason, 0) for reason in UNREAD)
+    for each in every_shard:
+        job.tally.update(_tally(str(each.output)))
+    if job.drops.table is not None:
+        for batch in _batches([str(each.dropped) for each in every_shard]):
+            job.drops.table.append(batch)
+    for part in parts:
+        yield from part.source.rows
+
+
+def _batches(names: Sequence[str]) -> Iterator[Any]:
+    from magcli.data import table
+
+    for name in names:
+        yield from table.read(name).rows
+
+
+def _tally(output: str) -> dict[str, int]:
+    """What a shard has counted for the stage's report."""
+    path = harness.note_path(output)
+    return json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {}) if path.exists() else {}
