@@ -17,6 +17,7 @@ import torch.distributed._tools.fake_collectives  # what collectives return with
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
@@ -78,6 +79,7 @@ def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         packing.set_packed_attention(model)
         sharded = shard(model, ranks, bf16=setting.bf16, checkpoint_activations=True)
+        assert isinstance(sharded, FSDPModule)
         live.mark([*model.parameters(), *model.buffers()], WEIGHTS)
         optimizer = optim.adamw(model, lr=1e-5, weight_decay=0.1)
         _first_step(model, optimizer)
