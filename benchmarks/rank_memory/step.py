@@ -76,7 +76,7 @@ class Setting:
 def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting: Setting) -> Counted:
     """The memory and collectives of an optimizer step on this rank, with activation checkpointing."""
     with LiveParts() as live:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
         packing.set_packed_attention(model)
         sharded = shard(model, ranks, bf16=setting.bf16, checkpoint_activations=True)
         assert isinstance(sharded, FSDPModule)
