@@ -112,7 +112,9 @@ def join_ranks(
         EnvironmentFault: the others did not join in time.
     """
     on_gpu = device.startswith("cuda")
-    own = torch.device("cuda", local_rank) if on_gpu else torch.device(device)
+    # Of a cluster a process sees only the GPU that Ray has given it; under a local Ray it sees all.
+    index = local_rank if on_gpu and torch.cuda.device_count() > 1 else 0
+    own = torch.device("cuda", index) if on_gpu else torch.device(device)
     if on_gpu:
         torch.cuda.set_device(own)
     host, port = store
