@@ -7,7 +7,7 @@ and largest ratio of the paired runs. A ratio is the peer's time over magcli's, 
 ``rl-slow-verifier`` and ``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and
 ``rl-toy-vs-floor`` (lower bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code
 is 1 if a ratio misses the bound of its comparison.
-Comparisons of accuracy print tables instead.
+Comparisons of accuracy, and ``rank-memory``, print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
 with TRL; ``PEERS_ARM`` skips the search for TRL's best configuration (``PEERS_ARM='continuous bf16'``).
@@ -51,6 +51,7 @@ COMPARISONS = {
     "trl-parity": "trl_parity:run",
     "simulation-shared": "simulation:shared",
     "simulation-split": "simulation:split",
+    "rank-memory": "rank_memory.table:run",
     "sft-vs-trl": "sft_trl:run",
     "rl-occupancy": "rl.occupancy:run",
     "rl-heavy-vs-trl": "rl.throughput:heavy_tail",

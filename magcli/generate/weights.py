@@ -73,12 +73,13 @@ class WeightFile(Mapping[str, Tensor]):
 
 
 @contextmanager
-def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[WeightFile]:
+def shared(weights: Weights, *, dtype: torch.dtype | None = None, folder: Path | None = None) -> Iterator[WeightFile]:
     """Weights as a file in shared memory for the duration of the block; of tied parameters only the first name.
 
     Args:
         weights: parameters by name; a ``WeightFile`` is passed through.
         dtype: the type of floating-point parameters in the file; None keeps theirs.
+        folder: where the file is instead of in shared memory, such as on storage that other machines can read.
 
     Raises:
         EnvironmentFault: shared memory is full.
@@ -86,7 +87,7 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
     if isinstance(weights, WeightFile):
         yield weights
         return
-    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=FILE_SUFFIX, dir=_folder())
+    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=FILE_SUFFIX, dir=folder or _folder())
     os.close(handle)
     path = Path(name)
     try:

@@ -139,13 +139,20 @@ def loading_bytes(plan: TrainingPlan) -> int:
     return FP32 * plan.shape.parameters - weight_bytes(plan)
 
 
-def gathered_bytes(plan: TrainingPlan) -> int:
-    """Weights that ranks gather: embedding and head stay in float32 for the whole step, layers come one by one."""
-    if plan.ranks == 1:
-        return 0
-    outside = plan.shape.head * (1 if plan.shape.tied else 2)
+def gathered_layer_bytes(plan: TrainingPlan) -> int:
+    """The layers that a rank gathers: one is used while the next is on its way."""
     layer = plan.shape.linear // plan.shape.layers
-    return FP32 * outside + 2 * layer * (BF16 if plan.bf16 else FP32)
+    return 0 if plan.ranks == 1 else 2 * layer * (BF16 if plan.bf16 else FP32)
+
+
+def gathered_head_bytes(plan: TrainingPlan) -> int:
+    """The float32 head that a rank gathers, or the embedding before it."""
+    return 0 if plan.ranks == 1 else FP32 * plan.shape.head
+
+
+def gathered_head_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
+    """A head that is tied to the embedding is there for the whole step."""
+    return UPDATE if plan.shape.tied else ("forward", "scoring")
 
 
 def cast_bytes(plan: TrainingPlan) -> int:
@@ -276,7 +283,8 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
         Line("reference model, float32", reference),
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
-        Line("gathered embedding and layers", gathered_bytes(plan), UPDATE),
+        Line("gathered layers", gathered_layer_bytes(plan), UPDATE),
+        Line("gathered embedding or head", gathered_head_bytes(plan), gathered_head_phases(plan)),
         Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
         Line("activations", activation_bytes(plan), UPDATE),
         Line("copy of the head", head_copy_bytes(plan), head_copy_phases(plan)),

@@ -245,7 +245,7 @@ def record(
 
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
-    line = {"step": trainer.done, "lr": trainer.controller.lr}
+    line = {"step": trainer.done, "lr": trainer.last_lr}
     line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1)
     line |= with_probe(training_metrics(metrics), delivered)
     rollouts = [rollout for group in (*batch.trained, *batch.dropped) for rollout in group.rollouts]

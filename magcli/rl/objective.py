@@ -19,7 +19,7 @@ from magcli.generate.types import Rollout
 from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
 from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective
-from magcli.train.logprobs import LogProbs, token_logprobs
+from magcli.train.logprobs import LogProbs, Scored, scored_tokens, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
@@ -69,12 +69,14 @@ class UpdatePlan(NamedTuple):
 class MicroBatch:
     """The samples of one forward and backward pass, packed end to end.
 
-    ``generated`` (bool) and ``temperature`` are ``[T]``, over all tokens; ``sampler`` (the engine's log-probs),
-    ``advantage``, ``weight``, ``sequence`` and, if there is one, ``proximal`` are ``[N]``, over the generated tokens.
+    ``temperature`` is ``[T]``, over all tokens. ``generated`` ``[N]`` are the indices of the generated tokens, and
+    ``scored`` those of them that have a token before them. ``sampler`` (the engine's log-probs), ``advantage``,
+    ``weight``, ``sequence`` and, if there is one, ``proximal`` are ``[N]``, over the generated tokens.
     """
 
     packed: Packed
     generated: Tensor
+    scored: Scored
     temperature: Tensor
     sampler: Tensor
     advantage: Tensor
@@ -140,21 +142,24 @@ def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Obje
 def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
     """Pack samples on a device; samples with the same prompt share its tokens, which are computed once.
 
-    A sample without generated tokens only takes part in the forward pass.
+    A sample without generated tokens only takes part in the forward pass. Indices are computed on the host: their
+    number depends on values, for which a GPU would have to be waited for.
     """
-    packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples]).to(device)
-    generated = packed.spread([1.0] * len(samples)) > 0
+    packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples])
+    is_generated = packed.spread([1.0] * len(samples)) > 0
+    generated = is_generated.nonzero().squeeze(1)
     logprobs = [value for sample in samples for value in sample.rollout.logprobs]
-    lengths = torch.tensor([len(sample.rollout.tokens) for sample in samples], device=device)
+    lengths = torch.tensor([len(sample.rollout.tokens) for sample in samples])
     proximal = [sample.proximal for sample in samples if sample.proximal is not None]
     return MicroBatch(
-        packed,
-        generated,
-        packed.spread([sample.temperature for sample in samples]).where(generated, 1.0),
+        packed.to(device),
+        generated.to(device),
+        scored_tokens(packed, is_generated).to(device),
+        packed.spread([sample.temperature for sample in samples]).where(is_generated, 1.0).to(device),
         torch.tensor(logprobs, dtype=torch.float32, device=device),
-        packed.spread([sample.advantage for sample in samples])[generated],
-        packed.spread([sample.weight for sample in samples])[generated],
-        torch.arange(len(samples), device=device).repeat_interleave(lengths),
+        packed.spread([sample.advantage for sample in samples])[generated].to(device),
+        packed.spread([sample.weight for sample in samples])[generated].to(device),
+        torch.arange(len(samples)).repeat_interleave(lengths).to(device),
         torch.cat(proximal) if proximal else None,
     )
 
@@ -162,10 +167,11 @@ def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> Mic
 def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad: bool = False) -> LogProbs:
     """Log-probs and entropies ``[N]`` of the generated tokens, each at its own temperature."""
     with autocast(batch.generated.device, bf16):
-        scored = token_logprobs(
-            model, batch.packed, temperature=batch.temperature, where=batch.generated, entropy_grad=entropy_grad
+        logprobs = token_logprobs(
+            model, batch.packed, temperature=batch.temperature, where=batch.scored, entropy_grad=entropy_grad
         )
-    return LogProbs(scored.values[batch.generated], scored.entropy[batch.generated])
+    values = logprobs.values.index_select(0, batch.generated)
+    return LogProbs(values, logprobs.entropy.index_select(0, batch.generated))
 
 
 def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> Tensor:

@@ -7,6 +7,7 @@ rank. So the number of ranks changes a gradient by rounding only.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from magcli.errors import Stopped
 from magcli.generate.digest import digests
 from magcli.generate.types import Digests, Rollout, Weights
-from magcli.generate.weights import untied
+from magcli.generate.weights import WeightFile, untied
 from magcli.rl.metrics import mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
@@ -27,11 +28,13 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
+from magcli.rl.shared_weights import ShareWeights
 from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Numerics, Objective, StageSettings, UpdateMetrics
-from magcli.train.controller import RankController, RankState
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.shard import ShardedModel, hidden_size, micro_batches_by_rank
+from magcli.train.shard import ShardedModel, micro_batches_by_rank
 
 Value = TypeVar("Value")
 
@@ -61,6 +64,10 @@ class Trainer:
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
     sends_adapters: bool = False
+    weights_folder: Path | None = None
+    """Where ranks in other processes put weights for this one; None: in the shared memory of this machine."""
+    last_lr: float = 0.0
+    """The learning rate of the last update."""
 
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
         """The parameters for the engines, each under one name, and their digests as they are sent, in this type.
@@ -70,9 +77,11 @@ class Trainer:
         if self.sends_adapters:
             adapters = self.controller.adapters()
             return adapters, digests(adapters)
-        buffers = {name for name, _ in self.controller.state.model.named_buffers()}
+        if self.controller.is_elsewhere:
+            path, sent = self.controller.run([ShareWeights(dtype, self.weights_folder)] * self.controller.size)
+            return WeightFile(path), sent
         every = untied(self.controller.weights(dtype))
-        parameters = {name: tensor for name, tensor in every.items() if name not in buffers}
+        parameters = {name: tensor for name, tensor in every.items() if name not in self.controller.facts.buffers}
         return parameters, digests(parameters, dtype)
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
@@ -94,6 +103,7 @@ class Trainer:
             Stopped: several updates in a row had no finite gradient.
         """
         warmup = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
+        self.last_lr = self.lr * warmup
         metrics = update(
             self.controller,
             groups,
@@ -101,7 +111,7 @@ class Trainer:
             self.numerics,
             groups_per_step=settings.groups_per_step,
             rewards=self._rewards(groups),
-            lr=self.lr * warmup,
+            lr=self.last_lr,
             version=self.done,
         )
         self.done += 1
@@ -172,9 +182,9 @@ def compare(
 
 def _by_rank(controller: RankController, batches: list[MiniBatch], micro_tokens: int) -> list[list[MiniBatch]]:
     """The mini-batches of each rank."""
-    if controller.ranks.size == 1:
+    if controller.size == 1:
         return [batches]
-    return split_over_ranks(batches, controller.ranks.size, micro_tokens, hidden_size(controller.state.model))
+    return split_over_ranks(batches, controller.size, micro_tokens, controller.facts.hidden_size)
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:

@@ -22,7 +22,7 @@ from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
-from magcli.stages.shared import engines, forms, heldout, options, tables, templates, training
+from magcli.stages.shared import engines, forms, heldout, options, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.forecast import Forecast
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.controller import OpenState, RankController, RankState
+    from magcli.train.commands import OpenState, RankState
+    from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.train.sft import EvaluateModel, Example, SFTTrainer
 
@@ -53,7 +54,7 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "tar
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.EvaluationOptions, options.TrainingOptions):
+class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOptions):
     """Options of `magcli sft`."""
 
     run: Path = opt(
@@ -120,6 +121,7 @@ def check(config: Config) -> None:
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
     training.check_offload("sft", config)
+    trainers.check("sft", config)
     training.check_attention("sft", config)
 
 
@@ -174,7 +176,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size())
+        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size(config))
         forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
@@ -185,7 +187,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no trace was read."""
     model = templates.open_model(config.model, config)
-    made = partial(_forecast, config, model, ranks=forecasts.world_size())
+    made = partial(_forecast, config, model, ranks=forecasts.world_size(config))
     forecasts.announce(made, console, stage="sft", folder=config.run)
 
 
@@ -256,7 +258,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, model, examples, _held_out(config, model, job), controller, job, folder)
+            held_out = _held_out(config, model, job)
+            train = partial(_train, config, model, examples, held_out, controller, job, folder)
+            trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
@@ -277,11 +281,16 @@ def _train(
     """
     from magcli.train import sft
 
-    with _open_evaluator(config, model) as evaluator:
+    with ExitStack() as stack:
+        evaluator = stack.enter_context(_open_evaluator(config, model))
+        cluster = stack.enter_context(trainers.opened_cluster(config))
+        if config.trainers > 1:
+            controller = trainers.open_controller("sft", config, cluster, job.console)
+            stack.callback(controller.stop)
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)
-        forecasts.check(_forecast(config, model, longest, ranks=controller.ranks.size), folder.path, job.console)
+        forecasts.check(_forecast(config, model, longest, ranks=controller.size), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
@@ -451,14 +460,13 @@ def _default_lr(config: Config, controller: RankController) -> float:
     """The learning rate for a model of this size; of sharded weights, all ranks' count."""
     from magcli.train.optim import default_lr
 
-    weights = sum(parameter.numel() for parameter in controller.state.model.parameters())
-    return default_lr(weights, lora=bool(config.lora))
+    return default_lr(controller.facts.weights, lora=bool(config.lora))
 
 
 def _open_state(config: Config, model: Model) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
     from magcli.train import optim
-    from magcli.train.controller import RankState
+    from magcli.train.commands import RankState
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         scratch, seed = config.from_scratch, config.seed

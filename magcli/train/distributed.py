@@ -103,6 +103,34 @@ def open_ranks(device: str = "cpu", *, timeout: float = TIMEOUT) -> Ranks:
     return Ranks(rank, size, place, mesh, timeout, store)
 
 
+def join_ranks(
+    rank: int, size: int, local_rank: int, store: tuple[str, int], device: str, *, timeout: float = TIMEOUT
+) -> Ranks:
+    """Join the other ranks at the store of the first one, which is at this host and port; devices as ``open_ranks``.
+
+    Raises:
+        EnvironmentFault: the others did not join in time.
+    """
+    on_gpu = device.startswith("cuda")
+    # Of a cluster a process sees only the GPU that Ray has given it; under a local Ray it sees all.
+    index = local_rank if on_gpu and torch.cuda.device_count() > 1 else 0
+    own = torch.device("cuda", index) if on_gpu else torch.device(device)
+    if on_gpu:
+        torch.cuda.set_device(own)
+    host, port = store
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            init_method=f"tcp://{host}:{port}",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+        )
+    except (RuntimeError, ValueError) as error:
+        raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
+    return Ranks(rank, size, own, init_device_mesh(own.type, (size,)), timeout, store)
+
+
 def close_ranks() -> None:
     """Leave the process group, if there is one."""
     if dist.is_initialized():

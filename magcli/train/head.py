@@ -1,13 +1,20 @@
 """The output head of a model: from hidden states to logits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import register_fsdp_forward_method
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+Result = TypeVar("Result")
+
+APPLY = "magcli_apply"
+"""The method of a sharded head that runs a function on hidden states while its weights are gathered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +43,29 @@ def head_of(model: "PreTrainedModel") -> Head:
     bias = getattr(linear, "bias", None)
     softcap = getattr(config, "final_logit_softcapping", None)
     return Head(linear.weight, None if bias is None else bias.float(), scale, softcap)
+
+
+def with_head(model: "PreTrainedModel", compute: Callable[[Head, Tensor], Result], hidden: Tensor) -> Result:
+    """``compute(head, hidden)``, the only place where the weights of a sharded head may be used.
+
+    The tensors that it returns lead the backward pass through the head, which is gathered for it again.
+    """
+
+    def compute_on(states: Tensor) -> Result:
+        return compute(head_of(model), states)
+
+    apply: Callable[[Callable[[Tensor], Result], Tensor], Result] = getattr(
+        model.get_output_embeddings(), APPLY, _apply
+    )
+    return apply(compute_on, hidden)
+
+
+def let_head_be_gathered(linear: nn.Module) -> None:
+    """Make a head that FSDP shards by itself known to ``with_head``."""
+    setattr(linear, APPLY, _apply)
+    register_fsdp_forward_method(linear, APPLY)
+
+
+def _apply(compute: Callable[[Tensor], Any], hidden: Tensor) -> Any:
+    """FSDP's hooks run around this call: they see the hidden states and the result."""
+    return compute(hidden)

@@ -20,8 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from magcli.errors import MagError
 from magcli.model import memory
-from magcli.train.head import Head, head_of
-from magcli.train.packing import Packed, forward_packed
+from magcli.train.head import Head, with_head
+from magcli.train.packing import Packed, Packing, forward_packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,38 +43,72 @@ class LogProbs(NamedTuple):
     entropy: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Which tokens of a pack are scored: their indices ``tokens``, int64 ``[N]``, and those of the tokens before each.
+
+    Found on the host, since the number of tokens depends on values: on a GPU that would wait for the device.
+    """
+
+    tokens: Tensor
+    before: Tensor
+
+    def to(self, device: torch.device | str) -> "Scored":
+        """The same indices on another device."""
+        return Scored(self.tokens.to(device), self.before.to(device))
+
+
+def scored_tokens(packed: Packed, where: Tensor | None = None) -> Scored:
+    """The tokens of a pack that ``where``, bool ``[T]``, selects (None: all) and that have a token before them."""
+    before = packed.before()
+    tokens = _predicted(before, where)
+    return Scored(tokens, before[tokens])
+
+
 def token_logprobs(
     model: "PreTrainedModel",
     packed: Packed,
     *,
     temperature: float | Tensor = 1.0,
     chunk: int | None = None,
-    where: Tensor | None = None,
+    where: Tensor | Scored | None = None,
     entropy_grad: bool = False,
+    packing: Packing | None = None,
 ) -> LogProbs:
     """Log-probabilities and entropies of the tokens of a pack, from a model under ``use_packed_attention``.
 
-    ``temperature`` is a scalar, or ``[T]``, the sampling temperature of each token. ``where``, bool ``[T]``, selects
-    the tokens to score (those that are trained on); the LM head skips the others. Up to ``chunk`` rows of logits are
-    stored (None: as many as fit in ``memory.LOGITS_BYTES``); with more, all are recomputed in the backward pass.
-    Entropies are differentiable if ``entropy_grad``.
+    ``temperature`` is a scalar, or ``[T]``, the sampling temperature of each token. ``where``, bool ``[T]`` or the
+    ``scored_tokens`` of it, selects the tokens to score (those that are trained on); the LM head skips the others. Up
+    to ``chunk`` rows of logits are stored (None: as many as fit in ``memory.LOGITS_BYTES``); with more, all are
+    recomputed in the backward pass. Entropies are differentiable if ``entropy_grad``. ``packing``: see
+    ``forward_packed``.
     """
-    before = packed.before()
-    predicted = _predicted(before, where)
-    hidden = forward_packed(model, packed).index_select(0, before[predicted])
-    head = head_of(model)
+    scored = where if isinstance(where, Scored) else scored_tokens(packed, where)
+    predicted = scored.tokens
+    hidden = forward_packed(model, packed, packing).index_select(0, scored.before)
     targets = packed.input_ids[0, predicted]
     temperatures = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[
         predicted
     ]
-    plan = _plan(len(predicted), head, chunk, entropy_grad)
+
+    def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        plan = _plan(len(predicted), head, chunk, entropy_grad)
+        return _score_with(head, hidden, targets, temperatures, plan)
+
+    values, entropies = with_head(model, score, hidden)
+    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
+    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+
+
+def _score_with(
+    head: Head, hidden: Tensor, targets: Tensor, temperatures: Tensor, plan: "ScorePlan"
+) -> tuple[Tensor, Tensor]:
+    """``score_rows`` with a model's head."""
     scaled, bias = hidden.float(), head.bias
     if head.scale != 1.0:
         scaled, bias = scaled * head.scale, None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()
-    values, entropies = score_rows(scaled, weight, bias, targets, temperatures, plan)
-    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
-    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+    return score_rows(scaled, weight, bias, targets, temperatures, plan)
 
 
 def _predicted(before: Tensor, where: Tensor | None) -> Tensor:

@@ -84,15 +84,20 @@ def clip_and_step(
     is not finite; a NaN loss can have a finite gradient, since clamped values pass no gradient. With a sharded model
     the norm is over all ranks; ``loss`` must be too, so that all ranks decide alike.
     """
-    trained = list(parameters)
-    total = _full(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
-    clip_grads_with_norm_(trained, max_norm, total)
-    norm = total.item()
+    norm = clip(parameters, max_norm=max_norm).item()
     finite = math.isfinite(norm + loss)
     if finite:
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm if finite else None
+
+
+def clip(parameters: Iterable[nn.Parameter], *, max_norm: float) -> Tensor:
+    """Scale the gradient to a norm of at most ``max_norm``; returns the norm before, over all ranks."""
+    trained = list(parameters)
+    norm = _full(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
+    clip_grads_with_norm_(trained, max_norm, norm)
+    return norm
 
 
 def autocast(device: torch.device, enabled: bool) -> torch.autocast:

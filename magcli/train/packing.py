@@ -32,7 +32,7 @@ from magcli.model.probe import (
     spread_of,
 )
 from magcli.train import varlen
-from magcli.train.head import head_of
+from magcli.train.head import Head, with_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -199,6 +199,15 @@ def segments(packed: Packed) -> varlen.Segments:
     return varlen.segments(packed.prefixes, packed.starts, packed.lengths, packed.input_ids.device)
 
 
+Packing = Buckets | varlen.Segments
+"""How attention finds the sequences of a pack, for each of the two kinds of attention."""
+
+
+def packing_of(model: "PreTrainedModel", packed: Packed) -> Packing:
+    """How the attention of a model finds the sequences of a pack; all of it follows from their lengths."""
+    return segments(packed) if _uses_varlen(model) else buckets(packed)
+
+
 def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
     """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
@@ -212,12 +221,17 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
         raise _unsupported(refusal(model, f"layers of type {min(kinds - LAYERS)} would mix packed sequences"))
     try:
         record_attention(model)
-        AttentionInterface.register(NAME, _attend)
-        AttentionInterface.register(VARLEN_NAME, varlen.attend)
-        model.set_attn_implementation(VARLEN_NAME if attention == "varlen" else NAME)
+        set_packed_attention(model, attention)
         _check(model)
     except EnvironmentFault as error:
         raise _unsupported(error) from error
+
+
+def set_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:
+    """The same without looking at the model, whose weights need not have values: for families known to work."""
+    AttentionInterface.register(NAME, _attend)
+    AttentionInterface.register(VARLEN_NAME, varlen.attend)
+    model.set_attn_implementation(VARLEN_NAME if attention == "varlen" else NAME)
 
 
 def _uses_varlen(model: "PreTrainedModel") -> bool:
@@ -234,15 +248,17 @@ def _check(model: "PreTrainedModel") -> None:
     with explained(model):
         theirs = own_logits(model).flatten(0, 1)
         hidden = forward_packed(model, pack(probe_tokens(model).tolist()).to(model.device))
-        ours = head_of(model).logits(hidden)
+        ours = with_head(model, Head.logits, hidden)
     spread = spread_of(theirs)
     rounds = torch.is_autocast_enabled(model.device.type) or _uses_varlen(model)
     if not agree(ours, theirs, spread, torch.bfloat16 if rounds else model.dtype):
         raise different(model, ours, theirs, spread, "training")
 
 
-def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
+def forward_packed(model: "PreTrainedModel", packed: Packed, packing: Packing | None = None) -> Tensor:
     """Hidden states ``[T, hidden]`` after the final norm, the input of the LM head.
+
+    ``packing`` is ``packing_of`` this model and pack; None: it is computed here.
 
     Raises DataError for a sequence beyond a length at which rotary frequencies change.
     """
@@ -250,8 +266,12 @@ def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
     if limit is not None and longest > limit:
         raise DataError(f"a sequence of {longest} tokens: from {limit} on, this model's rotary embedding changes")
     decoder = model.get_decoder()
-    packing = segments(packed) if _uses_varlen(model) else buckets(packed)
-    output = decoder(input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=packing)
+    output = decoder(
+        input_ids=packed.input_ids,
+        position_ids=packed.position_ids,
+        use_cache=False,
+        packing=packing_of(model, packed) if packing is None else packing,
+    )
     hidden: Tensor = output.last_hidden_state
     return hidden[0]
 

@@ -18,11 +18,12 @@ from torch import Tensor
 from magcli.data import durable
 from magcli.errors import MagError, Stopped
 from magcli.run.rundir import RunDir
-from magcli.train import checkpoint, lora, optim
-from magcli.train.controller import RankController, RankState
+from magcli.train import checkpoint, optim
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack
-from magcli.train.shard import ShardedModel, hidden_size, micro_batches_by_rank
+from magcli.train.shard import ShardedModel, micro_batches_by_rank
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -183,7 +184,7 @@ class SFTTrainer:
     @property
     def has_adapters(self) -> bool:
         """Whether only LoRA adapters are trained."""
-        return bool(lora.adapted_layers(self.controller.state.model))
+        return self.controller.facts.has_adapters
 
     def step(self) -> dict[str, Any]:
         """Run the next optimizer step; returns its metrics.
@@ -228,7 +229,7 @@ class SFTTrainer:
         self.controller.try_saving(folder)
 
     def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
-        size, hidden = self.controller.ranks.size, hidden_size(self.controller.state.model)
+        size, hidden = self.controller.size, self.controller.facts.hidden_size
         return split_examples(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
 
 
@@ -313,7 +314,7 @@ class SFTRun:
             shutil.rmtree(adapter, ignore_errors=True)
             durable.rename(best_adapter, adapter)
         elif trainer.has_adapters and not best.exists():
-            lora.save_adapter(trainer.controller.state.model, adapter)
+            trainer.controller.save_adapter(adapter)
         if best.exists():
             durable.rename(best, self.folder.model)
         else:
@@ -324,7 +325,7 @@ class SFTRun:
     def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
         best = self.folder.path / "best"
         if trainer.has_adapters:
-            lora.save_adapter(trainer.controller.state.model, self.folder.path / "best-adapter")
+            trainer.controller.save_adapter(self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
             durable.rename(candidate, best)

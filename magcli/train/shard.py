@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from magcli.errors import EnvironmentFault
 from magcli.train.distributed import Ranks
+from magcli.train.head import let_head_be_gathered
 from magcli.train.packing import greedy_collate
 
 if TYPE_CHECKING:
@@ -28,8 +29,9 @@ Result = TypeVar("Result")
 class ShardedModel(nn.Module):
     """The FSDP root around a model, whose full weights are available inside its ``forward``.
 
-    FSDP gathers weights around a module's ``forward``. Training calls the decoder and reads the LM head's weight, which
-    a tied embedding shares, so all of that must happen inside the ``forward`` of this root.
+    FSDP gathers weights around a module's ``forward``: those of layers, of the embedding and of the LM head while they
+    are used, all others, such as a head that is tied to the embedding, while this root is. So all that training
+    computes must happen inside the ``forward`` of this root.
     """
 
     def __init__(self, model: "PreTrainedModel") -> None:
@@ -62,6 +64,7 @@ def shard(
         rounding = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         for layer in layers:
             _fully_shard(layer, ranks, rounding if bf16 else MixedPrecisionPolicy())
+        _shard_ends(model, ranks)
         _fully_shard(sharded, ranks, MixedPrecisionPolicy())
     return sharded
 
@@ -138,6 +141,20 @@ def _layers(model: "PreTrainedModel") -> nn.ModuleList:
     if not isinstance(layers, nn.ModuleList):
         raise EnvironmentFault(f"{type(model).__name__} has no list of layers to shard; use a model like Llama or Qwen")
     return layers
+
+
+def _shard_ends(model: "PreTrainedModel", ranks: Ranks) -> None:
+    """Give embedding and LM head units of their own, unless they share their weights.
+
+    Together they may be larger than several layers, and neither is needed while the other is.
+    """
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head.weight is embedding.weight:
+        return
+    for module in (embedding, head):
+        _fully_shard(module, ranks, MixedPrecisionPolicy())
+    embedding.set_unshard_in_backward(False)  # the gradient of a lookup needs no weights
+    let_head_be_gathered(head)
 
 
 def _fully_shard(module: nn.Module, ranks: Ranks, policy: MixedPrecisionPolicy) -> None:

@@ -80,6 +80,22 @@ def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser,
     assert [line["step"] for line in lines] == list(range(1, SIZES["updates"] + 1))
 
 
+@pytest.mark.timeout(300)
+def test_ranks_on_two_nodes_and_a_generator_on_a_third(machines, guesser, problems, tmp_path):
+    machines.nodes.append(machines.add())
+    run = tmp_path / "run"
+    sizes = {**SIZES, "updates": 6, "checkpoint_every": 2}
+    options = ["--trainers", 2, "--generators", 1, "--cluster", machines.address, "--workers", 1, *flags_of(sizes)]
+    command = ["rl", problems, "--model", guesser, "--run", run, *options]
+    with Running(*command, env={**quiet(), **machines.environment}) as process:
+        said = process.communicate(timeout=200)[1].decode()
+    machines.kill(machines.nodes.pop())
+    assert process.returncode == 0, said
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (6 * 4, 0, ())
+    assert not list(run.glob("magcli-*.safetensors")), "weights for the generators are left"
+
+
 def test_generators_for_which_there_is_no_room_are_refused_before_the_work(
     machines, guesser, problems, tmp_path, magcli
 ):

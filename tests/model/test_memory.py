@@ -1,5 +1,6 @@
 """Forecasts of memory against runs with real tensors of small models and fake tensors of large ones."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -124,7 +125,10 @@ def test_ranks_share_the_states_and_gather_the_embedding():
     alone = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True)
     four = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True, ranks=4)
     assert memory.gradient_bytes(four) == memory.gradient_bytes(alone) // 4
-    assert memory.gathered_bytes(four) > 4 * QWEN_1_5B.head
+    assert memory.gathered_head_bytes(four) == 4 * QWEN_1_5B.head
+    assert "backward" in memory.gathered_head_phases(four)
+    untied = replace(four, shape=replace(QWEN_1_5B, tied=False))
+    assert "backward" not in memory.gathered_head_phases(untied)
     loading = memory.phase_bytes(memory.training_lines(four))["loading"]
     assert loading == 4 * QWEN_1_5B.parameters
 

@@ -17,7 +17,8 @@ from magcli.rl.trainer import Trainer
 from magcli.rl.types import Batch, Numerics
 from magcli.run.rundir import RunDir
 from magcli.train import optim
-from magcli.train.controller import RankController, RankState
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.shard import ShardedModel
 

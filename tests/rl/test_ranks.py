@@ -24,7 +24,8 @@ from magcli.rl.metrics import training_metrics
 from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
 from magcli.rl.types import Group, Numerics, Objective
-from magcli.train.controller import RankController, RankState, follow
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController, follow
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw

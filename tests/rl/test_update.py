@@ -16,7 +16,8 @@ from magcli.rl.objective import TrainingSample, accumulate, micro_batch_loss, pl
 from magcli.rl.trainer import compare, shuffled, update
 from magcli.rl.types import Group, Numerics, Objective, UpdateMetrics
 from magcli.train import optim
-from magcli.train.controller import RankController, RankState
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention

@@ -522,7 +522,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
             {"generators": 1, "generator_devices": ("gpu:1",)},
             "--generator-devices must be cpu, cuda or cuda:N, not gpu:1",
         ),
-        ({"cluster": "auto"}, "rl: --cluster places generators; add --generators"),
+        ({"cluster": "auto"}, "rl: --cluster has nothing to place; add --trainers 2 or more"),
         (
             {"generators": 1, "cluster": "auto", "generator_devices": ("cuda:1",)},
             "with --cluster Ray chooses the devices",

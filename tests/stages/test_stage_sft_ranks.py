@@ -70,6 +70,13 @@ def test_two_ranks_that_recompute_activations_train_like_one_that_keeps_them(giv
     assert sum(batch.num_rows for batch in table.read(str(out)).rows) == len(lines(alone))
 
 
+def test_two_ranks_under_ray_train_like_one(given, alone, tiny_model_dir, tmp_path):
+    learned, held_out = given
+    options = SIZES | NO_SYSTEM | {"held_out": held_out, "evaluate_every": 5, "trainers": 2}
+    call_stage("sft", learned, model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    assert_alike(alone, tmp_path / "run")
+
+
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.faults), 2])
 def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_path, ranks):
     learned, held_out = given

@@ -6,7 +6,8 @@ from transformers import AutoModelForCausalLM
 
 from magcli.errors import DataError
 from magcli.train import checkpoint, lora, optim
-from magcli.train.controller import RankController, RankState
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention

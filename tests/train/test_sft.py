@@ -10,7 +10,8 @@ from training_ranks import on_ranks
 
 from magcli.errors import MagError
 from magcli.model.load import load_model
-from magcli.train.controller import RankController, RankState, follow
+from magcli.train.commands import RankState
+from magcli.train.controller import RankController, follow
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
 from magcli.train.packing import use_packed_attention

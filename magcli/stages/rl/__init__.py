@@ -11,7 +11,8 @@ by --reward is tried on the first problem before anything is generated.
 """
 
 from magcli.stages.rl.config import Config, check, layouts, reads, settings, side_outputs, trial
-from magcli.stages.rl.train import forecast, preview, run, schema, serve_rank
+from magcli.stages.rl.output import schema
+from magcli.stages.rl.train import forecast, preview, run, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from magcli.cluster.runtime import require_ray
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.training_stages import StageOptions
-from magcli.stages.shared import engines, options, run_sizes, tables, templates, training
+from magcli.stages.shared import engines, options, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
 
 @dataclass(frozen=True)
 class Config(
-    options.RewardOptions, options.EvaluationOptions, options.GenerationOptions, options.TrainingOptions, RunSizes
+    options.RewardOptions, options.EvaluationOptions, options.GenerationOptions, trainers.RankOptions, RunSizes
 ):
     """Options of `magcli rl`."""
 
@@ -31,12 +30,6 @@ class Config(
         0,
         "Number of generator processes; 0: the trainer samples itself, on its own device.",
         panel=GENERATORS,
-    )
-    cluster: str = opt(
-        "",
-        "Where generators run: local (default) starts Ray on this machine; auto or HOST:PORT joins a Ray cluster.",
-        panel=GENERATORS,
-        affects_rows=False,
     )
     engine: Literal["auto", "torch", "vllm"] = opt(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
@@ -173,10 +166,8 @@ def _check_engine(config: Config) -> None:
     usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
     _check_generator_devices(config.generator_devices, config.generators)
-    usage(not config.cluster or config.generators > 0, "rl: --cluster places generators; add --generators")
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
-    if config.generators:
-        require_ray()
+    trainers.check("rl", config, generators=config.generators)
     if config.transfer == "broadcast":
         _check_broadcast(config.device, config.generator_devices or (config.device,))
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from magcli.cluster.runtime import address_for, open_cluster
 from magcli.errors import usage
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.generate.fleet import Fleet
     from magcli.generate.types import RolloutEngine
@@ -25,34 +25,33 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[RolloutEngine]:
-    """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
+async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster | None) -> AsyncIterator[RolloutEngine]:
+    """The engine for the duration of the block: a second copy of the model, in this process or on the cluster."""
     import torch
 
     from magcli.generate.open import open_policy
 
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    with ExitStack() as stack:
-        opened: RolloutEngine
-        if config.generators:
-            opened = await _open_fleet(config, model, job, stack, ranks)
-        else:
-            devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
-            opened = open_policy(_spec(config, model, devices, ranks))
-        try:
-            yield opened
-        finally:
-            await opened.close()
+    ranks = max(config.trainers, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    opened: RolloutEngine
+    if config.generators:
+        assert cluster is not None
+        opened = await _open_fleet(config, model, job, cluster, ranks)
+    else:
+        devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
+        opened = open_policy(_spec(config, model, devices, ranks))
+    try:
+        yield opened
+    finally:
+        await opened.close()
 
 
-async def _open_fleet(config: Config, model: Model, job: Job, stack: ExitStack, ranks: int) -> Fleet:
+async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster, ranks: int) -> Fleet:
     """The generators, in processes of a Ray of this machine or of a cluster."""
     import torch
 
     from magcli.generate.fleet import Fleet
 
     say = partial(_say, job.console)
-    cluster = stack.enter_context(open_cluster(address_for(config.cluster)))
     if not cluster.is_local:
         spec = _cluster_spec(_spec(config, model, (config.device,), ranks), config)
         return await Fleet.open(cluster, spec, config.generators, say=say)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import DataError
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
-from magcli.stages.shared import engines, forms, heldout, tables, templates, training
+from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from pathlib import Path
+
     from transformers import PreTrainedModel
 
+    from magcli.cluster.runtime import Cluster
     from magcli.console import Console, Progress
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
@@ -40,18 +42,10 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import Line, RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.controller import OpenState, RankController, RankState
+    from magcli.train.commands import OpenState, RankState
+    from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
-
-
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row per rollout, with all columns of its problem."""
-    import pyarrow as pa
-
-    from magcli.rl.store import ROLLOUT
-
-    return pa.schema([*ROLLOUT, *(field for field in given if field.name not in ROLLOUT.names)], given.metadata)
 
 
 def serve_rank(config: Config) -> bool:
@@ -82,7 +76,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no problem was read."""
     model = templates.open_model(config.model, config)
-    made = partial(plan_memory, config, model, ranks=forecasts.world_size())
+    made = partial(plan_memory, config, model, ranks=forecasts.world_size(config))
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -90,7 +84,7 @@ def _announce(config: Config, model: Model, problems: Sequence[Row], console: Co
     """What a run on these problems takes in memory."""
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
-    ranks = forecasts.world_size()
+    ranks = forecasts.world_size(config)
     made = partial(plan_memory, config, model, longest, ranks=ranks)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
@@ -119,38 +113,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                _train(config, model, pools, job, folder, controller, log_lines)
+                train = partial(_train, config, model, pools, job, folder, controller, log_lines)
+                trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
         by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
         for path in RolloutStore(folder.path).tables():
             for batch in table.read(str(path)).rows:
-                yield _with_problems(batch, by_id, columns)
-
-
-def _with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
-    """Rollouts with the other columns of their problems, so that they can be graded again.
-
-    Raises:
-        DataError: a problem of a stage's own table has another type in a column than the run's input.
-    """
-    import pyarrow as pa
-
-    from magcli.rl.store import ROLLOUT
-
-    ids = batch.column("id").to_pylist()
-    arrays = []
-    for field in out:
-        if field.name in ROLLOUT.names:
-            arrays.append(batch.column(field.name))
-            continue
-        values = [problems[id].get(field.name) if id in problems else None for id in ids]
-        try:
-            arrays.append(pa.array(values, field.type))
-        except pa.ArrowException as error:
-            text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
-            raise DataError(text) from error
-    return pa.RecordBatch.from_arrays(arrays, schema=out)
+                yield with_problems(batch, by_id, columns)
 
 
 def _train(
@@ -175,6 +145,10 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
+        cluster = stack.enter_context(trainers.opened_cluster(config, config.generators))
+        if config.trainers > 1:
+            controller = trainers.open_controller("rl", config, cluster, job.console, generators=config.generators)
+            stack.callback(controller.stop)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -185,8 +159,9 @@ def _train(
         if config.eval_table is not None:
             held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
         usable = [row for part in rows for row in part]
-        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.ranks.size)
+        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
+        trainer.weights_folder = _weights_folder(cluster, folder)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
@@ -203,15 +178,27 @@ def _train(
                 job.console.say(text, event="resume", step=last_started)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
+            engine = build_engine(config, model, job, cluster)
+            run = _loop(
+                config, model, engine, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor
+            )
             with AsyncRunner() as events:
-                ended = events.run(
-                    _loop(config, model, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor, job)
-                )
+                ended = events.run(run)
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
     job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
+    """Where trainer ranks put weights for this process: of a cluster in the run's folder, which all nodes share."""
+    from magcli.rl.shared_weights import remove_weights_in
+
+    if cluster is None or cluster.is_local:
+        return None
+    remove_weights_in(folder.path)
+    return folder.path
 
 
 def _check_memory(
@@ -250,6 +237,7 @@ def _open_checkpointing(
 async def _loop(
     config: Config,
     model: Model,
+    opened_engine: AbstractAsyncContextManager[RolloutEngine],
     trainer: Trainer,
     stages: TrainingStages,
     checkpointing: Checkpointing,
@@ -258,13 +246,12 @@ async def _loop(
     grader: Grader,
     held_out: HeldOut | None,
     monitor: Display,
-    job: Job,
 ) -> str | None:
     """Generate and train; returns why the run ended early, or None."""
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
-    async with build_engine(config, model, job) as engine:
+    async with opened_engine as engine:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
@@ -368,7 +355,7 @@ def open_state(config: Config, model: Model) -> OpenState:
     """
     import torch
 
-    from magcli.train.controller import RankState
+    from magcli.train.commands import RankState
     from magcli.train.packing import use_packed_attention
 
     def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from magcli.model.memory import Line, Phase
     from magcli.model.model import Model
     from magcli.stages.shared.options import TrainingOptions
+    from magcli.stages.shared.trainers import RankOptions
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -101,9 +102,9 @@ def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> b
     return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
 
 
-def world_size() -> int:
-    """Number of ranks that torchrun started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+def world_size(config: RankOptions) -> int:
+    """Number of trainer ranks: those of --trainers, or that torchrun started."""
+    return max(config.trainers, int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def announce(make: Callable[[], Forecast], console: Console, *, stage: str, folder: Path) -> None:

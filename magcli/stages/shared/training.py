@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.options import TrainingOptions
-    from magcli.train.controller import OpenState
+    from magcli.train.commands import OpenState
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
 

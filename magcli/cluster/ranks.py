@@ -1,0 +1,247 @@
+"""Processes that work in step: each does its part of every call, at the same time, and one that is lost ends all.
+
+The ranks of a trainer are such a group. They find each other through a port of the first one. When one of them is lost,
+its neighbours usually fail first, in a collective; the error of a group names the rank that is gone.
+"""
+
+import contextlib
+import os
+import pickle
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magcli.cluster.errors import MemberLost, as_magcli_error
+from magcli.cluster.mailbox import WAITING_SECONDS, Surroundings
+from magcli.cluster.runtime import Cluster, Resources
+from magcli.errors import EnvironmentFault, MagError
+
+SEARCH_SECONDS = 8.0
+"""How long a group looks for a rank that is gone after one of them failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a rank of a group knows of itself and of where the ranks meet."""
+
+    rank: int
+    size: int
+    local_rank: int
+    host: str
+    port: int
+
+
+Open = Callable[[Seat], Any]
+"""Makes the state that a rank keeps between calls."""
+
+Part = Callable[[Any], Any]
+"""A rank's part of a call: gets its state, and returns what only of rank 0 is sent back."""
+
+
+class RanksLost(MemberLost):
+    """A rank is gone, so the others cannot go on; the group can be started again."""
+
+
+class RankActor:
+    """The actor of one rank."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        surroundings.enter()
+        self._state: Any = None
+
+    def where(self) -> tuple[str, int, str]:
+        """The address, the process and the node of the rank."""
+        import ray
+
+        return str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id()
+
+    def free_port(self, host: str) -> int:
+        """A port of this machine on which the ranks can meet."""
+        with socket.socket() as bound:
+            bound.bind((host, 0))
+            port: int = bound.getsockname()[1]
+            return port
+
+    def open(self, pickled: bytes, seat: Seat) -> None:
+        """Make the rank's state. Errors of magcli reach the caller as they are."""
+        open_state: Open = pickle.loads(pickled)
+        self._state = open_state(seat)
+
+    def call(self, pickled: bytes, *, returns: bool) -> Any:
+        """Do this rank's part; ``returns``: its result is wanted."""
+        part: Part = pickle.loads(pickled)
+        result = part(self._state)
+        return result if returns else None
+
+
+class RankGroup:
+    """The ranks, seen from the process that started them. Open it with ``RankGroup.start``.
+
+    A group is used by one thread at a time. After an error its processes are gone.
+    """
+
+    def __init__(self, actors: Sequence[Any], names: Sequence[str], timeout: float) -> None:
+        self._actors, self._names, self._timeout = list(actors), names, timeout
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self._names)
+
+    @classmethod
+    def start(
+        cls,
+        cluster: Cluster,
+        size: int,
+        open_state: Open,
+        resources: Resources,
+        *,
+        surroundings: Surroundings,
+        say: Callable[[str], None],
+        timeout: float,
+    ) -> "RankGroup":
+        """Start the processes where there is room, those of a node next to each other, and make their states.
+
+        Args:
+            cluster: where.
+            size: how many.
+            open_state: makes the state of a rank.
+            resources: what each takes of its node.
+            surroundings: working directory and variables of each.
+            say: told every 30 seconds what is waited for.
+            timeout: seconds that a call may take.
+
+        Raises:
+            EnvironmentFault: there is no room for them.
+            RanksLost: one of them was killed.
+            MagError: what ``open_state`` raised in one of them.
+        """
+        import ray
+
+        cluster.check_placeable("trainer ranks", size, resources)
+        actor_class: Any = ray.remote(RankActor).options(
+            num_cpus=resources.cpus,
+            num_gpus=resources.gpus,
+            max_restarts=0,
+            max_task_retries=0,
+        )
+        actors = [actor_class.remote(surroundings) for _ in range(size)]
+        group = cls(actors, [f"rank {rank}" for rank in range(size)], timeout)
+        try:
+            group._take_seats(cluster, open_state, resources, say)
+        except BaseException:
+            group.close()
+            raise
+        return group
+
+    def _take_seats(self, cluster: Cluster, open_state: Open, resources: Resources, say: Callable[[str], None]) -> None:
+        """Wait until all are placed, number them node by node, and have each make its state."""
+        places = self._placed(cluster, resources, say)
+        order = sorted(range(self.size), key=lambda index: (places[index][2], index))
+        self._actors = [self._actors[index] for index in order]
+        places = [places[index] for index in order]
+        self._names = [f"rank {rank} (process {place[1]} on {place[0]})" for rank, place in enumerate(places)]
+        host = cluster.own_address() if cluster.is_local else places[0][0]
+        (port,) = self._results([self._actors[0].free_port.remote(host)])
+        pickled = _pickled(open_state)
+        references = []
+        for rank, (actor, place) in enumerate(zip(self._actors, places, strict=True)):
+            local_rank = sum(other[2] == place[2] for other in places[:rank])
+            references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
+        self._results(references)
+
+    def _placed(self, cluster: Cluster, resources: Resources, say: Callable[[str], None]) -> list[tuple[str, int, str]]:
+        import ray
+
+        references = [actor.where.remote() for actor in self._actors]
+        while True:
+            _, waiting = ray.wait(references, num_returns=len(references), timeout=WAITING_SECONDS)
+            if not waiting:
+                return self._results(references)
+            say(
+                f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
+                f"{cluster.free()} free"
+            )
+
+    def call(self, parts: Sequence[Part]) -> Any:
+        """Have each rank do its part, at the same time; returns rank 0's result.
+
+        Raises:
+            RanksLost: a rank is gone, or did not answer in time; the message names it.
+            MagError: what a rank raised.
+        """
+        if not self._actors:
+            raise RanksLost("training stopped: the ranks have ended")
+        references = [
+            actor.call.remote(_pickled(part), returns=rank == 0)
+            for rank, (actor, part) in enumerate(zip(self._actors, parts, strict=True))
+        ]
+        return self._results(references)[0]
+
+    def close(self) -> None:
+        """End all processes."""
+        import ray
+
+        for actor in self._actors:
+            with contextlib.suppress(Exception):  # Ray is shut down already
+                ray.kill(actor)
+        self._actors = []
+
+    def _results(self, references: Sequence[Any]) -> list[Any]:
+        """The results of calls to the first ranks; ends the group if one of them fails."""
+        import ray
+
+        failures: dict[int, Exception] = {}
+        waiting = list(references)
+        end = time.monotonic() + self._timeout
+        while waiting:
+            ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, end - time.monotonic()))
+            if not ready:
+                break
+            failure = _failure(ready[0])
+            if failure is not None:
+                failures[references.index(ready[0])] = failure
+                # Whoever waits for the lost one in a collective would wait on; the lost one itself is noticed soon.
+                end = min(end, time.monotonic() + SEARCH_SECONDS)
+                if isinstance(self._explained(failures), RanksLost):
+                    break
+        if failures:
+            self.close()
+            raise self._explained(failures)
+        if waiting:
+            self.close()
+            names = ", ".join(self._names[references.index(reference)] for reference in waiting)
+            raise RanksLost(f"training stopped: {names} did not answer in {self._timeout:.0f} s")
+        return list(ray.get(list(references)))
+
+    def _explained(self, failures: dict[int, Exception]) -> MagError:
+        """The error of a group: of a rank that is gone, else of the first that failed."""
+        errors = {rank: as_magcli_error(failure, self._names[rank]) for rank, failure in failures.items()}
+        for error in errors.values():
+            if isinstance(error, MemberLost):
+                return RanksLost(f"training stopped: {error}")
+        rank, first = next(iter(errors.items()))
+        if type(first) is EnvironmentFault and not str(first).startswith(self._names[rank]):
+            return EnvironmentFault(f"{self._names[rank]}: {first}")
+        return first
+
+
+def _failure(reference: Any) -> Exception | None:
+    """What a finished call raised; a result of one that did not stays where it is."""
+    import ray
+
+    try:
+        ray.get(reference)
+    except Exception as error:
+        return error
+    return None
+
+
+def _pickled(value: Any) -> bytes:
+    """Functions inside of functions are sent too."""
+    from ray import cloudpickle
+
+    pickled: bytes = cloudpickle.dumps(value)
+    return pickled

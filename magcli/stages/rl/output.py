@@ -1,0 +1,46 @@
+"""The output of `magcli rl`: its rollouts, with the columns of their problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import DataError
+from magcli.stages.rl.config import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """One row per rollout, with all columns of its problem."""
+    import pyarrow as pa
+
+    from magcli.rl.store import ROLLOUT
+
+    return pa.schema([*ROLLOUT, *(field for field in given if field.name not in ROLLOUT.names)], given.metadata)
+
+
+def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
+    """Rollouts with the other columns of their problems, so that they can be graded again.
+
+    Raises:
+        DataError: a problem of a stage's own table has another type in a column than the run's input.
+    """
+    import pyarrow as pa
+
+    from magcli.rl.store import ROLLOUT
+
+    ids = batch.column("id").to_pylist()
+    arrays = []
+    for field in out:
+        if field.name in ROLLOUT.names:
+            arrays.append(batch.column(field.name))
+            continue
+        values = [problems[id].get(field.name) if id in problems else None for id in ids]
+        try:
+            arrays.append(pa.array(values, field.type))
+        except pa.ArrowException as error:
+            text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
+            raise DataError(text) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=out)

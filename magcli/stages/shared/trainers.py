@@ -1,0 +1,112 @@
+"""Several trainer ranks, for `sft` and `rl`: their options, their cluster, and what happens when one is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from magcli.cluster.runtime import address_for, open_cluster, require_ray
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.stages.shared.options import CLUSTER, TrainingOptions
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
+    from magcli.console import Console
+    from magcli.run.rundir import RunDir
+    from magcli.train.controller import RankController
+
+
+@dataclass(frozen=True)
+class RankOptions(TrainingOptions):
+    """A model that is trained on one or several ranks."""
+
+    trainers: int = opt(
+        1,
+        "Number of trainer ranks, which share weights and optimizer by FSDP2; more than 1 are processes under Ray.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+    cluster: str = opt(
+        "",
+        "Where processes under Ray run: local (default) starts one on this machine; auto or HOST:PORT joins a cluster.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+
+
+def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
+    """Refuse numbers and places of processes that contradict each other.
+
+    Raises:
+        EnvironmentFault: Ray is needed and not installed.
+    """
+    usage(config.trainers >= 1, f"{stage}.trainers: {config.trainers} is less than 1")
+    needs_ray = has_processes(config, generators)
+    usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
+    alone = config.trainers == 1
+    usage(alone or not config.lora, f"{stage}: --lora trains in one process; use --trainers 1, or leave --lora out")
+    usage(
+        alone or config.offload == "none",
+        f"{stage}: --offload needs a single process; with --trainers, more ranks divide the moments instead",
+    )
+    if needs_ray:
+        require_ray()
+
+
+def has_processes(config: RankOptions, generators: int = 0) -> bool:
+    """Whether the run has processes under Ray."""
+    return generators > 0 or config.trainers > 1
+
+
+@contextmanager
+def opened_cluster(config: RankOptions, generators: int = 0) -> Iterator[Cluster | None]:
+    """The cluster for the duration of the block; None for a run that is one process."""
+    if not has_processes(config, generators):
+        yield None
+        return
+    with open_cluster(address_for(config.cluster)) as cluster:
+        yield cluster
+
+
+def open_controller(
+    stage: str, config: RankOptions, cluster: Cluster | None, console: Console, *, generators: int = 0
+) -> RankController:
+    """The controller of several trainer ranks, which start when their state is opened."""
+    import torch
+
+    from magcli.train.controller import RankController
+    from magcli.train.rank_group import ClusterRanks
+
+    def say(text: str) -> None:
+        console.say(f"{stage}: {text}")
+
+    assert cluster is not None
+    threads = 1
+    if cluster.is_local and not config.device.startswith("cuda"):
+        threads = max(1, torch.get_num_threads() // (config.trainers + generators))
+    return RankController(ClusterRanks(cluster, config.trainers, config.device, threads=threads, say=say))
+
+
+def again_when_lost(stage: str, train: Callable[[], None], folder: RunDir, console: Console) -> None:
+    """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run gets on.
+
+    Raises:
+        RanksLost: ranks were lost twice without a line of metrics in between.
+    """
+    from magcli.cluster.ranks import RanksLost
+
+    lines_before = -1
+    while True:
+        try:
+            train()
+            return
+        except RanksLost as lost:
+            lines = len(folder.metrics())
+            if lines <= lines_before:
+                raise
+            lines_before = lines
+            text = f"{stage}: {lost}; starting the ranks again from the last checkpoint"
+            console.warn(text, event="ranks-lost", step=lines)

@@ -1,0 +1,94 @@
+"""Trainer ranks in processes of a cluster."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.ranks import RankGroup, Seat
+from magcli.cluster.runtime import Cluster, Resources
+from magcli.errors import EnvironmentFault, MagError
+from magcli.model import exhausted
+from magcli.train.commands import OpenState, RankCommand, RankState
+from magcli.train.distributed import TIMEOUT, join_ranks
+
+
+class ClusterRanks:
+    """All ranks of a run, in processes that Ray has placed. They are started when their state is opened."""
+
+    state: RankState | None = None
+    """No rank is in this process."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        size: int,
+        device: str,
+        *,
+        threads: int,
+        say: Callable[[str], None],
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self._cluster, self._device, self._threads = cluster, device, threads
+        self._say, self._timeout = say, timeout
+        self._size = size
+        self._group: RankGroup | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._size
+
+    def open(self, open_state: OpenState, *, bf16: bool) -> None:
+        """Start the ranks and load the state of each; errors as ``RankGroup.start``."""
+        on_gpu = self._device.startswith("cuda")
+        self._group = RankGroup.start(
+            self._cluster,
+            self._size,
+            partial(_open_rank, open_state, bf16, self._device, self._threads, self._timeout),
+            Resources() if self._cluster.is_local else Resources(cpus=1, gpus=1 if on_gpu else 0),
+            surroundings=Surroundings(variables=self._variables()),
+            say=self._say,
+            timeout=self._timeout,
+        )
+
+    def run(self, commands: Sequence[RankCommand]) -> Any:
+        """Run one command on each rank; returns rank 0's result. Errors as ``RankGroup.call``."""
+        if self._group is None:
+            raise MagError("the training state was used before it was loaded")
+        return self._group.call([partial(_run, command) for command in commands])
+
+    def stop(self) -> None:
+        """End the ranks, after they have removed what they keep for others."""
+        if self._group is None:
+            return
+        with suppress(EnvironmentFault):  # of a group that has failed nobody is left
+            self._group.call([_release] * self._size)
+        self._group.close()
+
+    def _variables(self) -> dict[str, str]:
+        variables = {"OMP_NUM_THREADS": str(self._threads)}
+        if self._cluster.is_local:
+            variables["GLOO_SOCKET_IFNAME"] = "lo"
+        return variables
+
+
+def _open_rank(open_state: OpenState, bf16: bool, device: str, threads: int, timeout: float, seat: Seat) -> RankState:
+    """Join the other ranks and load this one's state."""
+    import torch
+
+    torch.set_num_threads(threads)
+    ranks = join_ranks(seat.rank, seat.size, seat.local_rank, (seat.host, seat.port), device, timeout=timeout)
+    with exhausted.explained("loading the model", exhausted.LOADING):
+        return open_state(ranks, bf16)
+
+
+def _release(state: RankState) -> None:
+    while state.kept:
+        state.kept.popleft().close()
+
+
+def _run(command: RankCommand, state: RankState) -> Any:
+    with exhausted.explained("training", exhausted.TRAINING):
+        return command.run(state)

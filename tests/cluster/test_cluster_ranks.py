@@ -1,0 +1,177 @@
+"""Trainer ranks as processes of a cluster: they train as one process does, and go on when one of them is lost."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from calling import call_stage, flags_of, quiet
+from forking import Running
+from safetensors.torch import load_file
+
+from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.ranks import RankGroup, RanksLost, Seat
+from magcli.cluster.runtime import Resources, open_cluster
+from magcli.errors import DataError, EnvironmentFault
+from magcli.rl import ledger
+from magcli.run.rundir import RunDir
+
+SIZES = {
+    "updates": 3,
+    "group_size": 8,
+    "n_async": 32,
+    "n_batch": 32,
+    "n_mini": 32,
+    "max_tokens": 24,
+    "lr": 1e-3,
+    "bf16": "no",
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "micro_tokens": 256,
+    "checkpoint_every": 1,
+    "workers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_two_ranks_of_a_cluster_train_like_one(problems, guesser, tmp_path):
+    options = {**SIZES, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "one", **options)
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "two", trainers=2, **options)
+    one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        assert (tensor - two[name]).norm() <= 1e-3 * tensor.norm()
+    assert ledger.account(ledger.read(tmp_path / "two" / "ledger.jsonl")).trained == 12
+
+
+def ranks_below(driver: int) -> list[int]:
+    """The processes of ranks in a session that a driver started."""
+    session = f"magcli-ray-{driver}-".encode()
+    raylets = set()
+    ranks = []
+    for entry in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+        try:
+            command = (entry / "cmdline").read_bytes()
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if b"/raylet/raylet" in command and session in command:
+            raylets.add(int(entry.name))
+        if b"RankActor" in command:
+            ranks.append((int(entry.name), parent))
+    return [process for process, parent in ranks if parent in raylets]
+
+
+@pytest.mark.timeout(300)
+def test_a_run_goes_on_after_a_rank_was_killed(problems, guesser, tmp_path):
+    run = tmp_path / "run"
+    sizes = {**SIZES, "updates": 10, "lr": 1e-5, "trainers": 2}
+    command = ["rl", problems, "--model", guesser, "--run", run, *flags_of(sizes)]
+    with Running(*command, env=quiet()) as process:
+        killed = 0
+        while not killed and process.poll() is None:
+            metrics = RunDir(run).metrics() if (run / "metrics.jsonl").exists() else []
+            ranks = ranks_below(process.pid)
+            if len(metrics) >= 3 and ranks:
+                killed = ranks[-1]
+                os.kill(killed, signal.SIGKILL)
+            time.sleep(0.02)
+        said = process.communicate(timeout=200)[1].decode()
+    assert process.returncode == 0, said
+    assert f"(process {killed} on" in said
+    assert "starting the ranks again from the last checkpoint" in said
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (40, 0, ())
+    assert [line["step"] for line in RunDir(run).metrics()] == list(range(1, 11))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import sys
+
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
+    with open_cluster() as opened:
+        yield opened
+
+
+def start(cluster, size=2, timeout=60.0) -> RankGroup:
+    surroundings = Surroundings(variables={"GLOO_SOCKET_IFNAME": "lo"})
+    return RankGroup.start(cluster, size, join, Resources(), surroundings=surroundings, say=print, timeout=timeout)
+
+
+def join(seat: Seat) -> Seat:
+    from magcli.train.distributed import join_ranks
+
+    join_ranks(seat.rank, seat.size, seat.local_rank, (seat.host, seat.port), "cpu", timeout=50.0)
+    return seat
+
+
+def total(value: float):
+    """A part that adds a value over all ranks."""
+
+    def add(seat: Seat) -> float:
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.tensor(value * (seat.rank + 1))
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    return add
+
+
+def die(seat: Seat) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse(seat: Seat) -> None:
+    raise DataError("rows of another model")
+
+
+def break_down(seat: Seat) -> None:
+    raise ZeroDivisionError("of a library")
+
+
+def sleep(seat: Seat) -> None:
+    time.sleep(60)
+
+
+def test_ranks_meet_and_their_parts_run_together(cluster):
+    group = start(cluster)
+    assert group.call([total(1.0), total(10.0)]) == 21.0
+    assert group.call([lambda seat: seat.local_rank, lambda seat: None]) == 0
+    group.close()
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        (die, RanksLost, r"training stopped: rank 1 \(process \d+ on .*\) died: its process was killed"),
+        (refuse, DataError, "rows of another model"),
+        (break_down, EnvironmentFault, r"rank 1 \(process \d+ on .*\): ZeroDivisionError: of a library"),
+    ],
+)
+def test_the_error_of_a_group_names_the_rank_at_fault_not_its_neighbour(part, error, message, cluster):
+    group = start(cluster)
+    with pytest.raises(error, match=message):
+        group.call([total(1.0), part])
+
+
+def test_a_rank_that_hangs_is_named(cluster):
+    group = start(cluster, timeout=15.0)
+    group._timeout = 2.0
+    with pytest.raises(RanksLost, match=r"rank 1 \(process \d+ on .*\) did not answer in 2 s"):
+        group.call([lambda seat: None, sleep])
