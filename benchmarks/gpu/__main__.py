@@ -65,6 +65,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"all by default: {', '.join(PARTS)}")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, or cpu")
     parser.add_argument("--small", action="store_true", help="a toy model and a few updates")
+    parser.add_argument("--model", help="a model's folder, instead of SmolLM2-135M-Instruct from the package registry")
+    parser.add_argument("--problems", help="a table of math problems, instead of MultiArith from GitHub")
     parser.add_argument("--trl-python", default=".venv-trl/bin/python", help="an interpreter with trl[vllm]")
     parser.add_argument("--output", default="gpu.md", help="file for the table")
     options = parser.parse_args(arguments)
@@ -93,10 +95,26 @@ def _setup(options: argparse.Namespace, folder: Path) -> Setup:
     Raises:
         Unavailable: they cannot be downloaded.
     """
-    small = options.small
-    model = _toy(folder / "toy") if small else inputs.smollm2()
-    problems = ROOT / "examples/problems.jsonl" if small else inputs.problems(UPDATES)
-    return Setup(options.device, small, str(model), problems, folder, Path(options.trl_python).absolute())
+    model = _model(options, folder)
+    problems = _problems(options)
+    trl_python = Path(options.trl_python).absolute()
+    return Setup(options.device, options.small, str(model), problems, folder, trl_python)
+
+
+def _model(options: argparse.Namespace, folder: Path) -> Path:
+    if options.model:
+        return Path(options.model)
+    if options.small:
+        return _toy(folder / "toy")
+    return inputs.smollm2()
+
+
+def _problems(options: argparse.Namespace) -> Path:
+    if options.problems:
+        return Path(options.problems)
+    if options.small:
+        return ROOT / "examples/problems.jsonl"
+    return inputs.problems(UPDATES)
 
 
 def _toy(folder: Path) -> Path:

@@ -26,9 +26,9 @@ SECONDS = 600.0
 
 
 def smollm2(setup: Setup) -> str:
-    """SmolLM2-135M-Instruct; errors as ``_race``."""
+    """SmolLM2-135M-Instruct, or the model of ``--model``; errors as ``_race``."""
     try:
-        return _race(setup, inputs.smollm2())
+        return _race(setup, Path(setup.model))
     except Unavailable as error:
         raise Failed(str(error)) from error
 

@@ -21,6 +21,8 @@ from magcli.config import opt
 from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
 
 if TYPE_CHECKING:
+    import torch
+
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -32,6 +34,8 @@ PACKAGES = ("torch", "transformers", "pyarrow", "datasets", "safetensors", "fast
 DRIVER = Path("/proc/driver/nvidia/version")
 LAYER = (576, 1536)
 """Hidden and intermediate size of the layers on which number formats are timed: those of a model of 135M."""
+SPEED_SECONDS = 0.3
+"""How long matrix products are timed for each dtype."""
 START_SECONDS = 300.0
 """Time limit in seconds for vLLM to start."""
 
@@ -265,13 +269,21 @@ def _vllm(device: str, start: bool) -> str:
 def _speed(device: str) -> str:
     import torch
 
-    def rate(dtype: torch.dtype) -> float:
-        a = torch.randn(1024, 1024, device=device, dtype=dtype)
-        (a @ a).sum().item()
-        start, count = time.monotonic(), 0
-        while time.monotonic() - start < 0.3:
-            (a @ a).sum().item()
-            count += 1
-        return 2 * 1024**3 * count / (time.monotonic() - start) / 1e9
+    float32 = _multiply_speed(device, torch.float32)
+    bf16 = _multiply_speed(device, torch.bfloat16)
+    return f"float32 {float32:,.0f} GFLOP/s, bf16 {bf16:,.0f} GFLOP/s"
 
-    return f"float32 {rate(torch.float32):,.0f} GFLOP/s, bf16 {rate(torch.bfloat16):,.0f} GFLOP/s"
+
+def _multiply_speed(device: str, dtype: torch.dtype) -> float:
+    """GFLOP/s of square matrix products, large enough to fill the device."""
+    import torch
+
+    size = 8192 if device.startswith("cuda") else 1024
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    (matrix @ matrix).sum().item()  # the first product also loads kernels
+    start = time.monotonic()
+    products = 0
+    while time.monotonic() - start < SPEED_SECONDS:
+        (matrix @ matrix).sum().item()
+        products += 1
+    return 2 * size**3 * products / (time.monotonic() - start) / 1e9

@@ -8,8 +8,10 @@ the last key.
 PyTorch has the kernel for GPUs only, in bf16 and without soft caps and sinks. It has never run here.
 """
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -144,14 +146,18 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor, packing: Segments,
     return output
 
 
+@cache
 def _kernel() -> Any:
-    """PyTorch's kernel.
+    """PyTorch's kernel, with groups of query heads for each key head (``enable_gqa``, since PyTorch 2.13).
 
     Raises:
-        EnvironmentFault: this PyTorch has none.
+        EnvironmentFault: this PyTorch has no such kernel.
     """
+    too_old = f"--attention varlen needs PyTorch 2.13, not {torch.__version__}"
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError as error:
-        raise EnvironmentFault(f"--attention varlen needs PyTorch 2.13, not {torch.__version__}") from error
+        raise EnvironmentFault(too_old) from error
+    if "enable_gqa" not in inspect.signature(varlen_attn).parameters:
+        raise EnvironmentFault(too_old)
     return varlen_attn
