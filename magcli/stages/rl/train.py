@@ -145,19 +145,15 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster = stack.enter_context(trainers.opened_cluster(config, config.generators))
-        if config.trainers > 1:
-            controller = trainers.open_controller("rl", config, cluster, job.console, generators=config.generators)
-            stack.callback(controller.stop)
+        placement = trainers.opened("rl", config, controller, job.console, generators=config.generators)
+        cluster, controller = stack.enter_context(placement)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
         forms.record(model.thoughts, job, [folder])
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
-        held_out = None
-        if config.eval_table is not None:
-            held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+        held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
@@ -172,10 +168,7 @@ def _train(
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             monitor = Display(checkpointing, bar, curves, log_lines, job.console)
-            if last_started := max(ledger.batches, default=0):
-                repeated_updates = last_started - trainer.done
-                text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
-                job.console.say(text, event="resume", step=last_started)
+            _say_resumed(ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster)
@@ -189,6 +182,22 @@ def _train(
         checkpointing.finish(trainer)
     job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | None:
+    """The held-out problems of --eval-table; None without it."""
+    if config.eval_table is None:
+        return None
+    return heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+
+
+def _say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
+    """Say where an earlier run goes on; updates since its last checkpoint are repeated."""
+    last_started = max(ledger.batches, default=0)
+    if last_started:
+        repeated_updates = last_started - trainer.done
+        text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
+        console.say(text, event="resume", step=last_started)
 
 
 def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:

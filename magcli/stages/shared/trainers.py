@@ -62,17 +62,30 @@ def has_processes(config: RankOptions, generators: int = 0) -> bool:
 
 
 @contextmanager
-def opened_cluster(config: RankOptions, generators: int = 0) -> Iterator[Cluster | None]:
-    """The cluster for the duration of the block; None for a run that is one process."""
+def opened(
+    stage: str, config: RankOptions, controller: RankController, console: Console, *, generators: int = 0
+) -> Iterator[tuple[Cluster | None, RankController]]:
+    """The cluster of a run and the controller of its ranks, for the duration of the block.
+
+    A run that is one process has no cluster. Without ranks of the cluster the controller is ``controller``, that of
+    this process or of torchrun's ranks.
+    """
     if not has_processes(config, generators):
-        yield None
+        yield None, controller
         return
     with open_cluster(address_for(config.cluster)) as cluster:
-        yield cluster
+        if config.trainers == 1:
+            yield cluster, controller
+            return
+        of_cluster = _cluster_controller(stage, config, cluster, console, generators)
+        try:
+            yield cluster, of_cluster
+        finally:
+            of_cluster.stop()
 
 
-def open_controller(
-    stage: str, config: RankOptions, cluster: Cluster | None, console: Console, *, generators: int = 0
+def _cluster_controller(
+    stage: str, config: RankOptions, cluster: Cluster, console: Console, generators: int
 ) -> RankController:
     """The controller of several trainer ranks, which start when their state is opened."""
     import torch
@@ -83,7 +96,6 @@ def open_controller(
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
 
-    assert cluster is not None
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
         threads = max(1, torch.get_num_threads() // (config.trainers + generators))
