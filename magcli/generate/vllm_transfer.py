@@ -139,7 +139,7 @@ class IpcSender:
 
 
 async def arrived_digests(engine: Any) -> Digests:
-    """The digests of an engine's newest weights as they arrived in its ranks, by the names under which they were sent."""
+    """The digests of an engine's newest weights as they arrived in all ranks, under the names that they were sent by."""
     return merged(await engine.collective_rpc("arrived_digests"))
 
 

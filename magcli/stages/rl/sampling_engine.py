@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.cluster.runtime import address_for, open_cluster
 from magcli.errors import usage
+from magcli.generate.wire import gpu_number
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
@@ -38,7 +39,7 @@ async def build_engine(config: Config, model: Model, job: Job) -> AsyncIterator[
             opened = await _open_fleet(config, model, job, stack, ranks)
         else:
             devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
-            opened = open_policy(_spec(config, model, devices, ranks))
+            opened = open_policy(_spec(config, model, devices, ranks).placed(devices, 0))
         try:
             yield opened
         finally:
@@ -107,7 +108,9 @@ def _first_device(config: Config) -> str:
 
 
 def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]:
-    """The devices of the engines: those that the user names, else a GPU each that has no trainer rank.
+    """The devices of the engines' ranks: those that the user names, else a GPU each that has no trainer rank.
+
+    Without generators they are the trainer's GPU, and for more ranks those after it.
 
     Args:
         config: the options.
@@ -121,17 +124,32 @@ def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]
         return config.generator_devices or (config.device,)
     if not config.generators:
         usage(ranks == 1, f"rl: with --generators 0 one of {ranks} ranks samples and the others wait; use --generators")
-        return (config.device,)
-    if cards == 1:
+        return _from(config.device, config.tensor_parallel)
+    if cards == 1 and config.tensor_parallel == 1:
         return (config.device,)
     free = [card for card in _cards(cards) if card not in _trainer_cards(config.device, ranks)]
     usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank; start fewer ranks, or use --generators 0")
-    usage(
-        config.generators <= len(free),
-        f"rl: {len(free)} of {cards} GPUs have no trainer rank, too few for {config.generators} generators; use "
-        f"--generators {len(free)}, or name their GPUs with --generator-devices",
-    )
-    return free[: config.generators]
+    wanted = config.generators * config.tensor_parallel
+    usage(wanted <= len(free), _too_few(config, len(free), cards))
+    return free[:wanted]
+
+
+def _from(device: str, number: int) -> Sequence[str]:
+    """A device, and so many in all with those after it."""
+    if number == 1:
+        return (device,)
+    first = gpu_number(device)
+    return [f"cuda:{card}" for card in range(first, first + number)]
+
+
+def _too_few(config: Config, free: int, cards: int) -> str:
+    """What to do if there are fewer GPUs without a trainer rank than the generators' ranks."""
+    ranks = config.tensor_parallel
+    each = f" of {ranks} GPUs each" if ranks > 1 else ""
+    most = free // ranks
+    advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
+    what = f"{config.generators} generators{each}" if most else f"one generator with --tensor-parallel {ranks}"
+    return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
 
 
 def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
@@ -140,7 +158,8 @@ def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
         return config.gpu_memory
     with_trainer = set(devices) & set(_trainer_cards(config.device, ranks))
     share = engines.BESIDE_TRAINER if with_trainer else engines.ALONE
-    engines_per_card = -(-max(config.generators, 1) // len(set(devices)))
+    ranks_on_gpus = max(config.generators, 1) * config.tensor_parallel
+    engines_per_card = -(-ranks_on_gpus // len(set(devices)))
     return share / engines_per_card
 
 
@@ -176,6 +195,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         sleeps=config.vllm_sleep == "yes",
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,
+        tensor_parallel=config.tensor_parallel,
     )
 
 
