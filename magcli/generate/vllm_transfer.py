@@ -139,7 +139,7 @@ class IpcSender:
 
 
 async def arrived_digests(engine: Any) -> Digests:
-    """The digests of an engine's newest weights as they arrived in all ranks, under the names that they were sent by."""
+    """The digests of an engine's newest weights, as they arrived in all its ranks, under the names of the sender."""
     return merged(await engine.collective_rpc("arrived_digests"))
 
 

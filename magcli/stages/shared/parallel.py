@@ -8,7 +8,7 @@ from magcli.errors import usage
 
 
 def check_split_engine(stage: str, config: Any) -> None:
-    """Refuse an engine (``LocalEngineOptions``) that cannot be split; of a cluster, GPUs are counted when it is joined."""
+    """Refuse an engine that cannot be split. GPUs of a cluster are counted when it is joined."""
     model = str(getattr(config, "model", ""))
     check_ranks(
         stage,
