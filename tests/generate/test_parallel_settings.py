@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from magcli.errors import UsageError
+from magcli.cluster.runtime import Cluster, Node
+from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.digest import WeightsFault, check_arrival, digests, merged
+from magcli.generate.fleet import Fleet
 from magcli.generate.gloo import LOOPBACK, GlooGroup
 from magcli.generate.open import open_policy
 from magcli.generate.parallel import check_split
@@ -91,6 +93,16 @@ def test_devices_are_dealt_to_engines_in_turn(spec: Spec) -> None:
     assert [single.placed(devices[:2], number).gpu_numbers for number in range(3)] == [[0], [2], [0]]
     assert spec.placed(["cpu"], 1) == spec
     assert (spec.gpus, replace(spec, device="cuda").gpus, replace(single, device="cuda").gpus) == (0, 2, 1)
+
+
+def test_a_generator_of_a_cluster_takes_a_gpu_a_rank(spec: Spec, monkeypatch) -> None:
+    nodes = [Node("a", "a", cpus=8, gpus=1), Node("b", "b", cpus=8, gpus=3)]
+    monkeypatch.setattr(Cluster, "nodes", lambda self: nodes)
+    on_gpus, cluster = replace(spec, device="cuda"), Cluster("auto")
+    with pytest.raises(EnvironmentFault, match="room for 1 of 2 generators, each with 2 GPUs and 1 CPUs on one node"):
+        asyncio.run(Fleet.open(cluster, on_gpus, 2))
+    with pytest.raises(EnvironmentFault, match="room for 2 of 3 generators, each with 8 CPUs on one node"):
+        asyncio.run(Fleet.open(cluster, replace(spec, tensor_parallel=8), 3))
 
 
 def test_ranks_on_cpus_divide_the_threads_and_are_not_bound(spec: Spec) -> None:
