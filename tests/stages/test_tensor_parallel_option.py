@@ -72,6 +72,8 @@ def test_the_gpus_of_a_cluster_are_counted_there(gpus, tiny_model_dir) -> None:
     gpus(0)
     config = GenerateConfig(model=str(tiny_model_dir), engine="vllm", device="cuda", tensor_parallel=2, cluster="auto")
     generate.check(config)
+    with pytest.raises(UsageError, match="PyTorch finds 0 in all"):
+        generate.check(replace(config, cluster=""))
 
 
 def test_engines_of_a_cluster_get_gpus_of_one_node(monkeypatch, gpus) -> None:
