@@ -50,8 +50,8 @@ def machines() -> Iterator[Any]:
         head = {**common, "num_cpus": 0, "_system_config": FAST_HEALTH_CHECKS, "temp_dir": folder}
         cluster = Cluster(initialize_head=True, head_node_args=head)
 
-        def add() -> Any:
-            return cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+        def add(cpus: int = 1) -> Any:
+            return cluster.add_node(num_cpus=cpus, object_store_memory=80 * 2**20)
 
         def kill(node: Any) -> None:
             cluster.remove_node(node, allow_graceful=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from magcli.cluster.runtime import Cluster, Node
+from magcli.cluster.runtime import Cluster, Demand, Node, Resources
 from magcli.errors import UsageError
 from magcli.model import fit, memory
 from magcli.model.model import Model
@@ -17,7 +17,7 @@ from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config as RLConfig
 from magcli.stages.rl.config import check as check_rl
 from magcli.stages.rl.memory import plan_memory
-from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices
+from magcli.stages.rl.sampling_engine import check_devices, generators_demand, gpu_share, sampling_devices
 from magcli.stages.shared import parallel
 from magcli.stages.shared.shared_engines import devices
 
@@ -112,6 +112,26 @@ def test_each_generator_gets_as_many_cards_as_it_has_ranks() -> None:
 def test_too_few_cards_for_the_ranks_are_refused(changes, message) -> None:
     with pytest.raises(UsageError, match=message):
         sampling_devices(replace(ON_GPUS, **changes), cards=8, ranks=5)
+
+
+def test_trainer_ranks_and_the_ranks_of_generators_add_up(gpus) -> None:
+    gpus(8)
+    config = replace(ON_GPUS, trainers=4)
+    check_devices(config, Cluster("local"))
+    too_few = r"too few for 2 generators of 2 GPUs each; use --generators 1, .*, or lower --trainers"
+    with pytest.raises(UsageError, match=too_few):
+        check_devices(replace(config, trainers=5), Cluster("local"))
+    with pytest.raises(UsageError, match="each of the 8 GPUs has a trainer rank, and generators need others"):
+        check_devices(replace(config, trainers=8), Cluster("local"))
+    check_devices(replace(config, trainers=8), Cluster("auto"))
+    with pytest.raises(UsageError, match="with --generators 0 one of 4 ranks samples and the others wait"):
+        check_devices(replace(config, generators=0), Cluster("auto"))
+
+
+def test_the_demand_of_generators_on_a_cluster() -> None:
+    assert generators_demand(ON_GPUS) == Demand("generators", 2, Resources(cpus=1, gpus=2))
+    assert generators_demand(replace(ON_GPUS, device="cpu")) == Demand("generators", 2, Resources(cpus=2))
+    assert generators_demand(replace(ON_GPUS, generators=0)) is None
 
 
 @pytest.mark.parametrize(
