@@ -32,7 +32,8 @@ SETTINGS = {
 def machines() -> Iterator[Any]:
     """A head without CPUs, where drivers are, and two nodes with one CPU each.
 
-    ``address`` and ``environment`` are for commands that join; ``add`` and ``kill`` change the nodes.
+    ``address`` and ``environment`` are for commands that join; ``add`` and ``kill`` change the nodes. Ray knows of the
+    change when they return: until then it would still count on a node that is gone.
     """
     from importlib import import_module
 
@@ -55,6 +56,7 @@ def machines() -> Iterator[Any]:
 
         def kill(node: Any) -> None:
             cluster.remove_node(node, allow_graceful=False)
+            cluster.wait_for_nodes(timeout=60)
 
         nodes = [add(), add()]
         yield SimpleNamespace(

@@ -106,6 +106,23 @@ def test_vllm_sleeps_during_updates(adapters, wide_model_dir, tmp_path):
     assert any(len(versions) > 1 for versions in spans), "running sequences are kept"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("transfer", ["file", "broadcast"])
+def test_two_trainer_ranks_send_weights_to_a_generator_of_two_ranks(transfer, wide_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # compilation takes longer than the run on a busy machine
+    process = started(
+        tmp_path, wide_model_dir, updates=3, staleness=2, trainers=2, tensor_parallel=2, transfer=transfer
+    )
+    errors = process.communicate(timeout=800)[1].decode()
+    assert process.returncode == 0, errors
+    run = tmp_path / "run"
+    check(run, 3)
+    lines = metrics(run)
+    assert [line["weights_version"] for line in lines] == [1, 2, 3]
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
