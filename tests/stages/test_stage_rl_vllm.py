@@ -70,7 +70,7 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(adapters,
     paths = sorted((run / "rollouts").iterdir())
     rows = [row for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
     versions = {span["version"] for row in rows for span in row["versions"]}
-    # Update 4 changes version 3 and update 6 version 5; with a staleness of 2 their groups started with at least 1 and 3.
+    # Update 4 changes version 3 and update 6 version 5: within a staleness of 2 their groups are of 1 to 3 and 3 to 5.
     assert min(versions) == 0
     assert versions & {1, 2, 3}
     assert max(versions) >= 3
