@@ -104,7 +104,9 @@ class Running:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure, *_):
+        if failure is not None:
+            self.process.kill()  # a test that has failed does not wait for it
         self.stderr.close()
         self.process.join()
 

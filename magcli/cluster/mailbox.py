@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Resources
 
 POLL_SECONDS = 1.0
 """How long a poll waits for messages before it answers that there are none."""
@@ -195,10 +195,6 @@ class Member:
 
         with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
             ray.kill(self._actor)
-
-
-WAITING_SECONDS = 30.0
-"""How often a wait for room in the cluster is reported."""
 
 
 async def placed(

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import WAITING_SECONDS, Surroundings
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 
 SEARCH_SECONDS = 8.0
@@ -101,6 +101,7 @@ class RankGroup:
         surroundings: Surroundings,
         say: Callable[[str], None],
         timeout: float,
+        beside: Demand | None = None,
     ) -> "RankGroup":
         """Start the processes where there is room, those of a node next to each other, and make their states.
 
@@ -112,33 +113,36 @@ class RankGroup:
             surroundings: working directory and variables of each.
             say: told every 30 seconds what is waited for.
             timeout: seconds that a call may take.
+            beside: processes that are started later, for which the ranks leave room.
 
         Raises:
-            EnvironmentFault: there is no room for them.
+            EnvironmentFault: there is no room for them, or not beside the others.
             RanksLost: one of them was killed.
             MagError: what ``open_state`` raised in one of them.
         """
         import ray
 
-        cluster.check_placeable("trainer ranks", size, resources)
+        cluster.check_placeable("trainer ranks", size, resources, beside=beside)
         actor_class: Any = ray.remote(RankActor).options(
             num_cpus=resources.cpus,
             num_gpus=resources.gpus,
             max_restarts=0,
             max_task_retries=0,
         )
-        actors = [actor_class.remote(surroundings) for _ in range(size)]
-        group = cls(actors, [f"rank {rank}" for rank in range(size)], timeout)
+        names = [f"rank {rank}" for rank in range(size)]
+        group = cls([], names, timeout)
         try:
-            group._take_seats(cluster, open_state, resources, say)
+            with cluster.room_kept(beside, say):
+                group._actors = [actor_class.remote(surroundings) for _ in range(size)]
+                places = group._placed(cluster, resources, say)
+            group._take_seats(cluster, open_state, places)
         except BaseException:
             group.close()
             raise
         return group
 
-    def _take_seats(self, cluster: Cluster, open_state: Open, resources: Resources, say: Callable[[str], None]) -> None:
-        """Wait until all are placed, number them node by node, and have each make its state."""
-        places = self._placed(cluster, resources, say)
+    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[tuple[str, int, str]]) -> None:
+        """Number the ranks node by node, and have each make its state."""
         order = sorted(range(self.size), key=lambda index: (places[index][2], index))
         self._actors = [self._actors[index] for index in order]
         places = [places[index] for index in order]

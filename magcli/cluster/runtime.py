@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ LOCAL, AUTO = "local", "auto"
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
+
+WAITING_SECONDS = 30.0
+"""How often a wait for room in the cluster is reported."""
 
 NAMESPACE = "magcli"
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -68,6 +71,18 @@ class Resources:
         return " and ".join(parts) or "no CPUs or GPUs"
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Processes of one kind: what they are in messages, how many, and what each takes of its node."""
+
+    what: str
+    number: int
+    resources: Resources
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.what} with {self.resources} each"
+
+
 class Cluster:
     """A connection to Ray. Open it with ``open_cluster``."""
 
@@ -107,20 +122,66 @@ class Cluster:
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
 
-    def check_placeable(self, what: str, number: int, resources: Resources) -> None:
+    def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Demand | None = None) -> None:
         """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
+
+        ``beside``: other processes of the run, for which there must be room too.
 
         Raises:
             EnvironmentFault: there is no room; the message says how much there is.
         """
         nodes = self.nodes()
-        places = sum(_fitting(node, resources) for node in nodes)
+        left = nodes
+        text = f"each with {resources} on one node"
+        if beside is not None:
+            self.check_placeable(beside.what, beside.number, beside.resources)
+            left = _without(nodes, beside)
+            text += f", beside {beside}"
+        places = sum(_fitting(node, resources) for node in left)
         if places < number:
             held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
-            raise EnvironmentFault(
-                f"the cluster has room for {places} of {number} {what}, each with {resources} on one node ({held}); "
-                "start more nodes, or ask for fewer"
-            )
+            room = f"the cluster has room for {places} of {number} {what}, {text} ({held})"
+            raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+
+    @contextlib.contextmanager
+    def room_kept(self, demand: Demand | None, say: Callable[[str], None]) -> Iterator[None]:
+        """Keep room for processes that are started after the block from those that are started in it.
+
+        Without it small processes could be spread over all nodes, so that no node has room for a large one.
+
+        Args:
+            demand: what is started later; of None no room is kept.
+            say: told every 30 seconds that there is no room yet.
+        """
+        if demand is None:
+            yield
+            return
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        group = placement_group([_bundle(demand.resources)] * demand.number)
+        try:
+            while not group.wait(timeout_seconds=WAITING_SECONDS):
+                say(f"waiting for room for {demand}; the cluster has {self.free()} free")
+            yield
+        finally:
+            remove_placement_group(group)
+
+
+def _bundle(resources: Resources) -> dict[str, float]:
+    """Resources under Ray's names."""
+    named = {"CPU": resources.cpus, "GPU": resources.gpus}
+    return {name: amount for name, amount in named.items() if amount > 0}
+
+
+def _without(nodes: Sequence[Node], demand: Demand) -> list[Node]:
+    """The nodes with what is left of them beside these processes, each where there is room, the first nodes first."""
+    left = []
+    unplaced, taken = demand.number, demand.resources
+    for node in nodes:
+        here = min(unplaced, _fitting(node, taken))
+        unplaced -= here
+        left.append(replace(node, cpus=node.cpus - here * taken.cpus, gpus=node.gpus - here * taken.gpus))
+    return left
 
 
 def _fitting(node: Node, resources: Resources) -> int:

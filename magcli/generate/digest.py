@@ -58,6 +58,26 @@ def combined(parts: Digests) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
+def merged(ranks: Sequence[Digests]) -> Digests:
+    """What has arrived in an engine, from what has in each of its ranks, to which whole tensors are sent.
+
+    A tensor that a rank lacks has not arrived. One that differs among the ranks gets the digest of their digests, so it
+    is not what was sent, whatever that was.
+    """
+    in_all = set(ranks[0]).intersection(*ranks[1:])
+    arrived = {}
+    for name in ranks[0]:
+        if name in in_all:
+            arrived[name] = _merged_digest([rank[name] for rank in ranks])
+    return arrived
+
+
+def _merged_digest(values: Sequence[int]) -> int:
+    if len(set(values)) == 1:
+        return values[0]
+    return int.from_bytes(hashlib.sha256(repr(values).encode()).digest()[:8])
+
+
 def check_arrival(sent: Digests, arrived: Digests, version: int, engine: str = "the engine") -> None:
     """Check that an engine has received exactly what was sent as this version of the weights.
 

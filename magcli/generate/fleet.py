@@ -16,6 +16,7 @@ from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.digest import check_arrival, digests
+from magcli.generate.parallel import engine_resources
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import copied, names_in, shared, sweep
@@ -85,7 +86,7 @@ class Fleet:
             cluster: where they run.
             spec: the engine of each.
             size: how many.
-            devices: where their engines run, in turn; without any, all where ``spec`` says.
+            devices: where their engines run, in turn, each rank on a GPU of its own; without any, where ``spec`` says.
             say: told when a generator is replaced.
 
         Raises:
@@ -94,8 +95,7 @@ class Fleet:
         sweep()
         fleet = cls(cluster, spec, say)
         cluster.check_placeable("generators", size, fleet._resources)
-        places = [devices[number % len(devices)] if devices else spec.device for number in range(size)]
-        starts = [fleet._start(replace(spec, device=place)) for place in places]
+        starts = [fleet._start(spec.placed(devices, number) if devices else spec) for number in range(size)]
         done = await asyncio.gather(*starts, return_exceptions=True)
         fleet._members = [member for member in done if isinstance(member, RemoteSampler)]
         if failures := [failure for failure in done if isinstance(failure, BaseException)]:
@@ -108,7 +108,7 @@ class Fleet:
         """What a generator takes of its node; on this machine its device is named in its ``Spec`` instead."""
         if self._cluster.is_local:
             return Resources()
-        return Resources(cpus=1, gpus=1 if self._spec.device.startswith("cuda") else 0)
+        return engine_resources(self._spec.device, self._spec.tensor_parallel)
 
     @property
     def version(self) -> int:

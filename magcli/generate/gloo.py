@@ -1,4 +1,4 @@
-"""Tensors from a trainer to one engine over gloo, on one machine or between two."""
+"""Tensors from a trainer to all ranks of one engine over gloo, on one machine or between two."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 LOOPBACK = "127.0.0.1"
-READY_KEY = "ready"
+TRAINER_RANK = 0
+"""The trainer's rank in a group; those of the engine follow."""
 TIMEOUT = timedelta(seconds=60)
 """How long either end waits for the other in one step; a dead one is noticed at once."""
 
@@ -17,27 +18,30 @@ dist: Any = torch.distributed
 """Untyped: torch's types lack what is used here."""
 
 
-class GlooPair:
-    """Trainer (rank 0) and one engine (rank 1), connected from their addresses for each other."""
+class GlooGroup:
+    """Trainer (rank 0) and the ranks of one engine (1 and up), connected from their addresses for each other.
 
-    def __init__(self, store: Any, address: str, rank: int) -> None:
+    ``world_size`` counts the trainer. All ranks must join, or the constructor waits for ``TIMEOUT``.
+    """
+
+    def __init__(self, store: Any, address: str, rank: int, world_size: int) -> None:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
         options._timeout = TIMEOUT
         self._store = store
-        self._group = dist.ProcessGroupGloo(store, rank, 2, options)
+        self._group = dist.ProcessGroupGloo(store, rank, world_size, options)
 
     @classmethod
-    def join(cls, host: str, port: int) -> "GlooPair":
-        """The engine's end; host and port are those of the trainer's store."""
+    def join(cls, host: str, port: int, rank: int, world_size: int) -> "GlooGroup":
+        """An engine's end; host and port are those of the trainer's store."""
         store = dist.TCPStore(host, port, is_master=False, timeout=TIMEOUT)
-        store.set(READY_KEY, "")
-        return cls(store, own_address(host), rank=1)
+        store.set(_ready_key(rank), "")
+        return cls(store, own_address(host), rank, world_size)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Send the tensors, or receive them in place."""
         options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = 0, 0
+        options.rootRank, options.rootTensor = TRAINER_RANK, 0
         for tensor in tensors:
             self._group.broadcast([tensor], options).wait()
 
@@ -48,6 +52,17 @@ class GlooPair:
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype))
             self.broadcast([tensor])
             yield name, tensor
+
+
+def all_ready(store: Any, world_size: int) -> bool:
+    """Whether all ranks of the engine are about to join the group."""
+    keys = [_ready_key(rank) for rank in range(TRAINER_RANK + 1, world_size)]
+    ready: bool = store.check(keys)
+    return ready
+
+
+def _ready_key(rank: int) -> str:
+    return f"ready-{rank}"
 
 
 def listening_store(host: str) -> Any:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from magcli.errors import EnvironmentFault, UsageError
+from magcli.generate.parallel import check_split
 from magcli.generate.types import Completion, Generator, Message, Sampling
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from magcli.generate.torch_policy import TorchPolicy
     from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm_transfer import Sender
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
 PolicyName = Literal["auto", "torch", "vllm"]
@@ -30,6 +32,7 @@ def open_generator(
     device: str = "cpu",
     deadline: float = 600.0,
     gpu_memory: float = 0.9,
+    tensor_parallel: int = 1,
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a model.
 
@@ -39,7 +42,7 @@ def open_generator(
         engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
         slots: concurrent sequences: the engine's slots, or requests to the server.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
-        dtype, deterministic, device, gpu_memory: as in ``Spec``.
+        dtype, deterministic, device, gpu_memory, tensor_parallel: as in ``Spec``.
 
     Raises:
         UsageError: the options contradict each other.
@@ -53,7 +56,18 @@ def open_generator(
         return _open_server(model, deadline, slots)
     if engine == "server":
         raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model.name}")
-    spec = Spec(model, engine, dtype, slots, deterministic, device, deadline, exact_head=False, gpu_memory=gpu_memory)
+    spec = Spec(
+        model,
+        engine,
+        dtype,
+        slots,
+        deterministic,
+        device,
+        deadline,
+        exact_head=False,
+        gpu_memory=gpu_memory,
+        tensor_parallel=tensor_parallel,
+    )
     _check_deterministic(spec)
     if not model.is_vision:
         return open_policy(spec)
@@ -80,6 +94,9 @@ def open_policy(spec: Spec) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; errors as in ``open_generator``."""
     name = policy_engine(spec.engine, spec.device, deterministic=spec.deterministic)
     _check_deterministic(spec)
+    if spec.tensor_parallel > 1 and name == "torch":
+        raise UsageError("tensor parallelism needs engine vllm, not torch")
+    check_split(spec.model, spec.tensor_parallel)
     return _open_torch(spec) if name == "torch" else _open_vllm(spec)
 
 
@@ -94,17 +111,24 @@ def _open_torch(spec: Spec) -> "TorchPolicy":
 
 
 def _open_vllm(spec: Spec) -> "VllmPolicy":
-    dtype = spec.torch_dtype
     require_vllm()
     from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.vllm_adapter import AdapterSender
     from magcli.generate.vllm_start import start
-    from magcli.generate.vllm_transfer import broadcast_backend, sender_for
+    from magcli.generate.vllm_transfer import broadcast_backend
 
     _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
-    sender = AdapterSender(spec.lora_alpha) if spec.lora_rank else sender_for(spec.device, dtype)
+    sender = _sender(spec)
     backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
     return VllmPolicy(spec, start(spec, backend=backend), sender)
+
+
+def _sender(spec: Spec) -> "Sender":
+    from magcli.generate.vllm_adapter import AdapterSender
+    from magcli.generate.vllm_transfer import sender_for
+
+    if spec.lora_rank:
+        return AdapterSender(spec.lora_alpha)
+    return sender_for(spec.device, spec.torch_dtype, ranks=spec.tensor_parallel)
 
 
 def _check_deterministic(spec: Spec) -> None:
@@ -135,13 +159,15 @@ def open_vision(spec: Spec) -> "VisionGenerator":
     """The whole of a vision-language model, which also accepts prompts without images.
 
     Raises:
-        UsageError: the engine is vLLM, which is used for text only.
+        UsageError: the engine is vLLM or split, which are used for text only.
         EnvironmentFault: the model is missing, or its processor.
     """
     if spec.engine == "vllm":
         raise UsageError(
             f"engine vllm is used for text only; {spec.model.name} is a vision-language model: use --engine torch"
         )
+    if spec.tensor_parallel > 1:
+        raise UsageError(f"tensor parallelism is for text only; {spec.model.name} is a vision-language model")
     from magcli.generate.vision import VisionGenerator
 
     loaded, processor = spec.model.load_vision(dtype=spec.torch_dtype, device=spec.device)

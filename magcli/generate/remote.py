@@ -259,4 +259,4 @@ class RemoteSampler:
 def _broadcast_to(spec: Spec, run_step: "RunStep", host: str) -> "Broadcast":
     from magcli.generate.vllm_transfer import Broadcast
 
-    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype, host)
+    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype, host, ranks=spec.tensor_parallel)

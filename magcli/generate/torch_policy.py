@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import MagError
 from magcli.generate import dispatch
 from magcli.generate.engine import Engine, cache_bound
-from magcli.generate.gloo import GlooPair
+from magcli.generate.gloo import GlooGroup
 from magcli.generate.types import (
     Completion,
     Digests,
@@ -53,7 +54,7 @@ class TorchPolicy:
         self._results: dict[int, Results] = {}
         self._runner: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
-        self._pair: GlooPair | None = None
+        self._group: GlooGroup | None = None
         self._received: Weights = {}
         self.num_finished = 0
         """Sequences finished so far."""
@@ -153,10 +154,11 @@ class TorchPolicy:
         """
         match step:
             case "init":
-                self._pair = await asyncio.to_thread(GlooPair.join, info["host"], info["port"])
+                join = partial(GlooGroup.join, info["host"], info["port"], info["rank_offset"], info["world_size"])
+                self._group = await asyncio.to_thread(join)
             case "update":
-                assert self._pair is not None, "an update came before the connection"
-                self._received = dict(await asyncio.to_thread(list, self._pair.receive(info)))
+                assert self._group is not None, "an update came before the connection"
+                self._received = dict(await asyncio.to_thread(list, self._group.receive(info)))
             case "finish":
                 received, self._received = self._received, {}
                 (arrived,) = await self.load(received, version)

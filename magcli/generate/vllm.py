@@ -151,6 +151,8 @@ class Link:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+        if (outputs := self.llm.output_handler) is not None:
+            outputs.cancel()  # it would log an end that several ranks report as their failure
         await asyncio.to_thread(self.llm.shutdown, SHUTDOWN_SECONDS)
         await asyncio.to_thread(self._process.join, SHUTDOWN_SECONDS)
         shutil.rmtree(self._sockets, ignore_errors=True)

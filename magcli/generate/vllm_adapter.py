@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from magcli.errors import MagError
-from magcli.generate.digest import WeightsFault
+from magcli.generate.digest import WeightsFault, merged
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm_transfer import FILE_TRANSFER, Send
 from magcli.generate.weights import shared_adapter
@@ -85,8 +85,8 @@ class AdapterSender:
         with shared_adapter(weights, self._alpha) as folder:
 
             async def send(engine: Any) -> Digests:
-                (arrived,) = await engine.collective_rpc("load_adapter", args=(str(folder),))
+                arrived = await engine.collective_rpc("load_adapter", args=(str(folder),))
                 self._request = adapter_request(folder)
-                return dict(arrived)
+                return merged(arrived)
 
             yield send

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from importlib.metadata import entry_points
@@ -19,6 +19,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 
 from magcli.errors import EnvironmentFault, first_line
+from magcli.generate.parallel import kv_heads_per_rank
 from magcli.generate.vllm_adapter import engine_settings
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
@@ -78,7 +79,7 @@ def start(spec: Spec, *, backend: str) -> VllmProcess:
     folder = spec.model.folder
     before, sockets = set(active_children()), socket_folder()
     silence_triton()
-    with stderr_into(log_of(sockets)), _environment(spec.device, spec.deadline, sockets), catch_warnings():
+    with stderr_into(log_of(sockets)), _environment(spec, sockets), catch_warnings():
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
@@ -179,6 +180,7 @@ def _settings(spec: Spec) -> dict[str, Any]:
     placement = gpu_settings(spec) if spec.device.startswith("cuda") else cpu_settings(spec)
     return (
         placement
+        | rank_settings(spec)
         | engine_settings(spec)
         | {
             "skip_tokenizer_init": True,
@@ -196,13 +198,23 @@ def _settings(spec: Spec) -> dict[str, Any]:
     )
 
 
+def rank_settings(spec: Spec) -> dict[str, Any]:
+    """Arguments for the processes that compute: the engine's own for one rank, several of this machine for more.
+
+    vLLM's other backend for several ranks, Ray's, knows no CPUs. With one rank on a GPU the choice is vLLM's.
+    """
+    if spec.tensor_parallel > 1:
+        return {"tensor_parallel_size": spec.tensor_parallel, "distributed_executor_backend": "mp"}
+    return {} if spec.device.startswith("cuda") else {"distributed_executor_backend": "uni"}
+
+
 def gpu_settings(spec: Spec) -> dict[str, Any]:
     """Arguments for a GPU: vLLM measures what its weights and scratch space take of its share, and caches in the rest.
 
     The longest sequence is what fits there, so a model with a context of 128k starts on a small card too.
     """
     return {
-        "device_ids": [torch.device(spec.device).index or 0],
+        "device_ids": spec.gpu_numbers,
         "gpu_memory_utilization": spec.gpu_memory,
         "enable_sleep_mode": spec.sleeps,
         "max_model_len": AUTO_FIT,
@@ -211,17 +223,17 @@ def gpu_settings(spec: Spec) -> dict[str, Any]:
 
 
 def cpu_settings(spec: Spec) -> dict[str, Any]:
-    """Arguments for a CPU: one process, no compilation, no chunked prefill.
+    """Arguments for a CPU: no compilation, no chunked prefill.
 
     vLLM 0.32 crashes on a CPU when the prompt of a request with a seed is computed in chunks: it rewinds the random
     generator, which a CPU's cannot do.
     """
     slots, context = spec.slots, spec.model.context
-    cache = cache_bytes(spec.model.text_config, spec.torch_dtype, slots * context, context, _free_memory())
+    config, ranks = spec.model.text_config, spec.tensor_parallel
+    cache = cache_bytes(config, spec.torch_dtype, slots * context, context, _free_memory(), ranks=ranks)
     return {
         "max_model_len": context,
         "kv_cache_memory_bytes": cache,
-        "distributed_executor_backend": "uni",
         "enforce_eager": True,
         "block_size": CPU_BLOCK,
         "enable_chunked_prefill": False,
@@ -229,15 +241,31 @@ def cpu_settings(spec: Spec) -> dict[str, Any]:
     }
 
 
-def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: int) -> int:
-    """Bytes for the KV cache of ``wanted`` tokens, within a share of ``free`` memory, but at least ``least`` tokens."""
-    heads = config.num_attention_heads
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    token = 2 * config.num_hidden_layers * kv_heads * head_dim * dtype.itemsize
+def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: int, *, ranks: int = 1) -> int:
+    """Bytes for the KV cache of ``wanted`` tokens, within a share of ``free`` memory, but at least ``least`` tokens.
+
+    They are those of one of the ``ranks``, which has its own heads of all tokens; all together get the share.
+    """
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 2 * config.num_hidden_layers * kv_heads_per_rank(config, ranks) * head_dim * dtype.itemsize
     spare = 2 * CPU_BLOCK * token  # vLLM reserves one block, and the last one of a sequence is rarely full
-    size: int = max(min(wanted * token, int(CPU_MEMORY_SHARE * free)), least * token) + spare
+    share = int(CPU_MEMORY_SHARE * free) // ranks
+    size: int = max(min(wanted * token, share), least * token) + spare
     return size
+
+
+def cpu_variables(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of an engine on CPUs; ``given`` are the user's.
+
+    vLLM would bind each rank's threads to a NUMA node of its own, and refuse to start where there are fewer nodes.
+    """
+    if spec.tensor_parallel == 1:
+        return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # one process, not an engine and a worker
+    threads = (spec.threads or torch.get_num_threads()) // spec.tensor_parallel
+    return {
+        "VLLM_CPU_OMP_THREADS_BIND": given.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
+        "OMP_NUM_THREADS": str(max(1, threads)),
+    }
 
 
 def _free_memory() -> int:
@@ -247,7 +275,7 @@ def _free_memory() -> int:
 
 
 @contextmanager
-def _environment(device: str, deadline: float, sockets: Path) -> Iterator[None]:
+def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
     """Set ``os.environ`` for vLLM's processes while they start, and restore it, including what vLLM itself sets.
 
     They log errors only, to stderr, and send no usage statistics.
@@ -258,7 +286,7 @@ def _environment(device: str, deadline: float, sockets: Path) -> Iterator[None]:
         "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", "ERROR"),
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_RPC_BASE_PATH": str(sockets),
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(deadline))),
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(spec.deadline))),
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "PYTHONWARNINGS": "ignore",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -267,8 +295,8 @@ def _environment(device: str, deadline: float, sockets: Path) -> Iterator[None]:
     }
     if "VLLM_PLUGINS" in before:
         os.environ["VLLM_PLUGINS"] = f"{before['VLLM_PLUGINS']},{PLUGIN}"
-    if not device.startswith("cuda"):
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one process, not an engine and a worker
+    if not spec.device.startswith("cuda"):
+        os.environ |= cpu_variables(spec, before)
     try:
         yield
     finally:

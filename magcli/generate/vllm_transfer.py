@@ -1,9 +1,9 @@
 """Transfer of new weights to a vLLM engine, with vLLM's own weight-transfer interface.
 
-* ``FileSender``: a safetensors file in shared memory, for an engine of this process on a CPU.
-* ``IpcSender``: vLLM's ``ipc`` backend, for an engine of this process on a GPU.
-* ``Broadcast``: from the trainer straight to the engine of a generator process, by NCCL between GPUs or by gloo between
-  CPUs, where ``GlooTrainer`` does what vLLM's trainer engine does for NCCL.
+* ``FileSender``: a safetensors file in shared memory, for an engine of this process on CPUs or on several GPUs.
+* ``IpcSender``: vLLM's ``ipc`` backend, for an engine of this process on one GPU.
+* ``Broadcast``: from the trainer straight to all ranks of the engine of a generator process, by NCCL between GPUs or by
+  gloo between CPUs, where ``GlooTrainer`` does what vLLM's trainer engine does for NCCL.
 
 The engine's end of each is in ``vllm_worker``, or part of vLLM.
 """
@@ -24,8 +24,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.digest import digest, renamed
-from magcli.generate.gloo import LOOPBACK, READY_KEY, GlooPair, listening_store
+from magcli.generate.digest import digest, merged, renamed
+from magcli.generate.gloo import LOOPBACK, TRAINER_RANK, GlooGroup, all_ready, listening_store
 from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights import names_in, shared
 
@@ -57,9 +57,13 @@ class Sender(Protocol):
         """
 
 
-def sender_for(device: str, dtype: torch.dtype) -> Sender:
-    """The sender for an engine on this device with weights of this type."""
-    return IpcSender(device, dtype) if device.startswith("cuda") else FileSender(dtype)
+def sender_for(device: str, dtype: torch.dtype, *, ranks: int = 1) -> Sender:
+    """The sender for an engine on this device with weights of this type.
+
+    The memory of one GPU is no help to an engine of several ``ranks``, whose workers read one file.
+    """
+    on_one_gpu = device.startswith("cuda") and ranks == 1
+    return IpcSender(device, dtype) if on_one_gpu else FileSender(dtype)
 
 
 def broadcast_backend(device: str) -> str:
@@ -135,9 +139,8 @@ class IpcSender:
 
 
 async def arrived_digests(engine: Any) -> Digests:
-    """The digests of an engine's newest weights as they arrived, under the names under which they were sent."""
-    (arrived,) = await engine.collective_rpc("arrived_digests")
-    return dict(arrived)
+    """The digests of an engine's newest weights, as they arrived in all its ranks, under the names of the sender."""
+    return merged(await engine.collective_rpc("arrived_digests"))
 
 
 async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
@@ -250,14 +253,22 @@ class Broadcast:
 
     The transport sends in a thread; its calls to the engine go through ``run_step``, which runs one step in the
     generator process, where the engine is paused and resumed. ``outline`` is the model without its weights, ``device``
-    that of this end: on a GPU, another one than the engine's. ``host`` is this machine's address. NCCL has not been
-    tested on GPUs.
+    that of this end: on a GPU, another one than the engine's. ``host`` is this machine's address, ``ranks`` the number
+    of the engine's ranks. NCCL has not been tested on GPUs.
     """
 
     def __init__(
-        self, run_step: RunStep, outline: PreTrainedModel, device: str, dtype: torch.dtype, host: str = LOOPBACK
+        self,
+        run_step: RunStep,
+        outline: PreTrainedModel,
+        device: str,
+        dtype: torch.dtype,
+        host: str = LOOPBACK,
+        *,
+        ranks: int = 1,
     ) -> None:
         self._run_step, self._outline, self._host = run_step, outline, host
+        self._world_size = 1 + ranks
         self._device = torch.device(device)
         self._source = Source(self._device, dtype)
         self._transport: TrainerTransport | None = None
@@ -302,7 +313,7 @@ class Broadcast:
 
     def _send(self, client: Client) -> None:
         if self._device.type != "cuda":
-            self._transport = self._transport or GlooTrainer(client, self._source, self._host)
+            self._transport = self._transport or GlooTrainer(client, self._source, self._host, self._world_size)
             return self._transport.send_weights()
         with torch.cuda.device(self._device):
             self._transport = self._transport or self._connect_nccl(client)
@@ -313,7 +324,12 @@ class Broadcast:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        info = NCCLTrainerInitInfo(rank=0, master_address=self._host, master_port=_free_port(self._host), world_size=2)
+        info = NCCLTrainerInitInfo(
+            rank=TRAINER_RANK,
+            master_address=self._host,
+            master_port=_free_port(self._host),
+            world_size=self._world_size,
+        )
         transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
         if transport.model_update_group.disabled:
             raise EnvironmentFault("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set); use --transfer file")
@@ -338,17 +354,21 @@ def _free_port(host: str) -> int:
 
 
 class GlooTrainer:
-    """The gloo equivalent of vLLM's trainer engine for NCCL: connects when it is created, then sends repeatedly."""
+    """The gloo equivalent of vLLM's trainer engine for NCCL: connects when it is created, then sends repeatedly.
 
-    def __init__(self, client: Client, source: Source, host: str = LOOPBACK) -> None:
+    ``world_size`` counts this end and the ranks of the engine.
+    """
+
+    def __init__(self, client: Client, source: Source, host: str, world_size: int) -> None:
         self._client, self._source = client, source
         store = listening_store(host)
+        info = {"host": host, "port": store.port, "rank_offset": TRAINER_RANK + 1, "world_size": world_size}
         with ThreadPoolExecutor(1) as executor:
-            joined = executor.submit(client.init_weight_transfer_engine, {"host": host, "port": store.port})
-            while not (joined.done() or store.check([READY_KEY])):
+            joined = executor.submit(client.init_weight_transfer_engine, info)
+            while not (joined.done() or all_ready(store, world_size)):
                 time.sleep(0.01)
             if not joined.done():
-                self._pair = GlooPair(store, host, rank=0)
+                self._group = GlooGroup(store, host, TRAINER_RANK, world_size)
             joined.result()
 
     def send_weights(self) -> None:
@@ -356,7 +376,7 @@ class GlooTrainer:
         self._client.start_weight_update()
         with ThreadPoolExecutor(1) as executor:
             received = executor.submit(self._client.update_weights, self._update_info())
-            self._pair.broadcast(tensor for _, tensor in self._source)
+            self._group.broadcast(tensor for _, tensor in self._source)
             received.result()
         self._client.finish_weight_update()
 

@@ -24,7 +24,7 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from magcli.generate.digest import digest
-from magcli.generate.gloo import GlooPair
+from magcli.generate.gloo import GlooGroup
 from magcli.generate.types import Digests
 from magcli.generate.vllm_adapter import ID as ADAPTER_ID
 from magcli.generate.vllm_adapter import adapter_request
@@ -207,10 +207,12 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
 @dataclass
 class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Where the trainer listens."""
+    """Where the trainer listens, and the group that it opens: its own rank, then those of the engine."""
 
     host: str
     port: int
+    rank_offset: int
+    world_size: int
 
 
 class GlooTransfer(FileTransfer):
@@ -219,11 +221,12 @@ class GlooTransfer(FileTransfer):
     init_info_cls = GlooInit
 
     def init_transfer_engine(self, init_info: GlooInit) -> None:
-        """Connect to the trainer."""
-        self._pair = GlooPair.join(init_info.host, init_info.port)
+        """Connect this rank of the engine to the trainer."""
+        rank = init_info.rank_offset + self.parallel_config.rank
+        self._group = GlooGroup.join(init_info.host, init_info.port, rank, init_info.world_size)
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        return self._pair.receive(update_info)
+        return self._group.receive(update_info)
 
 
 class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 """What a run and its generators say to each other, through the mailboxes of ``magcli.cluster``."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep
@@ -36,6 +37,8 @@ class Spec:
         lora_rank: with a rank, vLLM gets LoRA adapters of it (``magcli.generate.vllm_adapter``) instead of new weights,
             and samples only once it has the first.
         lora_alpha: their scale is alpha / rank.
+        tensor_parallel: vLLM's ranks, over which the model is split (``magcli.generate.parallel``).
+        cards: the numbers of their GPUs; without any, ``device`` and those after it.
     """
 
     model: Model
@@ -53,6 +56,8 @@ class Spec:
     sleeps: bool = False
     lora_rank: int = 0
     lora_alpha: float = 1.0
+    tensor_parallel: int = 1
+    cards: tuple[int, ...] = ()
 
     @property
     def torch_dtype(self) -> "torch.dtype":
@@ -60,6 +65,28 @@ class Spec:
         from magcli.model.compute import dtype_of
 
         return dtype_of("fp32" if self.deterministic else self.dtype, self.model, self.device)
+
+    @property
+    def gpu_numbers(self) -> list[int]:
+        """The GPUs of vLLM's ranks, among those that this process sees."""
+        first = gpu_number(self.device)
+        return list(self.cards) or list(range(first, first + self.tensor_parallel))
+
+    def placed(self, devices: Sequence[str], number: int) -> "Spec":
+        """The same engine as the one with this number (from 0) among several, to which the devices are dealt in turn.
+
+        On CPUs all ranks of an engine are on one device.
+        """
+        ranks = self.tensor_parallel if devices[0].startswith("cuda") else 1
+        first = number * ranks
+        own = [devices[place % len(devices)] for place in range(first, first + ranks)]
+        cards = tuple(gpu_number(device) for device in own) if ranks > 1 else ()
+        return replace(self, device=own[0], cards=cards)
+
+
+def gpu_number(device: str) -> int:
+    """The number of a GPU by the name of its device; ``cuda`` is the first."""
+    return int(device.partition(":")[2] or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,22 +92,27 @@ def fewer_sequences(plan: Plan, *, group: int) -> list[Change]:
     return changes
 
 
-def least_share(shape: ModelShape, *, longest: int) -> int:
-    """Bytes without which vLLM does not start: its weights, and the cache of one sequence."""
-    return memory.BF16 * shape.parameters + longest * memory.token_cache_bytes(shape, bf16=True)
+def least_share(shape: ModelShape, *, longest: int, ranks: int = 1) -> int:
+    """Bytes of a GPU without which vLLM does not start: its weights, and the cache of one sequence.
+
+    Both are divided among ``ranks``, each on a GPU of its own.
+    """
+    weights = -(-memory.BF16 * shape.parameters // ranks)
+    return weights + longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
 
 
-def usual_share(shape: ModelShape, *, total: int, longest: int, share: float) -> int:
+def usual_share(shape: ModelShape, *, total: int, longest: int, share: float, ranks: int = 1) -> int:
     """vLLM's bytes of a GPU of ``total``: this ``share``, or what its weights, scratch and a few sequences take."""
-    sequences = (USUAL_SEQUENCES - 1) * longest * memory.token_cache_bytes(shape, bf16=True)
-    return max(round(share * total), least_share(shape, longest=longest) + sequences + VLLM_SCRATCH_BYTES)
+    sequences = (USUAL_SEQUENCES - 1) * longest * memory.token_cache_bytes(shape, bf16=True, ranks=ranks)
+    least = least_share(shape, longest=longest, ranks=ranks)
+    return max(round(share * total), least + sequences + VLLM_SCRATCH_BYTES)
 
 
-def smaller_share(plan: Plan, *, total: int, longest: int) -> list[Change]:
+def smaller_share(plan: Plan, *, total: int, longest: int, ranks: int = 1) -> list[Change]:
     """A smaller share of a GPU of ``total`` bytes for vLLM, in which its weights and a sequence still fit."""
     if not plan.share:
         return []
-    least = least_share(plan.training.shape, longest=longest)
+    least = least_share(plan.training.shape, longest=longest, ranks=ranks)
     changes = []
     for number, percent in enumerate(SHARES, 1):
         share = total * percent // 100

@@ -305,9 +305,10 @@ def engine_weight_bytes(plan: EnginePlan) -> int:
     return plan.copies * (element * plan.shape.parameters + head)
 
 
-def token_cache_bytes(shape: ModelShape, *, bf16: bool) -> int:
-    """Keys and values of one token."""
-    return shape.cached * (BF16 if bf16 else FP32)
+def token_cache_bytes(shape: ModelShape, *, bf16: bool, ranks: int = 1) -> int:
+    """Keys and values of one token in one of the ``ranks`` of an engine, which has at least one key-value head."""
+    values = shape.cached // shape.kv_heads * max(1, shape.kv_heads // ranks)
+    return values * (BF16 if bf16 else FP32)
 
 
 def grown_capacity(longest: int) -> int:

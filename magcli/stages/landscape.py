@@ -333,6 +333,7 @@ def _open(
         config.deterministic,
         config.device,
         gpu_memory=config.gpu_memory or engines.ALONE,
+        tensor_parallel=config.tensor_parallel,
     )
     policy = open_policy(spec)
     grader, rule, plan = (

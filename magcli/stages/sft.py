@@ -283,10 +283,7 @@ def _train(
 
     with ExitStack() as stack:
         evaluator = stack.enter_context(_open_evaluator(config, model))
-        cluster = stack.enter_context(trainers.opened_cluster(config))
-        if config.trainers > 1:
-            controller = trainers.open_controller("sft", config, cluster, job.console)
-            stack.callback(controller.stop)
+        _, controller = stack.enter_context(trainers.opened("sft", config, controller, job.console))
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)

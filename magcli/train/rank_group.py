@@ -7,7 +7,7 @@ from typing import Any
 
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, Seat
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.runtime import Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import OpenState, RankCommand, RankState
@@ -29,10 +29,11 @@ class ClusterRanks:
         threads: int,
         say: Callable[[str], None],
         timeout: float = TIMEOUT,
+        beside: Demand | None = None,
     ) -> None:
         self._cluster, self._device, self._threads = cluster, device, threads
         self._say, self._timeout = say, timeout
-        self._size = size
+        self._size, self._beside = size, beside
         self._group: RankGroup | None = None
 
     @property
@@ -43,14 +44,16 @@ class ClusterRanks:
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Start the ranks and load the state of each; errors as ``RankGroup.start``."""
         on_gpu = self._device.startswith("cuda")
+        is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
             self._size,
             partial(_open_rank, open_state, bf16, self._device, self._threads, self._timeout),
-            Resources() if self._cluster.is_local else Resources(cpus=1, gpus=1 if on_gpu else 0),
+            Resources() if is_local else Resources(cpus=1, gpus=1 if on_gpu else 0),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
             timeout=self._timeout,
+            beside=None if is_local else self._beside,
         )
 
     def run(self, commands: Sequence[RankCommand]) -> Any:

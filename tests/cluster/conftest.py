@@ -32,7 +32,8 @@ SETTINGS = {
 def machines() -> Iterator[Any]:
     """A head without CPUs, where drivers are, and two nodes with one CPU each.
 
-    ``address`` and ``environment`` are for commands that join; ``add`` and ``kill`` change the nodes.
+    ``address`` and ``environment`` are for commands that join; ``add`` and ``kill`` change the nodes. Ray knows of the
+    change when they return: until then it would still count on a node that is gone.
     """
     from importlib import import_module
 
@@ -50,11 +51,12 @@ def machines() -> Iterator[Any]:
         head = {**common, "num_cpus": 0, "_system_config": FAST_HEALTH_CHECKS, "temp_dir": folder}
         cluster = Cluster(initialize_head=True, head_node_args=head)
 
-        def add() -> Any:
-            return cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+        def add(cpus: int = 1) -> Any:
+            return cluster.add_node(num_cpus=cpus, object_store_memory=80 * 2**20)
 
         def kill(node: Any) -> None:
             cluster.remove_node(node, allow_graceful=False)
+            cluster.wait_for_nodes(timeout=60)
 
         nodes = [add(), add()]
         yield SimpleNamespace(

@@ -26,6 +26,7 @@ class RecordingEngine:
     """vLLM's engine as far as sleep needs it; it refuses what a sleeping engine could not do."""
 
     errored = False
+    output_handler = None
 
     def __init__(self):
         self.calls = []

@@ -1,18 +1,24 @@
 """Which GPUs the engines of `magcli rl` get, and how much of their memory, by the numbers of made-up machines."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from magcli.cluster.runtime import Cluster
+from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.model.model import Model
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices, sends_adapters
+from magcli.stages.shared import trainers
 from magcli.stages.shared.training import check_attention
 from magcli.train import varlen
+from magcli.train.controller import RankController
+from magcli.train.distributed import Ranks
 
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
 
@@ -40,12 +46,24 @@ def test_two_generators_on_one_card_divide_its_share() -> None:
     [
         (replace(ON_GPU, generators=8), 8, 1, "7 of 8 GPUs have no trainer rank, too few for 8 generators"),
         (replace(ON_GPU, generators=1), 4, 4, "each of the 4 GPUs has a trainer rank"),
+        (replace(ON_GPU, generators=1), 1, 2, "each of the 1 GPUs has a trainer rank"),
         (ON_GPU, 8, 8, "with --generators 0 one of 8 ranks samples and the others wait"),
     ],
 )
 def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, ranks: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         sampling_devices(config, cards=cards, ranks=ranks)
+
+
+def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(trainers, "open_cluster", lambda address: nullcontext(Cluster("local")))
+    alone = RankController(Ranks())
+    with trainers.opened("rl", replace(ON_GPU, trainers=2), alone, Console()) as (_, controller):
+        assert controller.size == 2
+    refused = trainers.opened("rl", replace(ON_GPU, trainers=3), alone, Console())
+    with pytest.raises(UsageError, match="rl: --trainers 3 takes a GPU for each rank; PyTorch finds 2"), refused:
+        pass
 
 
 def test_devices_on_a_cpu_are_as_named() -> None:

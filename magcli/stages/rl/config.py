@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.training_stages import StageOptions
-from magcli.stages.shared import engines, options, run_sizes, tables, templates, trainers, training
+from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -47,6 +48,7 @@ class Config(
         panel=GENERATORS,
         affects_rows=False,
     )
+    tensor_parallel: int = options.tensor_parallel(GENERATORS)
     transfer: Literal["file", "broadcast"] = opt(
         "file",
         "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster.",
@@ -165,18 +167,35 @@ def _check_engine(config: Config) -> None:
     beside_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
     options.check_vllm("rl", config.engine, deterministic=exact)
-    _check_generator_devices(config.generator_devices, config.generators)
+    _check_generator_devices(config.generator_devices, config.generators, config.tensor_parallel)
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
+    _check_split(config, exact=exact)
     trainers.check("rl", config, generators=config.generators)
     if config.transfer == "broadcast":
         _check_broadcast(config.device, config.generator_devices or (config.device,))
 
 
-def _check_generator_devices(devices: Sequence[str], generators: int) -> None:
-    """Devices that generators can use, no more of them than generators."""
+def _check_split(config: Config, *, exact: bool) -> None:
+    """Refuse engines that cannot be split over --tensor-parallel ranks."""
+    device = config.generator_devices[0] if config.generator_devices else config.device
+    ranks = config.tensor_parallel
+    parallel.check_ranks("rl", ranks, engine=config.engine, device=device, deterministic=exact, model=config.model)
+    on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
+    if on_this_machine and not config.generator_devices:
+        first = "cuda" if config.generators and device.startswith("cuda") else device
+        parallel.check_cards("rl", ranks, first)
+
+
+def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int) -> None:
+    """Devices that generators can use, no more of them than their ranks."""
     for name in devices:
         valid = bool(GENERATOR_DEVICE.fullmatch(name))
         usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
+    if ranks > 1 and any(name.startswith("cuda") for name in devices):
+        text = f"rl: --tensor-parallel {ranks} takes {ranks} of --generator-devices for each generator, not"
+        usage(len(set(devices)) == len(devices) and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
+        usage("cpu" not in devices, f"{text} CPUs beside GPUs")
+        generators *= ranks
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
     usage(len(devices) <= generators, text)
 

@@ -42,7 +42,7 @@ def plan_memory(
         fit.fewer_sequences(plan, group=config.group_size),
         fit.offloaded_moments(plan),
         fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
-        fit.smaller_share(plan, total=card.total, longest=longest),
+        fit.smaller_share(plan, total=card.total, longest=longest, ranks=config.tensor_parallel),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
     disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
@@ -108,7 +108,8 @@ def _share(config: Config, card: Card, shape: ModelShape, longest: int) -> int:
 
     if config.gpu_memory:
         return round(config.gpu_memory * card.total)
-    return fit.usual_share(shape, total=card.total, longest=longest, share=engines.BESIDE_TRAINER)
+    ranks = config.tensor_parallel
+    return fit.usual_share(shape, total=card.total, longest=longest, share=engines.BESIDE_TRAINER, ranks=ranks)
 
 
 def _sleeps(config: Config, awake: Plan, card: Card) -> bool:

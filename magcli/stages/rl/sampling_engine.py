@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from magcli.cluster.runtime import Demand
 from magcli.errors import usage
+from magcli.generate.wire import gpu_number
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
@@ -24,6 +26,36 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 
+def check_devices(config: Config, cluster: Cluster | None) -> None:
+    """Refuse engines for which this machine has too few GPUs, before a model is loaded.
+
+    GPUs of a cluster are counted when processes are placed, and without any the trainer says that its own is missing.
+
+    Raises:
+        UsageError: as ``sampling_devices``.
+    """
+    import torch
+
+    cards = torch.cuda.device_count()
+    on_this_machine = cluster is None or cluster.is_local or not config.generators
+    if cards and on_this_machine:
+        sampling_devices(config, cards=cards, ranks=_trainer_ranks(config))
+
+
+def generators_demand(config: Config) -> Demand | None:
+    """What the generators of a run take of a cluster; None without any."""
+    from magcli.generate.parallel import engine_resources
+
+    if not config.generators:
+        return None
+    return Demand("generators", config.generators, engine_resources(config.device, config.tensor_parallel))
+
+
+def _trainer_ranks(config: Config) -> int:
+    """Trainer ranks on this machine: those of --trainers, or that torchrun started."""
+    return max(config.trainers, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
 @asynccontextmanager
 async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster | None) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block: a second copy of the model, in this process or on the cluster."""
@@ -31,14 +63,14 @@ async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster 
 
     from magcli.generate.open import open_policy
 
-    ranks = max(config.trainers, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    ranks = _trainer_ranks(config)
     opened: RolloutEngine
     if config.generators:
         assert cluster is not None
         opened = await _open_fleet(config, model, job, cluster, ranks)
     else:
         devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
-        opened = open_policy(_spec(config, model, devices, ranks))
+        opened = open_policy(_spec(config, model, devices, ranks).placed(devices, 0))
     try:
         yield opened
     finally:
@@ -106,7 +138,9 @@ def _first_device(config: Config) -> str:
 
 
 def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]:
-    """The devices of the engines: those that the user names, else a GPU each that has no trainer rank.
+    """The devices of the engines' ranks: those that the user names, else a GPU each that has no trainer rank.
+
+    Without generators they are the trainer's GPU, and for more ranks those after it.
 
     Args:
         config: the options.
@@ -120,17 +154,34 @@ def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]
         return config.generator_devices or (config.device,)
     if not config.generators:
         usage(ranks == 1, f"rl: with --generators 0 one of {ranks} ranks samples and the others wait; use --generators")
-        return (config.device,)
-    if cards == 1:
+        return _from(config.device, config.tensor_parallel)
+    if cards == 1 and ranks == 1 and config.tensor_parallel == 1:
         return (config.device,)
     free = [card for card in _cards(cards) if card not in _trainer_cards(config.device, ranks)]
-    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank; start fewer ranks, or use --generators 0")
-    usage(
-        config.generators <= len(free),
-        f"rl: {len(free)} of {cards} GPUs have no trainer rank, too few for {config.generators} generators; use "
-        f"--generators {len(free)}, or name their GPUs with --generator-devices",
-    )
-    return free[: config.generators]
+    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank, and generators need others; start fewer ranks")
+    wanted = config.generators * config.tensor_parallel
+    usage(wanted <= len(free), _too_few(config, len(free), cards))
+    return free[:wanted]
+
+
+def _from(device: str, number: int) -> Sequence[str]:
+    """A device, and so many in all with those after it."""
+    if number == 1:
+        return (device,)
+    first = gpu_number(device)
+    return [f"cuda:{card}" for card in range(first, first + number)]
+
+
+def _too_few(config: Config, free: int, cards: int) -> str:
+    """What to do if there are fewer GPUs without a trainer rank than the generators' ranks."""
+    ranks = config.tensor_parallel
+    each = f" of {ranks} GPUs each" if ranks > 1 else ""
+    most = free // ranks
+    advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
+    if config.trainers > 1:
+        advice += ", or lower --trainers"
+    what = f"{config.generators} generators{each}" if most else f"one generator with --tensor-parallel {ranks}"
+    return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
 
 
 def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
@@ -139,7 +190,8 @@ def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
         return config.gpu_memory
     with_trainer = set(devices) & set(_trainer_cards(config.device, ranks))
     share = engines.BESIDE_TRAINER if with_trainer else engines.ALONE
-    engines_per_card = -(-max(config.generators, 1) // len(set(devices)))
+    ranks_on_gpus = max(config.generators, 1) * config.tensor_parallel
+    engines_per_card = -(-ranks_on_gpus // len(set(devices)))
     return share / engines_per_card
 
 
@@ -175,6 +227,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         sleeps=config.vllm_sleep == "yes",
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,
+        tensor_parallel=config.tensor_parallel,
     )
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads
+from magcli.stages.rl.display import Display
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
-from magcli.stages.rl.sampling_engine import build_engine, engine_name, sends_adapters
+from magcli.stages.rl.sampling_engine import (
+    build_engine,
+    check_devices,
+    engine_name,
+    generators_demand,
+    sends_adapters,
+)
 from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from magcli.cluster.runtime import Cluster
-    from magcli.console import Console, Progress
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
     from magcli.model.model import Model
@@ -31,16 +38,14 @@ if TYPE_CHECKING:
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.evaluation import Measure
     from magcli.rl.ledger import Ledger
-    from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing, RepeatedUpdate
-    from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.rollouts import GroupSampler
     from magcli.rl.scheduler import RolloutScheduler
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.rl.types import StageSettings
     from magcli.run.job import Job
-    from magcli.run.rundir import Line, RunDir
+    from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.commands import OpenState, RankState
     from magcli.train.controller import RankController
@@ -145,19 +150,14 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster = stack.enter_context(trainers.opened_cluster(config, config.generators))
-        if config.trainers > 1:
-            controller = trainers.open_controller("rl", config, cluster, job.console, generators=config.generators)
-            stack.callback(controller.stop)
+        cluster, controller = stack.enter_context(_opened_processes(config, controller, job.console))
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
         forms.record(model.thoughts, job, [folder])
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
-        held_out = None
-        if config.eval_table is not None:
-            held_out = heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+        held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
@@ -172,10 +172,7 @@ def _train(
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             monitor = Display(checkpointing, bar, curves, log_lines, job.console)
-            if last_started := max(ledger.batches, default=0):
-                repeated_updates = last_started - trainer.done
-                text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
-                job.console.say(text, event="resume", step=last_started)
+            _say_resumed(ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster)
@@ -189,6 +186,33 @@ def _train(
         checkpointing.finish(trainer)
     job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+@contextmanager
+def _opened_processes(
+    config: Config, controller: RankController, console: Console
+) -> Iterator[tuple[Cluster | None, RankController]]:
+    """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
+    generators = generators_demand(config)
+    with trainers.opened("rl", config, controller, console, generators=generators) as (cluster, ranks):
+        check_devices(config, cluster)
+        yield cluster, ranks
+
+
+def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | None:
+    """The held-out problems of --eval-table; None without it."""
+    if config.eval_table is None:
+        return None
+    return heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+
+
+def _say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
+    """Say where an earlier run goes on; updates since its last checkpoint are repeated."""
+    last_started = max(ledger.batches, default=0)
+    if last_started:
+        repeated_updates = last_started - trainer.done
+        text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
+        console.say(text, event="resume", step=last_started)
 
 
 def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
@@ -282,47 +306,6 @@ def build_measure(
     started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
     generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
     return partial(held_out.accuracy, generator)
-
-
-class Display:
-    """Shows a run on the terminal, in JSON events and in trackers."""
-
-    def __init__(
-        self, checkpointing: Checkpointing, bar: Progress, curves: Curves, log_lines: LogLines, console: Console
-    ) -> None:
-        self._checkpointing, self._bar, self._curves = checkpointing, bar, curves
-        self._log_lines, self._console = log_lines, console
-
-    def update(self, line: Line) -> None:
-        """Show the metrics of an update."""
-        from magcli.rl.metrics import summary
-
-        self._curves.add(line)
-        self._bar.advance(note=summary(line))
-        self._log_lines(self._checkpointing.complete_lines())
-        if self._console.as_json:
-            self._console.say("", event="update", **line)
-
-    def evaluation(self, step: int, values: Line) -> None:
-        """Show the accuracy on held-out problems after an update (0: before the first)."""
-        from magcli.rl import evaluation
-
-        when = f"after update {step}" if step else "before the first update"
-        self._console.say(f"rl: {when}: {evaluation.text(values)}", event="evaluation", step=step, **values)
-        self._curves.add_evaluation(values)
-        self._log_lines(self._checkpointing.complete_lines())
-
-    def groups(self, outcomes: GroupOutcomes, update: int) -> None:
-        """Show what became of the groups so far; ``update`` is the next one."""
-        updates = self._bar.total or update
-        text = f"rl: {outcomes.text(update, updates)}"
-        self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
-
-    def mismatch(self, summary: Line) -> None:
-        """Show the mismatch of engine and trainer before the first update."""
-        from magcli.rl.metrics import mismatch_text
-
-        self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:

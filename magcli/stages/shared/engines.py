@@ -56,6 +56,7 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         device=config.device,
         deadline=config.deadline,
         gpu_memory=config.gpu_memory or ALONE,
+        tensor_parallel=config.tensor_parallel,
     )
     forms.record(generator.thoughts, job, unfinished)
     return generator

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from magcli.config import opt, options_of
 from magcli.errors import UsageError, usage
 from magcli.model.thoughts import FORMS, GAP, THINK, form_named
+from magcli.stages.shared.parallel import check_split_engine
 
 MODEL = "Model and engine"
 SAMPLING = "Sampling"
@@ -68,6 +69,12 @@ def dtype(panel: str = MODEL) -> Any:
 def gpu_memory(panel: str, default: str) -> Any:
     """The share of a GPU's memory for vLLM; ``default`` says what 0 stands for."""
     return opt(0.0, f"Share of the GPU's memory that vLLM may take; {default}.", panel=panel, affects_rows=False)
+
+
+def tensor_parallel(panel: str) -> Any:
+    """Over how many devices vLLM splits the model."""
+    text = "Number of GPUs (on CPUs processes) of one machine over which vLLM splits the model."
+    return opt(1, text, panel=panel, affects_rows=False)
 
 
 def samples(default: int) -> Any:
@@ -134,6 +141,7 @@ class LocalEngineOptions:
     )
     device: str = device()
     gpu_memory: float = gpu_memory(MODEL, "0 is 0.9")
+    tensor_parallel: int = tensor_parallel(MODEL)
 
     @property
     def num_slots(self) -> int:
@@ -397,6 +405,7 @@ def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     check_not_negative(stage, config, ["slots"])
     check_gpu_memory(stage, config.gpu_memory)
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
+    check_split_engine(stage, config)
     check_vllm(stage, config.engine, deterministic=config.deterministic)
 
 

@@ -1,4 +1,4 @@
-"""Engines on a cluster that the shards of a stage share: one a GPU, or on CPUs one a node."""
+"""Engines on a cluster that the shards of a stage share: one for each --tensor-parallel GPUs, or on CPUs one a node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SharedEngines:
     ) -> None:
         self._cluster, self._config, self._job = cluster, config, job
         self._chosen = dict(chosen)
-        self._devices = devices(cluster, config.device)
+        self._devices = devices(cluster, config.device, config.tensor_parallel)
         self._addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         self._services: dict[int, Service] = {}
         self._opened: Opened | None = None
@@ -144,11 +144,11 @@ class SharedEngines:
         )
 
     def _resources(self) -> Resources:
-        """A GPU of Ray's; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
+        """Ray's GPUs, one a rank; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
         from magcli.cluster.runtime import Resources
 
         on_gpu = self._config.device.startswith("cuda") and not self._cluster.is_local
-        return Resources(gpus=1.0 if on_gpu else 0.0)
+        return Resources(gpus=self._config.tensor_parallel if on_gpu else 0)
 
     def _say_waiting(self, text: str) -> None:
         self._job.console.say(f"{self._job.stage}: {text}", event="waiting")
@@ -163,18 +163,22 @@ def surroundings() -> Surroundings:
     return Surroundings(os.path.realpath(os.getcwd()), variables)
 
 
-def devices(cluster: Cluster, device: str) -> list[str]:
-    """The device of each engine: of a local Ray the GPUs of this machine, else a GPU of Ray's or a node's CPUs each."""
+def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
+    """The first device of each engine: of a local Ray the GPUs of this machine, else Ray's GPUs, or a node's CPUs each.
+
+    An engine's ``ranks`` are on GPUs of one node; those of a node that are too few for one stay idle.
+    """
     nodes = cluster.nodes()
     if not device.startswith("cuda"):
         return [device] * len(nodes)
     if not cluster.is_local:
-        return ["cuda"] * max(1, int(sum(node.gpus for node in nodes)))
+        return ["cuda"] * max(1, sum(int(node.gpus) // ranks for node in nodes))
     if device != "cuda":
         return [device]
     import torch
 
-    return [f"cuda:{number}" for number in range(max(1, torch.cuda.device_count()))]
+    engines_here = max(1, torch.cuda.device_count() // ranks)
+    return [f"cuda:{number * ranks}" for number in range(engines_here)]
 
 
 class _KeptMessages(Console):

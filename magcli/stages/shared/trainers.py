@@ -13,7 +13,7 @@ from magcli.errors import usage
 from magcli.stages.shared.options import CLUSTER, TrainingOptions
 
 if TYPE_CHECKING:
-    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.run.rundir import RunDir
     from magcli.train.controller import RankController
@@ -44,7 +44,7 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
         EnvironmentFault: Ray is needed and not installed.
     """
     usage(config.trainers >= 1, f"{stage}.trainers: {config.trainers} is less than 1")
-    needs_ray = has_processes(config, generators)
+    needs_ray = generators > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
     alone = config.trainers == 1
     usage(alone or not config.lora, f"{stage}: --lora trains in one process; use --trainers 1, or leave --lora out")
@@ -56,23 +56,46 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
         require_ray()
 
 
-def has_processes(config: RankOptions, generators: int = 0) -> bool:
-    """Whether the run has processes under Ray."""
-    return generators > 0 or config.trainers > 1
-
-
 @contextmanager
-def opened_cluster(config: RankOptions, generators: int = 0) -> Iterator[Cluster | None]:
-    """The cluster for the duration of the block; None for a run that is one process."""
-    if not has_processes(config, generators):
-        yield None
+def opened(
+    stage: str, config: RankOptions, controller: RankController, console: Console, *, generators: Demand | None = None
+) -> Iterator[tuple[Cluster | None, RankController]]:
+    """The cluster of a run and the controller of its ranks, for the duration of the block.
+
+    A run that is one process has no cluster. Without ranks of the cluster the controller is ``controller``, that of
+    this process or of torchrun's ranks. ``generators`` are started later, and the ranks leave room for them.
+
+    Raises:
+        UsageError: there are more ranks than GPUs of this machine.
+    """
+    if generators is None and config.trainers == 1:
+        yield None, controller
         return
     with open_cluster(address_for(config.cluster)) as cluster:
-        yield cluster
+        if config.trainers == 1:
+            yield cluster, controller
+            return
+        if cluster.is_local:
+            _check_cards(stage, config)
+        of_cluster = _cluster_controller(stage, config, cluster, console, generators)
+        try:
+            yield cluster, of_cluster
+        finally:
+            of_cluster.stop()
 
 
-def open_controller(
-    stage: str, config: RankOptions, cluster: Cluster | None, console: Console, *, generators: int = 0
+def _check_cards(stage: str, config: RankOptions) -> None:
+    """Refuse more ranks than this machine has GPUs."""
+    import torch
+
+    if config.device.startswith("cuda"):
+        cards = torch.cuda.device_count()
+        text = f"{stage}: --trainers {config.trainers} takes a GPU for each rank; PyTorch finds {cards} on this machine"
+        usage(config.trainers <= cards, text)
+
+
+def _cluster_controller(
+    stage: str, config: RankOptions, cluster: Cluster, console: Console, generators: Demand | None
 ) -> RankController:
     """The controller of several trainer ranks, which start when their state is opened."""
     import torch
@@ -83,11 +106,12 @@ def open_controller(
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
 
-    assert cluster is not None
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
-        threads = max(1, torch.get_num_threads() // (config.trainers + generators))
-    return RankController(ClusterRanks(cluster, config.trainers, config.device, threads=threads, say=say))
+        processes = config.trainers + (generators.number if generators else 0)
+        threads = max(1, torch.get_num_threads() // processes)
+    ranks = ClusterRanks(cluster, config.trainers, config.device, threads=threads, say=say, beside=generators)
+    return RankController(ranks)
 
 
 def again_when_lost(stage: str, train: Callable[[], None], folder: RunDir, console: Console) -> None:

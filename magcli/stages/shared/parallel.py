@@ -1,0 +1,64 @@
+"""The checks of --tensor-parallel, which splits the engine of a stage over several devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magcli.errors import usage
+
+
+def check_split_engine(stage: str, config: Any) -> None:
+    """Refuse an engine that cannot be split. GPUs of a cluster are counted when it is joined."""
+    model = str(getattr(config, "model", ""))
+    check_ranks(
+        stage,
+        config.tensor_parallel,
+        engine=config.engine,
+        device=config.device,
+        deterministic=config.deterministic,
+        model=model,
+    )
+    if getattr(config, "cluster", "") in ("", "local"):
+        check_cards(stage, config.tensor_parallel, config.device)
+
+
+def check_ranks(stage: str, ranks: int, *, engine: str, device: str, deterministic: bool, model: str) -> None:
+    """Refuse ranks that are not vLLM's, or over which a model cannot be split.
+
+    ``model`` is a folder, hub id or URL; one that is not there yet is checked when the engine is opened.
+
+    Raises:
+        UsageError: one line that says which option to change.
+    """
+    usage(ranks > 0, f"{stage}.tensor_parallel: {ranks} is not positive")
+    if ranks == 1:
+        return
+    from magcli.generate.open import policy_engine
+    from magcli.generate.parallel import check_split
+    from magcli.model.model import Model
+
+    flag = f"{stage}: --tensor-parallel {ranks}"
+    opened = Model.open(model)
+    usage(not opened.is_url, f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
+    usage(not deterministic, f"{flag} is not deterministic: sums of ranks are rounded differently; omit it")
+    sampler = policy_engine(engine, device)  # type: ignore[arg-type]
+    usage(sampler == "vllm", f"{flag} needs --engine vllm: the embedded engine computes on one device")
+    if opened.is_local:
+        check_split(opened, ranks)
+
+
+def check_cards(stage: str, ranks: int, device: str) -> None:
+    """Refuse an engine of several ranks for which this machine has too few GPUs from ``device`` on.
+
+    Raises:
+        UsageError: the message says how many GPUs there are.
+    """
+    if ranks == 1 or not device.startswith("cuda"):
+        return
+    import torch
+
+    from magcli.generate.wire import gpu_number
+
+    number, first = torch.cuda.device_count(), gpu_number(device)
+    text = f"{stage}: --tensor-parallel {ranks} takes {ranks} GPUs, from {device} on; PyTorch finds {number} in all"
+    usage(first + ranks <= number, text)
