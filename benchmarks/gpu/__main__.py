@@ -1,7 +1,7 @@
 """Check everything that needs a GPU on one card, in about half an hour: ``make gpu``.
 
 Prints a Markdown table for docs/gpu.md, and writes it to ``gpu.md`` in the current folder. The exit code is 1 if a part
-failed, and 4 without a GPU. It has never run on a GPU: ``--device cpu --small`` runs the parts that need none.
+failed, and 4 without a GPU. ``--device cpu --small`` runs the parts that need none; docs/gpu.md has results.
 """
 
 import argparse

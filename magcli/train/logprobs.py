@@ -3,7 +3,7 @@
 The LM head and the softmax over its logits are one differentiable step. They always run in float32, whatever autocast
 says: bf16 logits change importance ratios as much as a different engine does. Only the matrix products of their
 backward pass follow autocast, and on a GPU the factors of the head's product: bf16 hidden states and weights, as an
-engine in bf16 has them, with exact products and float32 sums, in a tenth of the time. That has never run on a GPU.
+engine in bf16 has them, with exact products and float32 sums, in a tenth of the time.
 
 PyTorch's own operations would hold the logits of all tokens several times: raw, normalised, exponentiated, and the
 gradient of each. Here they are in a buffer of one block, recomputed in the backward pass, or, if there are few enough,

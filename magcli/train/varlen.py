@@ -5,7 +5,7 @@ prompt is a sequence of its own, and a completion attends to its prompt and to i
 are repeated, for each of its completions. The causal mask is aligned at the end of both rows, so the last query sees
 the last key.
 
-PyTorch has the kernel for GPUs only, in bf16 and without soft caps and sinks. It has never run here.
+PyTorch has the kernel for GPUs only, in bf16 and without soft caps and sinks.
 """
 
 import inspect
