@@ -49,20 +49,10 @@ OpenState = Callable[[Ranks, bool], RankState]
 
 
 class RankCommand(Protocol):
-    """Work that all ranks do at the same time, on rank 0's command."""
+    """Work that all ranks do at the same time."""
 
     def run(self, state: RankState) -> Any:
         """This rank's part; only rank 0's return value is used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """The first command: each rank loads its state before running it."""
-
-    bf16: bool
-
-    def run(self, state: RankState) -> None:
-        """Nothing: ``follow`` loads the state before it runs the command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Trainer ranks in processes of a cluster."""
+"""Several trainer ranks, in processes of a cluster."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
