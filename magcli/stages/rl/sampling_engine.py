@@ -143,7 +143,7 @@ def sampling_devices(config: Config, *, cards: int) -> Sequence[str]:
         return config.generator_devices or (config.device,)
     ranks = config.trainers
     if not config.generators:
-        text = f"rl: with --generators 0 {ranks} trainer ranks wait while this process samples; use --generators"
+        text = f"rl: with --generators 0 this process samples while {ranks} trainer ranks wait; use --generators"
         usage(ranks == 1, text)
         return _from(config.device, config.tensor_parallel)
     if cards == 1 and ranks == 1 and config.tensor_parallel == 1:
