@@ -93,7 +93,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Resume from a checkpoint that rank 0 has verified."""
+    """Resume from a checkpoint that the controller has verified."""
 
     folder: Path
 
