@@ -58,7 +58,7 @@ HELP = """
 import json, sys
 from magcli.cli import app
 try:
-    app(["rl", "--help"], standalone_mode=False)
+    app(["--help"], standalone_mode=False)
 finally:
     print(json.dumps(sorted(sys.modules)))
 """
