@@ -18,13 +18,19 @@ TIMEOUT = 600.0
 class Ranks:
     """A process among those that train together.
 
-    Weights are sharded over ``mesh``, which is None for a single process.
+    Weights are sharded over the last dimension of ``mesh``, and replicated over the first if it has two; it is None for
+    a single process.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")
     mesh: DeviceMesh | None = None
+
+    @property
+    def sharing(self) -> int:
+        """Number of ranks that share one copy of the weights, with successive numbers."""
+        return 1 if self.mesh is None else self.mesh.size(self.mesh.ndim - 1)
 
     def sum(self, value: float) -> float:
         """The sum of a number over all ranks, the same on each."""
@@ -49,12 +55,27 @@ class Ranks:
 
 
 def join_ranks(
-    rank: int, size: int, local_rank: int, store: tuple[str, int], device: str, *, timeout: float = TIMEOUT
+    rank: int,
+    size: int,
+    local_rank: int,
+    store: tuple[str, int],
+    device: str,
+    *,
+    fsdp_size: int = 0,
+    timeout: float = TIMEOUT,
 ) -> Ranks:
-    """Join the other ranks at the store of the first one, which is at this host and port.
+    """Join the other ranks.
 
-    Weights and gradients travel between GPUs by NCCL, everything else by gloo. ``timeout``: seconds to wait for other
-    ranks, now and in each collective.
+    Weights and gradients travel between GPUs by NCCL, everything else by gloo.
+
+    Args:
+        rank: number of this rank.
+        size: number of ranks.
+        local_rank: number of this rank among those of its node.
+        store: host and port of the first rank's store.
+        device: kind of device to train on.
+        fsdp_size: number of ranks that share one copy of the weights; 0 is all.
+        timeout: seconds to wait for other ranks, now and in each collective.
 
     Raises:
         EnvironmentFault: the others did not join in time.
@@ -76,4 +97,11 @@ def join_ranks(
         )
     except (RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
-    return Ranks(rank, size, own, init_device_mesh(own.type, (size,)))
+    return Ranks(rank, size, own, _mesh(own.type, size, fsdp_size or size))
+
+
+def _mesh(device_type: str, size: int, sharing: int) -> DeviceMesh:
+    """Ranks that share one copy of the weights or, of hybrid sharding (HSDP), several such groups."""
+    if sharing == size:
+        return init_device_mesh(device_type, (size,))
+    return init_device_mesh(device_type, (size // sharing, sharing), mesh_dim_names=("replicate", "shard"))

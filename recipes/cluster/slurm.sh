@@ -45,7 +45,7 @@ steps=()
 trap stop EXIT
 
 srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" \
-    "$bin/ray" start --head --node-ip-address="$address" --port="$PORT" --block &
+    "$bin/ray" start --head --node-ip-address="$address" --port="$PORT" --include-dashboard=false --block &
 steps+=($!)
 for node in "${nodes[@]:1}"; do
     srun --nodes=1 --ntasks=1 --overlap --nodelist="$node" "$bin/ray" start --address="$address:$PORT" --block &

@@ -16,7 +16,7 @@ from training_ranks import killed_once
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, RanksLost, Seat
 from magcli.cluster.runtime import Resources, open_cluster
-from magcli.errors import DataError, EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
 
@@ -66,6 +66,34 @@ def test_a_run_that_two_ranks_began_resumes_with_one(problems, guesser, tmp_path
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
     assert (account.trained, account.outstanding, account.faults) == (48, 0, ())
     assert all(torch.isfinite(tensor).all() for tensor in load_file(run / "model" / "model.safetensors").values())
+
+
+def _parts_of_tensors(run: Path) -> set[int]:
+    """Into how many parts the matrices of the last checkpoint are split."""
+    *_, index = sorted(run.glob("checkpoints/*/shards/index.json"))
+    tensors = json.loads(index.read_text())["tensors"].values()
+    return {len(tensor["chunks"]) for tensor in tensors if len(tensor["size"]) == 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_copies_of_two_shards_train_like_one_process(problems, guesser, tmp_path):
+    options = {**SIZES, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "one", **options)
+    hybrid = {**options, "trainers": 4, "fsdp_size": 2}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "four", **{**hybrid, "updates": 2})
+    assert _parts_of_tensors(tmp_path / "four") == {2}
+    # The last update is made by ranks that all share one copy, from the checkpoint of the four.
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "four", trainers=2, **options)
+    one, four = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "four"))
+    for name, tensor in one.items():
+        assert (tensor - four[name]).norm() <= 1e-3 * tensor.norm()
+
+
+@pytest.mark.parametrize(("trainers", "fsdp_size"), [(4, 1), (4, 3), (1, 2)])
+def test_copies_divide_the_ranks(problems, tmp_path, trainers, fsdp_size):
+    with pytest.raises(UsageError, match=f"divide the {trainers} ranks"):
+        call_stage("rl", problems, model="any", run=tmp_path / "run", trainers=trainers, fsdp_size=fsdp_size)
 
 
 def ranks_below(driver: int) -> list[int]:
