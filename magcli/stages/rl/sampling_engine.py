@@ -51,6 +51,13 @@ def generators_demand(config: Config) -> Demand | None:
     return Demand("generators", config.generators, engine_resources(config.device, config.tensor_parallel))
 
 
+def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
+    """Whether trainer ranks send generators their weights themselves; else they go through this process, or a file."""
+    if cluster is None or config.trainers == 1 or not config.generators:
+        return False
+    return not cluster.is_local or config.transfer == "broadcast"
+
+
 def _trainer_ranks(config: Config) -> int:
     """Trainer ranks on this machine: those of --trainers, or that torchrun started."""
     return max(config.trainers, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -17,6 +17,7 @@ from magcli.stages.rl.sampling_engine import (
     check_devices,
     engine_name,
     generators_demand,
+    ranks_send_weights,
     sends_adapters,
 )
 from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
@@ -161,6 +162,7 @@ def _train(
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
         trainer = build_trainer(config, model, controller)
+        trainer.ranks_send = ranks_send_weights(config, cluster)
         trainer.weights_folder = _weights_folder(cluster, folder)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
