@@ -172,7 +172,7 @@ def _check_engine(config: Config) -> None:
     _check_split(config, exact=exact)
     trainers.check("rl", config, generators=config.generators)
     if config.transfer == "broadcast":
-        _check_broadcast(config.device, config.generator_devices or (config.device,))
+        _check_broadcast(*_broadcast_devices(config))
 
 
 def _check_split(config: Config, *, exact: bool) -> None:
@@ -198,6 +198,16 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
         generators *= ranks
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
     usage(len(devices) <= generators, text)
+
+
+def _broadcast_devices(config: Config) -> tuple[str, Sequence[str]]:
+    """The device from which weights are broadcast, and those that the user names for the generators.
+
+    Of several trainer ranks the first one sends. Without names generators get GPUs that have no rank.
+    """
+    if config.trainers == 1:
+        return config.device, config.generator_devices or (config.device,)
+    return ("cuda:0" if config.device.startswith("cuda") else config.device), config.generator_devices
 
 
 def _check_broadcast(source: str, targets: Sequence[str]) -> None:
