@@ -22,6 +22,9 @@ POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.5
 """How often rank 0 asks whether an engine that it sends to by NCCL is gone."""
 
+NCCL_SECONDS = 300.0
+"""How long rank 0 waits until it is connected by NCCL: the first time it also imports vLLM."""
+
 dist: Any = torch.distributed
 """Untyped: torch's types lack what is used here."""
 
@@ -183,8 +186,6 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
 
     Connecting to an engine that has died meanwhile may never return, so it is done in a thread that nobody joins.
     """
-    from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
-
     host = own_address(meeting.host)
     port = free_port(host)
     store.set(ADDRESS, f"{host} {port}")
@@ -192,13 +193,15 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
 
     def connect() -> None:
         try:
+            from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
+
             torch.cuda.set_device(device)
             results.append(stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device))
         except Exception as error:
             results.append(error)
 
     threading.Thread(target=connect, name="magcli-connect", daemon=True).start()
-    _wait_for(store, lambda: bool(results))
+    _wait_for(store, lambda: bool(results), NCCL_SECONDS)
     result = results[0]
     if isinstance(result, Exception):
         raise result
@@ -209,22 +212,22 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
 
 def _wait_until_ready(store: Any, meeting: Meeting) -> None:
     """Wait until all ranks of the engine are about to join: gloo would wait on for one that is gone."""
-    _wait_for(store, lambda: all_ready(store, meeting.world_size))
+    _wait_for(store, lambda: all_ready(store, meeting.world_size), TIMEOUT.total_seconds())
 
 
-def _wait_for(store: Any, condition: Callable[[], bool]) -> None:
-    """Wait for a condition.
+def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition, so many seconds at most.
 
     Raises:
         EngineGone: the engine is gone.
         TimeoutError: it does not answer.
     """
-    end = time.monotonic() + TIMEOUT.total_seconds()
+    end = time.monotonic() + seconds
     while not condition():
         if _is_gone(store):
             raise EngineGone("the engine is gone")
         if time.monotonic() > end:
-            raise TimeoutError(f"the engine did not connect in {TIMEOUT.total_seconds():g} s")
+            raise TimeoutError(f"the engine did not connect in {seconds:g} s")
         time.sleep(POLL_SECONDS)
 
 
