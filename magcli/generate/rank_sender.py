@@ -72,7 +72,7 @@ class Engines:
         if meeting in self._groups:
             return
         store = self._stores[meeting] = _store_of(meeting)
-        if meeting.on_gpu:
+        if meeting.by_nccl:
             self._groups[meeting] = NcclEngine(store, meeting, self._device)
         else:
             self._groups[meeting] = GlooEngine(store, meeting)
@@ -122,7 +122,7 @@ def _wait(group: EngineGroup) -> None:
 
 
 class GlooEngine:
-    """An engine on CPUs. That its connection breaks is noticed at once."""
+    """An engine over gloo: on CPUs, or the embedded one anywhere. That a connection breaks is noticed at once."""
 
     def __init__(self, store: Any, meeting: Meeting) -> None:
         _wait_until_ready(store, meeting)
@@ -131,7 +131,7 @@ class GlooEngine:
 
     def start(self, tensor: Tensor) -> None:
         """Start to send a tensor."""
-        self._work = self._group.start_broadcast(tensor)
+        self._work = self._group.start_broadcast(tensor.cpu())
 
     def wait(self) -> None:
         """Wait until it has been sent."""
@@ -143,7 +143,7 @@ class GlooEngine:
 
 
 class NcclEngine:
-    """An engine on GPUs, sent to tensor by tensor, as vLLM's own transfer receives them. Not tested on GPUs.
+    """A vLLM on GPUs, sent to tensor by tensor, as vLLM's own transfer receives them. Not tested on GPUs.
 
     NCCL does not notice that an engine has died, so a thread asks the driver, and then aborts.
     """

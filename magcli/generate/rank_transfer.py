@@ -30,12 +30,15 @@ ADDRESS = "address"
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where rank 0 meets the ranks of one engine: the driver's store. ``world_size`` counts rank 0."""
+    """Where rank 0 meets the ranks of one engine: the driver's store. ``world_size`` counts rank 0.
+
+    ``by_nccl``: they then send and receive by NCCL, else over gloo.
+    """
 
     host: str
     port: int
     world_size: int
-    on_gpu: bool
+    by_nccl: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,11 @@ class RankLink:
     ranks. NCCL has not been tested on GPUs.
     """
 
-    def __init__(self, run_step: RunStep, host: str, *, ranks: int, on_gpu: bool) -> None:
+    def __init__(self, run_step: RunStep, host: str, *, ranks: int, by_nccl: bool) -> None:
         self._run_step = run_step
         self._store = listening_store(host)
         self._is_connected = False
-        self.meeting = Meeting(host, self._store.port, 1 + ranks, on_gpu)
+        self.meeting = Meeting(host, self._store.port, 1 + ranks, by_nccl)
 
     async def receive(self, plan: WeightPlan) -> None:
         """Have the engine take the weights that rank 0 sends at the same time; it connects before the first."""
@@ -145,7 +148,7 @@ class RankLink:
         """What the engine must know to connect."""
         meeting = self.meeting
         group = {"rank_offset": TRAINER_RANK + 1, "world_size": meeting.world_size}
-        if not meeting.on_gpu:
+        if not meeting.by_nccl:
             return {"host": meeting.host, "port": meeting.port, **group}
         async with asyncio.timeout(TIMEOUT.total_seconds()):
             while not self._store.check([ADDRESS]):

@@ -170,8 +170,8 @@ class RemoteSampler:
     def _rank_link(self) -> RankLink:
         """The link to trainer ranks, made when it is first needed."""
         if self._link is None:
-            on_gpu = self.spec.device.startswith("cuda")
-            self._link = RankLink(self.ask_step, self._host, ranks=self.spec.tensor_parallel, on_gpu=on_gpu)
+            by_nccl = self.spec.device.startswith("cuda") and self.spec.engine == "vllm"
+            self._link = RankLink(self.ask_step, self._host, ranks=self.spec.tensor_parallel, by_nccl=by_nccl)
         return self._link
 
     async def take_from_ranks(self, plan: WeightPlan, started: "asyncio.Future[int]") -> None:

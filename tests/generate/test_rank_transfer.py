@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ class Engine:
     def __init__(self, ranks=1):
         self.ranks, self.steps = ranks, []
         self.arrived = {}
-        self.link = RankLink(self.run_step, LOOPBACK, ranks=ranks, on_gpu=False)
+        self.link = RankLink(self.run_step, LOOPBACK, ranks=ranks, by_nccl=False)
 
     async def run_step(self, step, info):
         self.steps.append(step)
@@ -128,6 +129,77 @@ def test_engines_that_are_gone_are_left_at_the_next_update():
     first.link.abort()
     asyncio.run(update_all(engines, [second], 1))
     assert list(engines._groups) == [second.link.meeting]
+
+
+class Communicator:
+    """vLLM's NCCL communicator without NCCL: records what is sent, and whether it was aborted."""
+
+    def __init__(self):
+        self.sent, self.disabled = [], False
+        self.aborted = threading.Event()
+
+    def broadcast(self, tensor, src, stream):
+        self.sent.append((tensor, src))
+
+    def destroy(self):
+        self.aborted.set()
+
+
+def connect_by_nccl(link, communicator, monkeypatch):
+    """Rank 0's end of a link, and what the engine is told, with the functions of GPUs replaced."""
+    common = pytest.importorskip("vllm.distributed.weight_transfer.nccl_common")
+    opened, told = [], []
+
+    def open_group(*where):
+        opened.append(where)
+        return communicator
+
+    async def run_step(step, info):
+        told.append((step, info))
+
+    link._run_step = run_step
+    monkeypatch.setattr(common, "stateless_init_process_group", open_group)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    stream = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+
+    async def scenario():
+        engines = Engines(torch.device("cuda", 0))
+        connecting = asyncio.create_task(asyncio.to_thread(engines.connect, [link.meeting]))
+        await link.receive(PLAN)
+        return await connecting
+
+    return asyncio.run(scenario()), opened, told
+
+
+def test_nccl_connects_at_rank_0_and_sends_tensor_by_tensor(monkeypatch):
+    """NCCL itself needs GPUs."""
+    communicator = Communicator()
+    link = RankLink(None, LOOPBACK, ranks=4, by_nccl=True)
+    transfer, opened, told = connect_by_nccl(link, communicator, monkeypatch)
+    ((host, port, rank, world_size, device),) = opened
+    assert (host, rank, world_size, device) == (LOOPBACK, 0, 5, torch.device("cuda", 0))
+    where = {"master_address": host, "master_port": port, "rank_offset": 1, "world_size": 5}
+    assert told[0] == ("init", {**where, "packed": False})
+    assert told[2] == ("update", PLAN.described())
+    weights = weights_of(1)
+    transfer.send(weights)
+    assert [tensor is weights[name] for name, (tensor, _) in zip(weights, communicator.sent, strict=True)]
+    assert transfer.digests == digests(weights)
+    assert not communicator.aborted.is_set()
+    link.abort()
+
+
+def test_nccl_is_aborted_when_the_driver_says_that_the_engine_is_gone(monkeypatch):
+    """It would wait for the engine forever."""
+    communicator = Communicator()
+    link = RankLink(None, LOOPBACK, ranks=1, by_nccl=True)
+    transfer, _, _ = connect_by_nccl(link, communicator, monkeypatch)
+    link.abort()
+    assert communicator.aborted.wait(30)
+    transfer.send(weights_of(1))
+    assert transfer.failures == {link.meeting: "the engine is gone"}
+    assert transfer.digests == digests(weights_of(1)), "the others get their weights"
 
 
 def test_a_plan_names_what_does_not_fit():

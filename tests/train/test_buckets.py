@@ -140,7 +140,7 @@ def memory_of_process(name):
 
 def test_ranks_send_a_model_without_having_it_whole():
     engine, plan = Engine(), plan_of(LARGE)
-    link = RankLink(engine.run_step, LOOPBACK, ranks=1, on_gpu=False)
+    link = RankLink(engine.run_step, LOOPBACK, ranks=1, by_nccl=False)
     with started(send_and_measure, link.meeting, size=2) as ranks:
         asyncio.run(link.receive(plan))
         (sent, shard, growth, growth_of_whole), (_, _, growth_of_other, _) = [rank.result() for rank in ranks]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.generate.wire import TransferName
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
@@ -49,9 +50,10 @@ class Config(
         affects_rows=False,
     )
     tensor_parallel: int = options.tensor_parallel(GENERATORS)
-    transfer: Literal["file", "broadcast"] = opt(
-        "file",
-        "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster.",
+    transfer: Literal["auto", "file", "broadcast"] = opt(
+        "auto",
+        "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster; "
+        "auto: broadcast from several trainer ranks on GPUs, else file.",
         panel=GENERATORS,
         affects_rows=False,
     )
@@ -200,6 +202,20 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
     usage(len(devices) <= generators, text)
 
 
+def transfer_of(config: Config) -> TransferName:
+    """How new weights reach the generators of this machine.
+
+    For a file the trainer gathers all weights in host memory. Several ranks on GPUs do so only if rank 0 cannot reach
+    the generators by NCCL.
+    """
+    if config.transfer != "auto":
+        return config.transfer
+    source, named = _broadcast_devices(config)
+    by_nccl = config.device.startswith("cuda") and all(_by_nccl(source, target) for target in named)
+    several_ranks = config.trainers > 1 and config.generators > 0
+    return "broadcast" if several_ranks and by_nccl else "file"
+
+
 def _broadcast_devices(config: Config) -> tuple[str, Sequence[str]]:
     """The device from which weights are broadcast, and those that the user names for the generators.
 
@@ -217,6 +233,12 @@ def _check_broadcast(source: str, targets: Sequence[str]) -> None:
         usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
         distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
         usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _by_nccl(source: str, target: str) -> bool:
+    """Whether weights can go from one device to the other by NCCL."""
+    both_gpus = target.startswith("cuda") and source.startswith("cuda")
+    return both_gpus and _gpu_number(target) != _gpu_number(source)
 
 
 def _gpu_number(device: str) -> str:

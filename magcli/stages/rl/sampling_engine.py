@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from magcli.cluster.runtime import Demand
 from magcli.errors import usage
 from magcli.generate.wire import gpu_number
-from magcli.stages.rl.config import Config
+from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
 
@@ -55,7 +55,7 @@ def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
     """Whether trainer ranks send generators their weights themselves; else they go through this process, or a file."""
     if cluster is None or config.trainers == 1 or not config.generators:
         return False
-    return not cluster.is_local or config.transfer == "broadcast"
+    return not cluster.is_local or transfer_of(config) == "broadcast"
 
 
 def _trainer_ranks(config: Config) -> int:
@@ -228,7 +228,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         deterministic=exact,
         device=devices[0],
         threads=_share_threads(config.generators),
-        transfer="file" if adapters else config.transfer,  # adapters are small
+        transfer="file" if adapters else transfer_of(config),  # adapters are small
         source=config.device,
         gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices], ranks),
         sleeps=config.vllm_sleep == "yes",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.rl.training_stages import StageOptions, TrainingStages
-from magcli.stages.rl.config import Config, reads
+from magcli.stages.rl.config import Config, reads, transfer_of
 from magcli.stages.rl.display import Display
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
@@ -241,7 +241,7 @@ def _check_memory(
     longest = forecasts.longest_prompt(problems, model, system)
     forecast = plan_memory(config, model, longest, ranks=ranks)
     forecasts.check(forecast, folder.path, console)
-    if config.generators and config.transfer == "file" and not sends_adapters(config, model):
+    if config.generators and transfer_of(config) == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
     return with_vllm_as_planned(config, forecast)
