@@ -287,6 +287,8 @@ class ServiceClient:
         self._numbers = itertools.count()
         self._changed: asyncio.Event | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._error: MagError | None = None
 
     async def call(self, request: Any, weight: int = 1) -> Any:
         """The answer to a request; one that a lost server did not answer is asked again.
@@ -296,12 +298,25 @@ class ServiceClient:
             weight: how much it asks for, such as the number of completions.
 
         Raises:
-            MagError: what the server raised.
+            MagError: what the server raised, or what ``fail`` was told.
         """
+        self._loop = asyncio.get_running_loop()
         while True:
             connection = await self._least_busy()
             with contextlib.suppress(MemberLost):
                 return await connection.ask(self._client, next(self._numbers), request, weight)
+
+    def fail(self, error: MagError) -> None:
+        """End all calls, those to come too, with an error: a lost server has no successor. Any thread may call this."""
+        self._error = error
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end_calls)
+
+    def _end_calls(self) -> None:
+        for connection in self._connections:
+            connection.fail(MemberLost(str(self._error)))  # each call then finds the error
+        if self._changed is not None:
+            self._changed.set()
 
     async def close(self) -> None:
         """Tell the servers that nothing is waited for any more."""
@@ -317,6 +332,8 @@ class ServiceClient:
             self._changed = asyncio.Event()
             self._tasks = [asyncio.create_task(self._follow(each)) for each in self._connections]
         while True:
+            if self._error is not None:
+                raise self._error
             ready = [each for each in self._connections if each.actor is not None]
             if ready:
                 return min(ready, key=lambda each: each.load)

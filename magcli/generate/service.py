@@ -104,3 +104,9 @@ def generator_opener(addresses: Sequence[str], client: str, opened: Opened, thou
 def _open_generator(addresses: Sequence[str], client: str, reads_images: bool, thoughts: str) -> Generator:
     kind = VisionServiceGenerator if reads_images else ServiceGenerator
     return kind(ServiceClient(addresses, client), form_named(thoughts))
+
+
+def service_generator(client: ServiceClient, opened: Opened) -> ServiceGenerator:
+    """The engines that a client asks, which said this when they were open."""
+    kind = VisionServiceGenerator if opened.reads_images else ServiceGenerator
+    return kind(client, form_named(opened.chosen["thoughts"]))

@@ -30,6 +30,8 @@ class SendWeights:
         """What was sent, of rank 0."""
         ranks, dtype = state.ranks, self.plan.dtype
         group = _gather_group(state)
+        if group is None:
+            return None
         transfer = _engines(state).connect(self.meetings) if ranks.rank == 0 else None
         # Nobody gathers while rank 0 still connects: it would be waited for in two places at once.
         wait_for_all(ranks, group)
@@ -45,7 +47,7 @@ class SendWeights:
 
 
 def _gather_group(state: RankState) -> Any:
-    """The process group in which this rank gathers, opened by all ranks at the first update."""
+    """The process group in which this rank gathers, opened by all ranks at the first update; None if it does not."""
     if GATHER_GROUP not in state.connections:
         state.connections[GATHER_GROUP] = open_gather_group(state.ranks)
     return state.connections[GATHER_GROUP]

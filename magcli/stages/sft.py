@@ -203,7 +203,7 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
-        ranks=ranks,
+        ranks=config.fsdp_size or ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         offload_moments=config.offload == "moments" and card.is_gpu,

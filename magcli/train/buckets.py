@@ -40,14 +40,19 @@ def split_into_buckets(sizes: Mapping[str, int], limit: int) -> list[list[str]]:
 
 
 def open_gather_group(ranks: Ranks) -> Any:
-    """The group in which weights are gathered. All ranks open it at the same time, and leave together."""
-    group = dist.new_group(timeout=timedelta(seconds=ranks.timeout))
+    """The group in which weights are gathered: rank 0 and those that share one copy of the weights with it.
+
+    All ranks call this at the same time; those that have another copy get None.
+    """
+    group = dist.new_group(list(range(ranks.sharing)), timeout=timedelta(seconds=ranks.timeout))
+    if ranks.rank >= ranks.sharing:
+        return None
     wait_for_all(ranks, group)
     return group
 
 
 def wait_for_all(ranks: Ranks, group: Any) -> None:
-    """Wait until all ranks have come here. On GPUs this also connects them: NCCL does so in the first collective."""
+    """Wait until all ranks of the group have come here. On GPUs this also connects them: NCCL does so in the first collective."""
     dist.all_reduce(torch.zeros(1, device=ranks.device), group=group)
     if ranks.device.type == "cuda":
         torch.cuda.synchronize(ranks.device)
@@ -58,7 +63,7 @@ def gathered_buckets(
 ) -> Iterator[dict[str, Tensor]]:
     """Gather tensors on rank 0, bucket by bucket, each rank's part already cast to ``dtype``.
 
-    All ranks iterate to the end, with the same tensors in the same order. Rank 0 gets the whole tensors of a bucket,
+    All ranks of the group iterate to the end, with the same tensors in the same order. Rank 0 gets the whole tensors of a bucket,
     the others an empty dict. A bucket is emptied before the next one is gathered, so the caller keeps no tensor of it.
     """
     sizes = {name: tensor.numel() * dtype.itemsize for name, tensor in tensors.items()}
@@ -81,7 +86,7 @@ def _gathered(tensors: Mapping[str, Tensor], ranks: Ranks, group: Any, dtype: to
 
 @dataclass(slots=True)
 class Gather:
-    """A tensor on its way to rank 0. ``sent`` is this rank's part, ``received`` on rank 0 the parts of all ranks."""
+    """A tensor on its way to rank 0. ``sent`` is this rank's part, ``received`` on rank 0 the parts of all ranks of the group."""
 
     shape: torch.Size
     sent: Tensor
@@ -105,8 +110,8 @@ def _start_gather(tensor: Tensor, ranks: Ranks, group: Any, dtype: torch.dtype) 
     part = _padded_part(tensor, ranks, dtype)
     received, receivers = None, None
     if ranks.rank == 0:
-        received = part.new_empty(ranks.size * part.numel())
-        receivers = list(received.view(torch.uint8).chunk(ranks.size))
+        received = part.new_empty(ranks.sharing * part.numel())
+        receivers = list(received.view(torch.uint8).chunk(ranks.sharing))
     work = dist.gather(part.view(torch.uint8), receivers, dst=0, group=group, async_op=True)
     return Gather(tensor.shape, part, received, work)
 
@@ -118,7 +123,7 @@ def _padded_part(tensor: DTensor, ranks: Ranks, dtype: torch.dtype) -> Tensor:
     """
     own = tensor.to_local().to(dtype).flatten()
     rows = tensor.shape[0]
-    rows_per_rank = -(-rows // ranks.size)
+    rows_per_rank = -(-rows // ranks.sharing)
     values = rows_per_rank * (tensor.numel() // rows)
     if own.numel() == values:
         return own

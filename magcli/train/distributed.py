@@ -44,7 +44,8 @@ LAUNCH = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(
 class Ranks:
     """A process among those that train together.
 
-    Weights are sharded over ``mesh``, which is None for a single process. ``timeout``: seconds to wait for other ranks.
+    Weights are sharded over the last dimension of ``mesh``, and replicated over the first if it has two; it is None for
+    a single process. ``timeout``: seconds to wait for other ranks.
     ``store``: host and port of the launcher's key-value store.
     """
 
@@ -54,6 +55,11 @@ class Ranks:
     mesh: DeviceMesh | None = None
     timeout: float = TIMEOUT
     store: tuple[str, int] = ("", 0)
+
+    @property
+    def sharing(self) -> int:
+        """Number of ranks that share one copy of the weights, with successive numbers."""
+        return 1 if self.mesh is None else self.mesh.size(self.mesh.ndim - 1)
 
     def sum(self, value: float) -> float:
         """The sum of a number over all ranks, the same on each."""
@@ -104,9 +110,19 @@ def open_ranks(device: str = "cpu", *, timeout: float = TIMEOUT) -> Ranks:
 
 
 def join_ranks(
-    rank: int, size: int, local_rank: int, store: tuple[str, int], device: str, *, timeout: float = TIMEOUT
+    rank: int,
+    size: int,
+    local_rank: int,
+    store: tuple[str, int],
+    device: str,
+    *,
+    fsdp_size: int = 0,
+    timeout: float = TIMEOUT,
 ) -> Ranks:
     """Join the other ranks at the store of the first one, which is at this host and port; devices as ``open_ranks``.
+
+    Args:
+        fsdp_size: number of ranks that share one copy of the weights; 0 is all.
 
     Raises:
         EnvironmentFault: the others did not join in time.
@@ -128,7 +144,14 @@ def join_ranks(
         )
     except (RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
-    return Ranks(rank, size, own, init_device_mesh(own.type, (size,)), timeout, store)
+    return Ranks(rank, size, own, _mesh(own.type, size, fsdp_size or size), timeout, store)
+
+
+def _mesh(device_type: str, size: int, sharing: int) -> DeviceMesh:
+    """Ranks that share one copy of the weights or, of hybrid sharding (HSDP), several such groups."""
+    if sharing == size:
+        return init_device_mesh(device_type, (size,))
+    return init_device_mesh(device_type, (size // sharing, sharing), mesh_dim_names=("replicate", "shard"))
 
 
 def close_ranks() -> None:

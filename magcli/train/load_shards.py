@@ -78,13 +78,13 @@ def _read(model: "PreTrainedModel", stored: Mapping[str, Stored], ranks: Ranks) 
 def part_of(tensor: Tensor, ranks: Ranks) -> tuple[Tensor, int]:
     """The part of a tensor that this rank has, and the number of its first value in the whole tensor.
 
-    FSDP splits rows as ``torch.chunk`` does: all ranks but the last ones have equally many.
+    FSDP splits rows as ``torch.chunk`` does: all ranks that share a copy, but the last ones, have equally many.
     """
     if not isinstance(tensor, DTensor):
         return tensor, 0
     rows = tensor.shape[0]
-    rows_per_rank = -(-rows // ranks.size)
-    first_row = min(ranks.rank * rows_per_rank, rows)
+    rows_per_rank = -(-rows // ranks.sharing)
+    first_row = min(ranks.rank % ranks.sharing * rows_per_rank, rows)
     return tensor.to_local(), first_row * (tensor.numel() // rows)
 
 

@@ -29,12 +29,13 @@ class ClusterRanks:
         *,
         threads: int,
         say: Callable[[str], None],
+        fsdp_size: int = 0,
         timeout: float = TIMEOUT,
         beside: Demand | None = None,
     ) -> None:
         self._cluster, self._device, self._threads = cluster, device, threads
         self._say, self._timeout = say, timeout
-        self._size, self._beside = size, beside
+        self._size, self._fsdp_size, self._beside = size, fsdp_size, beside
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 
@@ -50,7 +51,7 @@ class ClusterRanks:
         self._group = RankGroup.start(
             self._cluster,
             self._size,
-            partial(_open_rank, open_state, bf16, self._device, self._threads, self._timeout),
+            partial(_open_rank, open_state, bf16, self._device, self._threads, self._fsdp_size, self._timeout),
             Resources() if is_local else Resources(cpus=1, gpus=1 if on_gpu else 0),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
@@ -83,12 +84,15 @@ class ClusterRanks:
         return variables
 
 
-def _open_rank(open_state: OpenState, bf16: bool, device: str, threads: int, timeout: float, seat: Seat) -> RankState:
+def _open_rank(
+    open_state: OpenState, bf16: bool, device: str, threads: int, fsdp_size: int, timeout: float, seat: Seat
+) -> RankState:
     """Join the other ranks and load this one's state."""
     import torch
 
     torch.set_num_threads(threads)
-    ranks = join_ranks(seat.rank, seat.size, seat.local_rank, (seat.host, seat.port), device, timeout=timeout)
+    store = (seat.host, seat.port)
+    ranks = join_ranks(seat.rank, seat.size, seat.local_rank, store, device, fsdp_size=fsdp_size, timeout=timeout)
     with exhausted.explained("loading the model", exhausted.LOADING):
         return open_state(ranks, bf16)
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, RanksLost, Seat
 from magcli.cluster.runtime import Resources, open_cluster
-from magcli.errors import DataError, EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
 
@@ -55,6 +55,34 @@ def test_two_ranks_of_a_cluster_train_like_one(problems, guesser, tmp_path):
     assert ledger.account(ledger.read(tmp_path / "two" / "ledger.jsonl")).trained == 12
 
 
+def _parts_of_tensors(run: Path) -> set[int]:
+    """Into how many parts the matrices of the last checkpoint are split."""
+    *_, index = sorted(run.glob("checkpoints/*/shards/index.json"))
+    tensors = json.loads(index.read_text())["tensors"].values()
+    return {len(tensor["chunks"]) for tensor in tensors if len(tensor["size"]) == 2}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_copies_of_two_shards_train_like_one_process(problems, guesser, tmp_path):
+    options = {**SIZES, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "one", **options)
+    hybrid = {**options, "trainers": 4, "fsdp_size": 2}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "four", **{**hybrid, "updates": 2})
+    assert _parts_of_tensors(tmp_path / "four") == {2}
+    # The last update is made by ranks that all share one copy, from the checkpoint of the four.
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "four", trainers=2, **options)
+    one, four = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "four"))
+    for name, tensor in one.items():
+        assert (tensor - four[name]).norm() <= 1e-3 * tensor.norm()
+
+
+@pytest.mark.parametrize(("trainers", "fsdp_size"), [(4, 1), (4, 3), (1, 2)])
+def test_copies_divide_the_ranks(problems, tmp_path, trainers, fsdp_size):
+    with pytest.raises(UsageError, match=f"divide the {trainers} ranks"):
+        call_stage("rl", problems, model="any", run=tmp_path / "run", trainers=trainers, fsdp_size=fsdp_size)
+
+
 def ranks_below(driver: int) -> list[int]:
     """The processes of ranks in a session that a driver started."""
     session = f"magcli-ray-{driver}-".encode()
@@ -73,10 +101,14 @@ def ranks_below(driver: int) -> list[int]:
     return [process for process, parent in ranks if parent in raylets]
 
 
+RANKS_SEND = {"generators": 1, "transfer": "broadcast"}
+
+
 @pytest.mark.timeout(300)
-def test_a_run_goes_on_after_a_rank_was_killed(problems, guesser, tmp_path):
+@pytest.mark.parametrize("sent", [{}, pytest.param(RANKS_SEND, marks=pytest.mark.faults)], ids=["file", "ranks"])
+def test_a_run_goes_on_after_a_rank_was_killed(sent, problems, guesser, tmp_path):
     run = tmp_path / "run"
-    sizes = {**SIZES, "updates": 10, "lr": 1e-5, "trainers": 2}
+    sizes = {**SIZES, "updates": 10, "lr": 1e-5, "trainers": 2, **sent}
     command = ["rl", problems, "--model", guesser, "--run", run, *flags_of(sizes)]
     with Running(*command, env=quiet()) as process:
         killed = 0

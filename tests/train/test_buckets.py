@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from training_ranks import on_ranks, started
 
@@ -43,11 +45,11 @@ class Stack(nn.Module):
 
 
 def sharded(ranks, shapes):
-    """A stack that never exists whole; its values differ by rank and position."""
+    """A stack that never exists whole; its values differ by shard and position."""
     model = Stack(shapes)
     fully_shard(model, mesh=ranks.mesh)
     model.to_empty(device="cpu")
-    torch.manual_seed(ranks.rank)
+    torch.manual_seed(ranks.rank % ranks.sharing)
     for parameter in model.parameters():
         parameter.detach().to_local().uniform_()
     return model
@@ -57,12 +59,19 @@ UNEVEN = [(5, 3), (1, 4), (7,), (2, 2, 3), (6, 2)]
 """Among them tensors with fewer rows than three ranks."""
 
 
-def gathered(ranks, dtype, limit):
-    """What a rank gets in each bucket, and the whole tensors as FSDP itself gathers them."""
+def gathered(ranks, dtype, limit, copies=1):
+    """What a rank gets in each bucket, and the whole tensors as FSDP itself gathers them.
+
+    ``copies``: how many groups of ranks have a copy of the weights (hybrid sharding).
+    """
+    if copies > 1:
+        ranks = replace(ranks, mesh=init_device_mesh("cpu", (copies, ranks.size // copies)))
     model = sharded(ranks, UNEVEN)
     expected = {name: tensor.clone() for name, tensor in full_weights(model, ranks).items()}
     group = open_gather_group(ranks)
     buckets = []
+    if group is None:
+        return None, expected
     for bucket in gathered_buckets(dict(model.named_parameters()), ranks, group, dtype=dtype, limit=limit):
         buckets.append({name: tensor.clone() for name, tensor in bucket.items()})
     return buckets, expected
@@ -79,6 +88,15 @@ def test_gathered_tensors_are_those_of_the_model():
         for bucket in buckets:
             assert len(bucket) == 1 or sum(tensor.nbytes for tensor in bucket.values()) <= limit
         assert all(bucket == {} for other, _ in others for bucket in other), "only rank 0 has whole tensors"
+
+
+def test_with_several_copies_only_the_ranks_of_the_first_gather():
+    (buckets, expected), second, *others = on_ranks(gathered, torch.float32, 64, 2, size=4)
+    whole = {name: tensor for bucket in buckets for name, tensor in bucket.items()}
+    for name, tensor in expected.items():
+        assert torch.equal(whole[name], tensor), name
+    assert [len(bucket) for bucket in second[0]] == [0] * len(buckets)
+    assert [other for other, _ in others] == [None, None]
 
 
 class Engine:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared import options, tables
+from magcli.stages.shared import cluster, options, tables
 
 if TYPE_CHECKING:
     from magcli.evaluation.suite import Suite
@@ -18,7 +18,7 @@ SUITE_OPTIONS = ("samples", "max_tokens", "temperature", "top_p")
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.EngineOptions):
+class Config(options.GraderOptions, options.EngineOptions, cluster.ClusterEngineOptions):
     """Options of `magcli evaluate`."""
 
     suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
@@ -81,6 +81,7 @@ def check(config: Config) -> None:
     usage(not (config.compare and config.model), "evaluate: --compare reads finished tables; omit --model")
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
+    cluster.check_cluster_engines("evaluate", config.cluster, config.model)
     usage(not (config.compare and config.anywhere), "evaluate: --anywhere does not apply to --compare; omit one")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
     if config.model or config.suite:

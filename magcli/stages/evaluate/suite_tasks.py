@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.settings import fingerprint
 from magcli.stages.evaluate.config import sampling_options
-from magcli.stages.shared import engines, templates
+from magcli.stages.shared import cluster_engines, engines, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -267,7 +267,10 @@ class _Runner:
             function: engines.open_grader(config, function) for function in {task.function for task in tasks}
         }
         self._try_functions()
-        self.generator: Generator = engines.open_engine(config, job, unfinished)
+        self.engines = cluster_engines.ClusterEngines(config, job, unfinished) if config.cluster else None
+        self.generator: Generator = (
+            self.engines.generator() if self.engines else engines.open_engine(config, job, unfinished)
+        )
         self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
@@ -358,6 +361,8 @@ class _Runner:
     async def close(self) -> None:
         """Close the model, the graders and the journals, which stay on disk."""
         await self.generator.close()
+        if self.engines is not None:
+            self.engines.close()
         for grader in self.graders.values():
             await grader.close()
         for journal in self.journals:

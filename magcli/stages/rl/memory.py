@@ -75,7 +75,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
         on_gpu=card.is_gpu,
         bf16=bf16,
-        ranks=ranks,
+        ranks=config.fsdp_size or ranks,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         offload_moments=config.offload == "moments" and card.is_gpu,

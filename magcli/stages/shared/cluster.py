@@ -25,6 +25,26 @@ class ClusterOptions:
     )
 
 
+@dataclass(frozen=True)
+class ClusterEngineOptions:
+    """Where the engines of a stage run that does everything else in one process."""
+
+    cluster: str = opt(
+        "",
+        "Sample with engines on Ray, one on each of its GPUs or, on CPUs, nodes: local starts a Ray on this machine, "
+        "auto or HOST:PORT joins a running one.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+
+
+def check_cluster_engines(stage: str, cluster: str, model: str) -> None:
+    """Refuse engines on a cluster without a model whose weights they could load."""
+    usage(not cluster or bool(model), f"{stage}: --cluster {cluster} places engines, so it needs --model; omit it")
+    is_url = model.startswith(("http://", "https://"))
+    usage(not cluster or not is_url, f"{stage}: --cluster {cluster} places engines, and --model is a server; omit it")
+
+
 def check_tables(
     stage: str, config: Any, inputs: Sequence[str], output: str | None, shard: object, sides: Sequence[Path]
 ) -> None:

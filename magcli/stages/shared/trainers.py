@@ -29,6 +29,13 @@ class RankOptions(TrainingOptions):
         panel=CLUSTER,
         affects_rows=False,
     )
+    fsdp_size: int = opt(
+        0,
+        "Number of ranks that share one copy of weights and optimizer state, such as the GPUs of a node (hybrid "
+        "sharding); default: all --trainers.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
     cluster: str = opt(
         "",
         "Where processes under Ray run: local (default) starts one on this machine; auto or HOST:PORT joins a cluster.",
@@ -44,6 +51,11 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
         EnvironmentFault: Ray is needed and not installed.
     """
     usage(config.trainers >= 1, f"{stage}.trainers: {config.trainers} is less than 1")
+    size = config.fsdp_size
+    usage(
+        size == 0 or (size > 1 and config.trainers % size == 0),
+        f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
+    )
     needs_ray = generators > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
     alone = config.trainers == 1
@@ -110,7 +122,15 @@ def _cluster_controller(
     if cluster.is_local and not config.device.startswith("cuda"):
         processes = config.trainers + (generators.number if generators else 0)
         threads = max(1, torch.get_num_threads() // processes)
-    ranks = ClusterRanks(cluster, config.trainers, config.device, threads=threads, say=say, beside=generators)
+    ranks = ClusterRanks(
+        cluster,
+        config.trainers,
+        config.device,
+        threads=threads,
+        say=say,
+        fsdp_size=config.fsdp_size,
+        beside=generators,
+    )
     return RankController(ranks)
 
 
