@@ -52,7 +52,10 @@ def open_gather_group(ranks: Ranks) -> Any:
 
 
 def wait_for_all(ranks: Ranks, group: Any) -> None:
-    """Wait until all ranks of the group have come here. On GPUs this also connects them: NCCL does so in the first collective."""
+    """Wait until all ranks of the group have come here.
+
+    On GPUs this also connects them: NCCL does so in the first collective.
+    """
     dist.all_reduce(torch.zeros(1, device=ranks.device), group=group)
     if ranks.device.type == "cuda":
         torch.cuda.synchronize(ranks.device)
@@ -63,8 +66,9 @@ def gathered_buckets(
 ) -> Iterator[dict[str, Tensor]]:
     """Gather tensors on rank 0, bucket by bucket, each rank's part already cast to ``dtype``.
 
-    All ranks of the group iterate to the end, with the same tensors in the same order. Rank 0 gets the whole tensors of a bucket,
-    the others an empty dict. A bucket is emptied before the next one is gathered, so the caller keeps no tensor of it.
+    All ranks of the group iterate to the end, with the same tensors in the same order. Rank 0 gets the whole tensors of
+    a bucket, the others an empty dict. A bucket is emptied before the next one is gathered, so the caller keeps no
+    tensor of it.
     """
     sizes = {name: tensor.numel() * dtype.itemsize for name, tensor in tensors.items()}
     for names in split_into_buckets(sizes, limit):
@@ -86,7 +90,10 @@ def _gathered(tensors: Mapping[str, Tensor], ranks: Ranks, group: Any, dtype: to
 
 @dataclass(slots=True)
 class Gather:
-    """A tensor on its way to rank 0. ``sent`` is this rank's part, ``received`` on rank 0 the parts of all ranks of the group."""
+    """A tensor on its way to rank 0.
+
+    ``sent`` is this rank's part, ``received`` on rank 0 the parts of all ranks of the group.
+    """
 
     shape: torch.Size
     sent: Tensor
