@@ -65,7 +65,8 @@ def gathered(ranks, dtype, limit, copies=1):
     ``copies``: how many groups of ranks have a copy of the weights (hybrid sharding).
     """
     if copies > 1:
-        ranks = replace(ranks, mesh=init_device_mesh("cpu", (copies, ranks.size // copies)))
+        sizes = copies, ranks.size // copies
+        ranks = replace(ranks, mesh=init_device_mesh("cpu", sizes, mesh_dim_names=("replicate", "shard")))
     model = sharded(ranks, UNEVEN)
     expected = {name: tensor.clone() for name, tensor in full_weights(model, ranks).items()}
     group = open_gather_group(ranks)
