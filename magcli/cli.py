@@ -5,7 +5,7 @@ import io
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -46,12 +46,9 @@ STAGES = (
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream, which has no name."""
 
-app = typer.Typer(
-    name="magcli",
-    help="Pipeline stages that train a reasoning model by the Magistral recipe. Each reads and writes Arrow tables, "
-    "so stages chain in pipes: magcli generate problems.jsonl --model M | magcli grade | magcli show --stats",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+HELP = (
+    "Pipeline stages that train a reasoning model by the Magistral recipe. Each reads and writes Arrow tables, so "
+    "stages chain in pipes: magcli generate problems.jsonl --model M | magcli grade | magcli show --stats"
 )
 
 
@@ -61,7 +58,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _globals(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -70,8 +66,26 @@ def _globals(
     """Options of magcli itself."""
 
 
-for _entry in STAGES:
-    register(app, _entry, [entry.name for entry in STAGES])
+def app(arguments: Sequence[str], *, standalone_mode: bool = True, console: Console | None = None) -> Any:
+    """Run a command line.
+
+    To start fast it imports only the stage that the first argument names; if it names none, it imports all, and with a
+    ``console`` for their warnings those of other packages.
+    """
+    typer_app = typer.Typer(
+        name="magcli",
+        help=HELP,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    typer_app.callback()(_globals)
+    names = [entry.name for entry in STAGES]
+    named = [entry for entry in STAGES if entry.name in arguments[:1]]
+    for entry in named or STAGES:
+        register(typer_app, entry, names)
+    if not named and console is not None:
+        register_plugins(typer_app, names, console)
+    return typer_app(arguments, standalone_mode=standalone_mode)
 
 
 def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
@@ -91,14 +105,14 @@ def _message(error: TyperException) -> str:
     return f"{command}: {text.rstrip('.')}; see {command} --help"
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run(arguments: Sequence[str], console: Console) -> int:
     """Run the command line; returns the exit code.
 
     Raises:
         EndedBySignal: the reader of stdout has gone while help was printed.
     """
     try:
-        return int(app(arguments, standalone_mode=False) or 0)
+        return int(app(arguments, standalone_mode=False, console=console) or 0)
     except SystemExit as ended:
         if ended.code == 1:  # the library that prints help ends so on a closed pipe
             raise EndedBySignal(signal.SIGPIPE) from None
@@ -146,10 +160,7 @@ def main() -> None:
     guard = _started_guard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
-        own_stages = [entry.name for entry in STAGES]
-        if not set(sys.argv[1:2]) & set(own_stages):  # the search for other packages takes time
-            register_plugins(app, own_stages, console)
-        sys.exit(_run(sys.argv[1:] or ["--help"]))
+        sys.exit(_run(sys.argv[1:] or ["--help"], console))
     except TyperException as error:
         console.error(_message(error), code=error.exit_code)
         sys.exit(error.exit_code)

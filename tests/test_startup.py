@@ -54,6 +54,26 @@ def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(t
     assert [name for name in UNUSED if name in modules] == []
 
 
+HELP = """
+import json, sys
+from magcli.cli import app
+try:
+    app(["--help"], standalone_mode=False)
+finally:
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_help_imports_no_server_and_no_templates() -> None:
+    """All stages are imported for it, and each of these modules takes a tenth of its time."""
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    modules = json.loads(done.stdout.splitlines()[-1])
+    assert "magcli.stages.rl" in modules
+    unused = ["asyncio", "ssl", "jinja2", "httpx", "pyarrow", "numpy", "torch", "ray"]
+    assert [name for name in unused if name in modules] == []
+
+
 LIGHT = {
     "help": (1.0, ["generate", "--help"]),
     "convert": (1.5, ["convert", "problems.jsonl", "-o", "{}/rows.arrow"]),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.settings import fingerprint
 from magcli.stages.evaluate.config import sampling_options
-from magcli.stages.shared import cluster_engines, engines, templates
+from magcli.stages.shared import engines, templates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from magcli.run.journal import Journal
     from magcli.run.types import Result
     from magcli.stages.evaluate.config import Config
+    from magcli.stages.shared.cluster_engines import ClusterEngines
     from magcli.stages.shared.options import SamplingOptions
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
@@ -267,16 +268,23 @@ class _Runner:
             function: engines.open_grader(config, function) for function in {task.function for task in tasks}
         }
         self._try_functions()
-        self.engines = cluster_engines.ClusterEngines(config, job, unfinished) if config.cluster else None
-        self.generator: Generator = (
-            self.engines.generator() if self.engines else engines.open_engine(config, job, unfinished)
-        )
+        self.engines: ClusterEngines | None = None
+        self.generator = self._open_engine(config, unfinished)
         self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
         if done := sum(len(journal.positions) for journal in unfinished):
             text = f"{job.stage}: resuming, {done} of {total} problems are finished"
             job.console.say(text, event="resumed", done=done)
+
+    def _open_engine(self, config: Config, unfinished: Sequence[Journal]) -> Generator:
+        """The engine of this process, or those of --cluster."""
+        if not config.cluster:
+            return engines.open_engine(config, self.job, unfinished)
+        from magcli.stages.shared.cluster_engines import ClusterEngines
+
+        self.engines = ClusterEngines(config, self.job, unfinished)
+        return self.engines.generator()
 
     def report(self) -> None:
         """Show the progress, also while no problem is finished."""

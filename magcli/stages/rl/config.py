@@ -6,17 +6,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.generate.wire import TransferName
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
+
+if TYPE_CHECKING:
+    from magcli.generate.wire import TransferName
 
 
 @dataclass(frozen=True)

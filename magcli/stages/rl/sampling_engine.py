@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.cluster.runtime import Demand
 from magcli.errors import usage
-from magcli.generate.wire import gpu_number
 from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
@@ -173,6 +172,8 @@ def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]
 
 def _from(device: str, number: int) -> Sequence[str]:
     """A device, and so many in all with those after it."""
+    from magcli.generate.wire import gpu_number
+
     if number == 1:
         return (device,)
     first = gpu_number(device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -13,6 +12,8 @@ from magcli.errors import DataError
 from magcli.stages.shared import engines, tables
 
 if TYPE_CHECKING:
+    import asyncio
+
     from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
     from magcli.model.model import Model
@@ -58,6 +59,8 @@ class HeldOut:
 
     async def _graded(self, generator: Generator) -> list[list[Row]]:
         """The graded samples of each problem; several problems are sampled at once."""
+        import asyncio
+
         samples_at_once = min(self.plan.samples, self.slots)
         room = asyncio.Semaphore(self.slots // samples_at_once)
         work = [asyncio.create_task(self._graded_problem(generator, row, room)) for row in self.problems]
