@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster, Resources
@@ -17,10 +18,12 @@ from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.digest import check_arrival, digests
 from magcli.generate.parallel import engine_resources
+from magcli.generate.rank_transfer import RankSource, Sent, plan_for
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
 from magcli.generate.weights import copied, names_in, shared, sweep
 from magcli.generate.wire import Spec
+from magcli.run.units import in_daemon_thread
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +33,9 @@ MAX_DEATHS = 5
 
 MAX_FIRST_DEATHS = 2
 """The same before any sequence has finished: an engine that never worked will not work the next time either."""
+
+REPLACEMENT = "a generator that replaces a dead one"
+"""Its name in messages."""
 
 
 @dataclass(eq=False, slots=True)
@@ -46,7 +52,8 @@ class Fleet:
     """Generator processes that hold the same weights. Open it with ``Fleet.open``.
 
     A copy of the newest weights stays, in shared memory where they travel as a file, so that a replacement can take
-    them while the trainer already changes its own.
+    them while the trainer already changes its own. Of weights that trainer ranks send (``load_from_ranks``) there is no
+    copy: the ranks send them to a replacement again, those that they have when they are free.
     """
 
     def __init__(self, cluster: Cluster, spec: Spec, say: Callable[[str], None]) -> None:
@@ -61,6 +68,8 @@ class Fleet:
         self._concurrency: int | None = None
         self._held = ExitStack()
         self._newest: Weights | None = None
+        self._ranks: RankSource | None = None
+        """The trainer ranks that have sent the newest weights."""
         self._version = 0
         self._replacing = asyncio.Lock()
         self._deaths = 0
@@ -310,6 +319,55 @@ class Fleet:
         self._dispatch()
         return [member.arrived for member in self._members]
 
+    async def load_from_ranks(self, ranks: RankSource) -> tuple[Digests, list[Digests]]:
+        """Have trainer ranks send their weights to all members; running sequences go on with their KV cache.
+
+        Returns the digests of what was sent, and of what has arrived in each member.
+
+        Raises:
+            EnvironmentFault: a trainer rank has died, hangs or failed.
+            WeightsFault: the weights do not fit the engines.
+        """
+        async with self._replacing:
+            self._ranks = ranks
+            sent, deaths = await self._receive(ranks, self._members)
+            self._version = sent.version
+        for member, death in deaths.items():
+            await self._replace(member, death)
+        self._dispatch()
+        return sent.digests, [member.arrived for member in self._members]
+
+    async def _receive(
+        self, ranks: RankSource, members: Sequence[RemoteSampler]
+    ) -> tuple[Sent, dict[RemoteSampler, GeneratorDied]]:
+        """Have trainer ranks send their weights to these members; returns what they sent, and which members died."""
+        plan = plan_for(self._spec.model.outline, ranks.shapes, self._spec.torch_dtype)
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[int] = loop.create_future()
+        takers = {member.meeting: member for member in members if member.alive}
+        takes = [asyncio.create_task(member.take_from_ranks(plan, started)) for member in members]
+
+        def tell_start(version: int) -> None:
+            loop.call_soon_threadsafe(started.set_result, version)
+
+        try:
+            sent = await in_daemon_thread(partial(ranks.send, plan, list(takers), tell_start))
+            for meeting, reason in sent.failures.items():
+                takers[meeting].lacks_weights(reason)
+            ends = await asyncio.gather(*takes, return_exceptions=True)
+        except BaseException:
+            for take in takes:
+                take.cancel()
+            await asyncio.gather(*takes, return_exceptions=True)
+            raise
+        deaths = {}
+        for member, end in zip(members, ends, strict=True):
+            if isinstance(end, GeneratorDied):
+                deaths[member] = end
+            elif isinstance(end, BaseException):
+                raise end
+        return sent, deaths
+
     async def close(self) -> None:
         """End all processes; current callers get an error."""
         self._queue.clear()
@@ -347,16 +405,28 @@ class Fleet:
 
     async def _brought_up(self, new: RemoteSampler) -> RemoteSampler:
         try:
-            if self._newest is not None:
+            if self._ranks is not None:
+                await self._receive_newest(self._ranks, new)
+            elif self._newest is not None:
                 arrived = await new.load(self._newest, self._version)
                 outline = self._spec.model.outline
                 names = self._newest if self._spec.lora_rank else names_in(self._newest, outline).values()
                 sent = await asyncio.to_thread(digests, {name: self._newest[name] for name in names})
-                check_arrival(sent, arrived, self._version, "a generator that replaces a dead one")
+                check_arrival(sent, arrived, self._version, REPLACEMENT)
         except BaseException:
             await new.close()
             raise
         return new
+
+    async def _receive_newest(self, ranks: RankSource, new: RemoteSampler) -> None:
+        """Have trainer ranks send a new generator their weights, which may be newer than those of the others.
+
+        The ranks are free for it at the latest after an update, which they then send to all.
+        """
+        sent, deaths = await self._receive(ranks, [new])
+        if new in deaths:
+            raise deaths[new]
+        check_arrival(sent.digests, new.arrived, sent.version, REPLACEMENT)
 
     def _count(self, death: GeneratorDied) -> None:
         """Say that a generator died, or, when too many did, that it is the last.

@@ -30,6 +30,7 @@ class GlooGroup:
         options._timeout = TIMEOUT
         self._store = store
         self._group = dist.ProcessGroupGloo(store, rank, world_size, options)
+        self._group.barrier().wait()  # nothing is sent before all are connected
 
     @classmethod
     def join(cls, host: str, port: int, rank: int, world_size: int) -> "GlooGroup":
@@ -40,10 +41,14 @@ class GlooGroup:
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Send the tensors, or receive them in place."""
+        for tensor in tensors:
+            self.start_broadcast(tensor).wait()
+
+    def start_broadcast(self, tensor: Tensor) -> Any:
+        """Start to send a tensor, or to receive it in place; the result's ``wait`` returns when it has been."""
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = TRAINER_RANK, 0
-        for tensor in tensors:
-            self._group.broadcast([tensor], options).wait()
+        return self._group.broadcast([tensor], options)
 
     def receive(self, described: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
         """Receive tensors one by one: those with these names, types (``dtype_names``) and shapes."""
@@ -80,3 +85,11 @@ def own_address(host: str) -> str:
         way.connect((host, 1))
         address: str = way.getsockname()[0]
         return address
+
+
+def free_port(host: str) -> int:
+    """A port of this machine that nobody uses now."""
+    with socket.socket() as bound:
+        bound.bind((host, 0))
+        port: int = bound.getsockname()[1]
+        return port

@@ -1,7 +1,8 @@
 """A generator in a process of the cluster as a ``Sampler``: requests and weights go there, rollouts come back."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from magcli.cluster.mailbox import Member, Surroundings
 from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.digest import WeightsFault, renamed
+from magcli.generate.rank_transfer import Meeting, RankLink, WeightPlan
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep, Weights
 from magcli.generate.weights import shared
 from magcli.generate.wire import (
@@ -52,7 +54,9 @@ class RemoteSampler:
         self._request_numbers = count()
         self._waiting: dict[int, asyncio.Queue[Rollout | Scores | Exception]] = {}
         self._loading: dict[int | TransferStep, asyncio.Future[Digests]] = {}
+        self._host = host
         self._broadcast = _broadcast_to(spec, self.ask_step, host) if spec.transfer == "broadcast" else None
+        self._link: RankLink | None = None
         self._coming = 0
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
@@ -157,21 +161,55 @@ class RemoteSampler:
         self.version = version
         return self.arrived
 
+    @property
+    def meeting(self) -> Meeting:
+        """Where trainer ranks meet its engine."""
+        return self._rank_link.meeting
+
+    @property
+    def _rank_link(self) -> RankLink:
+        """The link to trainer ranks, made when it is first needed."""
+        if self._link is None:
+            by_nccl = self.spec.device.startswith("cuda") and self.spec.engine == "vllm"
+            self._link = RankLink(self.ask_step, self._host, ranks=self.spec.tensor_parallel, by_nccl=by_nccl)
+        return self._link
+
+    async def take_from_ranks(self, plan: WeightPlan, started: "asyncio.Future[int]") -> None:
+        """Take the weights that trainer ranks send; errors as ``load``.
+
+        ``started`` has their version as soon as the ranks begin. Running sequences go on with their KV cache.
+        """
+        link = self._rank_link
+        version = self._coming = await asyncio.shield(started)
+        with self._dying_of_errors():
+            await link.receive(plan)
+        self.arrived = renamed(self.arrived, plan.names)
+        self.version = version
+
     async def ask_step(self, step: TransferStep, info: Any) -> None:
         """Have the generator do one step of a broadcast; with the last, the weights that come are in use."""
         self.arrived = await self._ask(Transfer(step, info, self._coming), step)
 
     async def _send(self, broadcast: "Broadcast", weights: Weights) -> Mapping[str, str]:
         """Broadcast weights; returns the names in ``weights`` of the names under which they are sent."""
-        try:
+        with self._dying_of_errors():
             return await broadcast.send(weights)
+
+    @contextmanager
+    def _dying_of_errors(self) -> Iterator[None]:
+        """End the process when NCCL or gloo fails: it cannot be trusted to have its weights."""
+        try:
+            yield
         except MagError:
             raise
-        except Exception as error:  # whatever NCCL or gloo says, the generator cannot be trusted to have its weights
-            reason = f"new weights did not reach it: {type(error).__name__}: {error}"
-            self._die(GeneratorDied(f"{self.member.name} died: {reason}"))
+        except Exception as error:
+            self.lacks_weights(f"{type(error).__name__}: {error}")
             assert self._death is not None
             raise self._death from error
+
+    def lacks_weights(self, reason: str) -> None:
+        """End the process because new weights did not reach it."""
+        self._die(GeneratorDied(f"{self.member.name} died: new weights did not reach it: {reason}"))
 
     async def _ask(self, message: Load | Transfer, awaited: int | TransferStep) -> Digests:
         done = self._loading[awaited] = asyncio.get_running_loop().create_future()
@@ -248,6 +286,8 @@ class RemoteSampler:
         self.member.kill()
         if self._broadcast is not None:
             self._broadcast.abort()
+        if self._link is not None:
+            self._link.abort()
         for waiting in self._waiting.values():
             waiting.put_nowait(reason)
         for loading in self._loading.values():

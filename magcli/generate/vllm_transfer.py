@@ -10,7 +10,6 @@ The engine's end of each is in ``vllm_worker``, or part of vLLM.
 
 import asyncio
 import os
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -25,7 +24,7 @@ from transformers import PreTrainedModel
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.digest import digest, merged, renamed
-from magcli.generate.gloo import LOOPBACK, TRAINER_RANK, GlooGroup, all_ready, listening_store
+from magcli.generate.gloo import LOOPBACK, TRAINER_RANK, GlooGroup, all_ready, free_port, listening_store
 from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights import names_in, shared
 
@@ -327,7 +326,7 @@ class Broadcast:
         info = NCCLTrainerInitInfo(
             rank=TRAINER_RANK,
             master_address=self._host,
-            master_port=_free_port(self._host),
+            master_port=free_port(self._host),
             world_size=self._world_size,
         )
         transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
@@ -344,13 +343,6 @@ def _settle(sent: "asyncio.Future[None]", error: Exception | None) -> None:
         sent.set_result(None)
     else:
         sent.set_exception(error)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as bound:
-        bound.bind((host, 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 class GlooTrainer:

@@ -64,7 +64,8 @@ def installed_card(device: str) -> Card:
 
     number = torch.device(device).index or 0
     if number >= torch.cuda.device_count():
-        raise EnvironmentFault(f"--device {device}: PyTorch finds {torch.cuda.device_count()} GPUs; see magcli doctor")
+        text = f"--device {device}: PyTorch finds {torch.cuda.device_count()} GPUs; see magcli doctor"
+        raise EnvironmentFault(f"{text}; if a cluster has them, say their memory, such as --card 80G")
     free, total = torch.cuda.mem_get_info(device)
     return Card(f"{torch.cuda.get_device_name(device)} ({device})", total, usable(free))
 

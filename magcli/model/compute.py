@@ -63,12 +63,20 @@ def choose(model: Model, device: str, purpose: Purpose) -> Choice:
 def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice:
     """The same for layers of ``inner`` outputs and ``hidden`` inputs."""
     if device.startswith("cuda"):
-        major, minor = torch.cuda.get_device_capability(device)
-        found = f"compute capability {major}.{minor}"
-        return Choice("bf16", found) if major >= 8 else Choice("fp32", f"{found}, and bf16 needs 8.0")
+        return _choice_for_gpu(device)
     if hidden * inner < MIN_WEIGHTS:
         return Choice("fp32", "layers are too small for bf16 to be faster")
     return _measured(device, min(hidden, MAX_WIDTH), min(inner, MAX_WIDTH), purpose)
+
+
+def _choice_for_gpu(device: str) -> Choice:
+    """The dtype for a GPU; bf16 where this machine has none, since the processes of a run may be on other machines."""
+    try:
+        major, minor = torch.cuda.get_device_capability(device)
+    except (RuntimeError, AssertionError):  # no driver, or (AssertionError) no CUDA in this build
+        return Choice("bf16", "this machine has no GPU to ask")
+    capability = f"compute capability {major}.{minor}"
+    return Choice("bf16", capability) if major >= 8 else Choice("fp32", f"{capability}, and bf16 needs 8.0")
 
 
 def use_threads(model: Model, rows: int) -> int:

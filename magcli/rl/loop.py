@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from magcli.errors import DataError, Stopped
 from magcli.generate.digest import WeightsFault, check_arrivals, combined
+from magcli.generate.rank_transfer import RankReceiver
 from magcli.generate.types import RolloutEngine, Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
@@ -43,7 +43,7 @@ from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
-from magcli.run.units import every
+from magcli.run.units import every, in_daemon_thread
 from magcli.train import checkpoint
 
 Result = TypeVar("Result")
@@ -80,7 +80,7 @@ async def train(
         Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
-    run: Run = _in_thread if scheduler.generates_during_updates or engine.sleeps else inline
+    run: Run = in_daemon_thread if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     clock = Clock(engine, scheduler)
     counting = asyncio.create_task(
@@ -138,9 +138,13 @@ async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str
     Raises:
         WeightsFault: they did not arrive in an engine as they were sent.
     """
-    weights, sent = await run(partial(trainer.weights, engine.sent_dtype))
     try:
-        arrivals = await engine.load(weights, trainer.done)
+        if trainer.ranks_send:
+            assert isinstance(engine, RankReceiver), "only generators take weights from trainer ranks"
+            sent, arrivals = await engine.load_from_ranks(trainer)
+        else:
+            weights, sent = await run(partial(trainer.weights, engine.sent_dtype))
+            arrivals = await engine.load(weights, trainer.done)
     except WeightsFault as fault:
         raise WeightsFault(f"weights of update {trainer.done}: {fault}") from fault
     check_arrivals(sent, arrivals, trainer.done)
@@ -212,7 +216,9 @@ async def record_repeated(
     Raises:
         Stopped: an engine does not compute what the trainer does.
     """
-    probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, inline)
+    # Ranks that send a replaced generator its weights need the event loop meanwhile.
+    run: Run = in_daemon_thread if trainer.ranks_send else inline
+    probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, run)
     delivered = {**delivered, **probed}
     line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
     checkpointing.save_due(trainer)
@@ -398,30 +404,3 @@ class Clock:
 async def inline(work: Callable[[], Result]) -> Result:
     """Run in this thread."""
     return work()
-
-
-async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run in a daemon thread while the event loop serves the generators; unlike an executor's thread, it does not keep
-    a cancelled process alive.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            loop.call_soon_threadsafe(settle, None, error)
-        else:
-            loop.call_soon_threadsafe(settle, result, None)
-
-    threading.Thread(target=run, name="magcli-trainer", daemon=True).start()
-    return await done

@@ -5,9 +5,10 @@ micro-batches for each rank. So the number of ranks changes a gradient by roundi
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from magcli.errors import Stopped
 from magcli.generate.digest import digests
+from magcli.generate.rank_transfer import Meeting, Sent, WeightPlan
 from magcli.generate.types import Digests, Rollout, Weights
 from magcli.generate.weights import WeightFile, untied
 from magcli.rl.metrics import mismatch_summary
@@ -28,6 +30,7 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
+from magcli.rl.send_weights import SendWeights
 from magcli.rl.shared_weights import ShareWeights
 from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Numerics, Objective, StageSettings, UpdateMetrics
 from magcli.train.commands import RankState
@@ -51,6 +54,7 @@ class Trainer:
 
     ``unused_ends`` has the texts, by id, of tokens that look like an end but do not stop completions.
     ``sends_adapters``: the engines get LoRA adapters themselves, not the weights that they are merged into.
+    ``ranks_send``: the ranks, in other processes, send the engines their weights themselves, by ``send``.
     """
 
     controller: RankController
@@ -64,10 +68,13 @@ class Trainer:
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
     sends_adapters: bool = False
+    ranks_send: bool = False
     weights_folder: Path | None = None
     """Where ranks in other processes put weights for this one; None: in the shared memory of this machine."""
     last_lr: float = 0.0
     """The learning rate of the last update."""
+    _changing: Lock = field(default_factory=Lock, init=False, repr=False)
+    """Held while the weights and their version change, or are sent."""
 
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
         """The parameters for the engines, each under one name, and their digests as they are sent, in this type.
@@ -83,6 +90,19 @@ class Trainer:
         every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in self.controller.facts.buffers}
         return parameters, digests(parameters, dtype)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shape of each parameter, by its name."""
+        return self.controller.facts.shapes
+
+    def send(self, plan: WeightPlan, meetings: Sequence[Meeting], started: Callable[[int], None]) -> Sent:
+        """Have the ranks send their weights to engines, as ``RankSource`` says; an update is waited for."""
+        with self._changing:
+            started(self.done)
+            command = SendWeights(plan, meetings, self.done)
+            sent: Sent = self.controller.run([command] * self.controller.size)
+            return sent
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
@@ -104,17 +124,18 @@ class Trainer:
         """
         warmup = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
         self.last_lr = self.lr * warmup
-        metrics = update(
-            self.controller,
-            groups,
-            settings.objective,
-            self.numerics,
-            groups_per_step=settings.groups_per_step,
-            rewards=self._rewards(groups),
-            lr=self.last_lr,
-            version=self.done,
-        )
-        self.done += 1
+        with self._changing:
+            metrics = update(
+                self.controller,
+                groups,
+                settings.objective,
+                self.numerics,
+                groups_per_step=settings.groups_per_step,
+                rewards=self._rewards(groups),
+                lr=self.last_lr,
+                version=self.done,
+            )
+            self.done += 1
         self.bad_updates = 0 if metrics.norms else self.bad_updates + 1
         if self.bad_updates == MAX_BAD_UPDATES:
             raise Stopped(f"rl: no finite gradient in {MAX_BAD_UPDATES} updates up to {self.done}; try a lower --lr")

@@ -110,6 +110,36 @@ async def every(seconds: float, report: Callable[[], None]) -> None:
         report()
 
 
+async def in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a thread beside the event loop.
+
+    It is a daemon thread: unlike an executor's, it does not keep a cancelled process alive.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="magcli-work", daemon=True).start()
+    return await done
+
+
 def keyed(parts: Rows) -> Iterator[Unit]:
     """Each unit with a key: a hash of its columns and values and, for equal units, a count."""
     seen: dict[str, int] = {}

@@ -35,6 +35,8 @@ class RankState:
     original: Original | None = None
     kept: deque[ExitStack] = field(default_factory=deque)
     """What a command leaves open for later ones, such as files in shared memory."""
+    connections: dict[str, Any] = field(default_factory=dict)
+    """Process groups and the like that a command keeps for later ones, by name."""
 
     @property
     def model(self) -> PreTrainedModel:
@@ -107,13 +109,14 @@ class ModelFacts:
     """What the process that plans the training must know of the model.
 
     ``buffers`` are the names in its state dict that are not parameters; ``weights`` is the number of parameters of all
-    ranks.
+    ranks; ``shapes`` has the shape of each whole parameter, tied ones once.
     """
 
     hidden_size: int
     weights: int
     buffers: frozenset[str]
     has_adapters: bool
+    shapes: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class Describe:
             sum(parameter.numel() for parameter in state.model.parameters()),
             frozenset(name for name, _ in state.model.named_buffers()),
             bool(adapted_layers(state.model)),
+            {name: tuple(parameter.shape) for name, parameter in state.model.named_parameters()},
         )
 
 

@@ -19,13 +19,14 @@ class Ranks:
     """A process among those that train together.
 
     Weights are sharded over the last dimension of ``mesh``, and replicated over the first if it has two; it is None for
-    a single process.
+    a single process. ``timeout``: seconds to wait for other ranks.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")
     mesh: DeviceMesh | None = None
+    timeout: float = TIMEOUT
 
     @property
     def sharing(self) -> int:
@@ -97,7 +98,7 @@ def join_ranks(
         )
     except (RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
-    return Ranks(rank, size, own, _mesh(own.type, size, fsdp_size or size))
+    return Ranks(rank, size, own, _mesh(own.type, size, fsdp_size or size), timeout)
 
 
 def _mesh(device_type: str, size: int, sharing: int) -> DeviceMesh:

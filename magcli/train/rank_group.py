@@ -1,5 +1,6 @@
 """Several trainer ranks, in processes of a cluster."""
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,6 +37,7 @@ class ClusterRanks:
         self._say, self._timeout = say, timeout
         self._size, self._fsdp_size, self._beside = size, fsdp_size, beside
         self._group: RankGroup | None = None
+        self._one_command = threading.Lock()
 
     @property
     def size(self) -> int:
@@ -58,10 +60,14 @@ class ClusterRanks:
         )
 
     def run(self, commands: Sequence[RankCommand]) -> Any:
-        """Run one command on each rank; returns rank 0's result. Errors as ``RankGroup.call``."""
+        """Run one command on each rank, after that of another thread; returns rank 0's result.
+
+        Errors as ``RankGroup.call``.
+        """
         if self._group is None:
             raise MagError("the training state was used before it was loaded")
-        return self._group.call([partial(_run, command) for command in commands])
+        with self._one_command:
+            return self._group.call([partial(_run, command) for command in commands])
 
     def stop(self) -> None:
         """End the ranks, after they have removed what they keep for others."""

@@ -114,10 +114,14 @@ def ranks_below(driver: int) -> list[int]:
     return [process for process, parent in ranks if parent in raylets]
 
 
+RANKS_SEND = {"generators": 1, "transfer": "broadcast"}
+
+
 @pytest.mark.timeout(300)
-def test_a_run_goes_on_after_a_rank_was_killed(problems, guesser, tmp_path):
+@pytest.mark.parametrize("sent", [{}, pytest.param(RANKS_SEND, marks=pytest.mark.faults)], ids=["file", "ranks"])
+def test_a_run_goes_on_after_a_rank_was_killed(sent, problems, guesser, tmp_path):
     run = tmp_path / "run"
-    sizes = {**SIZES, "updates": 10, "lr": 1e-5, "trainers": 2}
+    sizes = {**SIZES, "updates": 10, "lr": 1e-5, "trainers": 2, **sent}
     command = ["rl", problems, "--model", guesser, "--run", run, *flags_of(sizes)]
     with Running(*command, env=quiet()) as process:
         killed = 0

@@ -87,13 +87,21 @@ def test_ranks_on_two_nodes_and_a_generator_on_a_third(machines, guesser, proble
     sizes = {**SIZES, "updates": 6, "checkpoint_every": 2}
     options = ["--trainers", 2, "--generators", 1, "--cluster", machines.address, "--workers", 1, *flags_of(sizes)]
     command = ["rl", problems, "--model", guesser, "--run", run, *options]
+    files = set()
     with Running(*command, env={**quiet(), **machines.environment}) as process:
+        while process.poll() is None:
+            files |= set(run.glob("magcli-*"))
+            time.sleep(0.02)
         said = process.communicate(timeout=200)[1].decode()
     machines.kill(machines.nodes.pop())
     assert process.returncode == 0, said
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
     assert (account.trained, account.outstanding, account.faults) == (6 * 4, 0, ())
-    assert not list(run.glob("magcli-*.safetensors")), "weights for the generators are left"
+    lines = RunDir(run).metrics()
+    assert [line["weights_version"] for line in lines] == list(range(1, 7))
+    assert len({line["weights_digest"] for line in lines}) == 6
+    assert max(line["mismatch_max"] for line in lines) < 1e-3
+    assert files == set(), "weights go from ranks to generators, not through files"
 
 
 def test_generators_for_which_there_is_no_room_are_refused_before_the_work(

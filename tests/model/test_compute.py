@@ -82,6 +82,15 @@ def test_on_cuda_the_format_depends_on_compute_capability(capability, format, mo
     assert ("needs 8.0" in choice.reason) == (format == "fp32")
 
 
+@pytest.mark.parametrize("error", [RuntimeError("Found no NVIDIA driver"), AssertionError("not compiled with CUDA")])
+def test_the_format_for_gpus_of_other_machines_is_bf16(error, monkeypatch):
+    def refuse(device):
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", refuse)
+    assert choose_for(64, 64, "cuda", "training") == ("bf16", "this machine has no GPU to ask")
+
+
 THREADS = (
     "import sys, torch; torch.set_num_threads(3); from magcli.model.compute import use_threads;"
     "from magcli.model.model import Model;"

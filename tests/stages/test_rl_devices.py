@@ -12,8 +12,8 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.model.model import Model
 from magcli.stages.generate import Config as GenerateConfig
-from magcli.stages.rl.config import Config
-from magcli.stages.rl.sampling_engine import gpu_share, sampling_devices, sends_adapters
+from magcli.stages.rl.config import Config, transfer_of
+from magcli.stages.rl.sampling_engine import gpu_share, ranks_send_weights, sampling_devices, sends_adapters
 from magcli.stages.shared import trainers
 from magcli.stages.shared.training import check_attention
 from magcli.train import varlen
@@ -61,6 +61,28 @@ def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> Non
     refused = trainers.opened("rl", replace(ON_GPU, trainers=3), Console())
     with pytest.raises(UsageError, match="rl: --trainers 3 takes a GPU for each rank; PyTorch finds 2"), refused:
         pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "transfer", "ranks_send"),
+    [
+        ({}, "broadcast", True),
+        ({"transfer": "file"}, "file", False),
+        ({"device": "cpu"}, "file", False),
+        ({"device": "cpu", "transfer": "broadcast"}, "broadcast", True),
+        ({"trainers": 1}, "file", False),
+        ({"generators": 0}, "file", False),
+        ({"generator_devices": ("cuda:4", "cuda:5")}, "broadcast", True),
+        ({"generator_devices": ("cuda:0", "cuda:5")}, "file", False),
+        ({"generator_devices": ("cpu",)}, "file", False),
+    ],
+)
+def test_several_ranks_on_gpus_send_their_weights_themselves(changes, transfer, ranks_send) -> None:
+    config = replace(replace(ON_GPU, trainers=4, generators=2), **changes)
+    assert transfer_of(config) == transfer
+    assert ranks_send_weights(config, Cluster("local")) == ranks_send
+    assert ranks_send_weights(config, Cluster("auto")) == (config.trainers > 1 and config.generators > 0)
+    assert not ranks_send_weights(config, None)
 
 
 def test_devices_on_a_cpu_are_as_named() -> None:

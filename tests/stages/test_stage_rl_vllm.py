@@ -126,7 +126,9 @@ def test_two_trainer_ranks_send_weights_to_a_generator_of_two_ranks(transfer, wi
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "sent", [{"transfer": "file"}, {"transfer": "broadcast"}, {"lora": 4}], ids=["file", "broadcast", "adapters"]
+    "sent",
+    [{"transfer": "file"}, {"transfer": "broadcast"}, {"transfer": "broadcast", "trainers": 2}, {"lora": 4}],
+    ids=["file", "broadcast", "ranks", "adapters"],
 )
 def test_a_killed_engine_is_replaced(sent, wide_model_dir, tmp_path):
     run = tmp_path / "run"

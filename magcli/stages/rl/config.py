@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import opt
@@ -16,6 +16,9 @@ from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
+
+if TYPE_CHECKING:
+    from magcli.generate.wire import TransferName
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,10 @@ class Config(
         affects_rows=False,
     )
     tensor_parallel: int = options.tensor_parallel(GENERATORS)
-    transfer: Literal["file", "broadcast"] = opt(
-        "file",
-        "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster.",
+    transfer: Literal["auto", "file", "broadcast"] = opt(
+        "auto",
+        "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster; "
+        "auto: broadcast from several trainer ranks on GPUs, else file.",
         panel=GENERATORS,
         affects_rows=False,
     )
@@ -171,7 +175,7 @@ def _check_engine(config: Config) -> None:
     _check_split(config, exact=exact)
     trainers.check("rl", config, generators=config.generators)
     if config.transfer == "broadcast":
-        _check_broadcast(config.device, config.generator_devices or (config.device,))
+        _check_broadcast(*_broadcast_devices(config))
 
 
 def _check_split(config: Config, *, exact: bool) -> None:
@@ -199,6 +203,30 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
     usage(len(devices) <= generators, text)
 
 
+def transfer_of(config: Config) -> TransferName:
+    """How new weights reach the generators of this machine.
+
+    For a file the trainer gathers all weights in host memory. Several ranks on GPUs do so only if rank 0 cannot reach
+    the generators by NCCL.
+    """
+    if config.transfer != "auto":
+        return config.transfer
+    source, named = _broadcast_devices(config)
+    by_nccl = config.device.startswith("cuda") and all(_by_nccl(source, target) for target in named)
+    several_ranks = config.trainers > 1 and config.generators > 0
+    return "broadcast" if several_ranks and by_nccl else "file"
+
+
+def _broadcast_devices(config: Config) -> tuple[str, Sequence[str]]:
+    """The device from which weights are broadcast, and those that the user names for the generators.
+
+    Of several trainer ranks the first one sends. Without names generators get GPUs that have no rank.
+    """
+    if config.trainers == 1:
+        return config.device, config.generator_devices or (config.device,)
+    return ("cuda:0" if config.device.startswith("cuda") else config.device), config.generator_devices
+
+
 def _check_broadcast(source: str, targets: Sequence[str]) -> None:
     """Devices between which weights can be broadcast."""
     for target in targets:
@@ -206,6 +234,12 @@ def _check_broadcast(source: str, targets: Sequence[str]) -> None:
         usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
         distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
         usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _by_nccl(source: str, target: str) -> bool:
+    """Whether weights can go from one device to the other by NCCL."""
+    both_gpus = target.startswith("cuda") and source.startswith("cuda")
+    return both_gpus and _gpu_number(target) != _gpu_number(source)
 
 
 def _gpu_number(device: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.cluster.runtime import Demand
 from magcli.errors import usage
-from magcli.stages.rl.config import Config
+from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.shared import engines
 from magcli.stages.shared.run_sizes import options_in
 
@@ -47,6 +47,13 @@ def generators_demand(config: Config) -> Demand | None:
     if not config.generators:
         return None
     return Demand("generators", config.generators, engine_resources(config.device, config.tensor_parallel))
+
+
+def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
+    """Whether trainer ranks send generators their weights themselves; else they go through this process, or a file."""
+    if cluster is None or config.trainers == 1 or not config.generators:
+        return False
+    return not cluster.is_local or transfer_of(config) == "broadcast"
 
 
 @asynccontextmanager
@@ -213,7 +220,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         deterministic=exact,
         device=devices[0],
         threads=_share_threads(config.generators),
-        transfer="file" if adapters else config.transfer,  # adapters are small
+        transfer="file" if adapters else transfer_of(config),  # adapters are small
         source=config.device,
         gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices]),
         sleeps=config.vllm_sleep == "yes",

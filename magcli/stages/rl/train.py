@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.rl.training_stages import StageOptions, TrainingStages
-from magcli.stages.rl.config import Config, reads
+from magcli.stages.rl.config import Config, reads, transfer_of
 from magcli.stages.rl.display import Display
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
@@ -17,6 +17,7 @@ from magcli.stages.rl.sampling_engine import (
     check_devices,
     engine_name,
     generators_demand,
+    ranks_send_weights,
     sends_adapters,
 )
 from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
@@ -149,6 +150,7 @@ def _train(
         usable = [row for part in rows for row in part]
         config = _check_memory(config, model, usable, folder, job.console)
         trainer = build_trainer(config, model, controller)
+        trainer.ranks_send = ranks_send_weights(config, cluster)
         trainer.weights_folder = _weights_folder(cluster, folder)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
@@ -223,7 +225,7 @@ def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder:
     longest = forecasts.longest_prompt(problems, model, system)
     forecast = plan_memory(config, model, longest)
     forecasts.check(forecast, folder.path, console)
-    if config.generators and config.transfer == "file" and not sends_adapters(config, model):
+    if config.generators and transfer_of(config) == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")
     return with_vllm_as_planned(config, forecast)
