@@ -259,8 +259,6 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
-    if stage.serve_rank(config):
-        return
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)

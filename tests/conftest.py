@@ -40,8 +40,7 @@ RUN = {"magcli", "guesser", "finished_run", "pipeline"}
 
 LONGEST = [
     "test_recipes_tiny.py", "test_fleet.py", "test_stage_rl.py", "test_ranks.py", "test_pipes.py",
-    "test_stage_rl_ranks.py", "test_stage_sft_ranks.py", "test_endings.py", "test_trackers.py", "test_distributed.py",
-    "test_suite_tasks.py",
+    "test_cluster_ranks.py", "test_stage_sft_ranks.py", "test_endings.py", "test_trackers.py", "test_suite_tasks.py",
 ]  # fmt: skip
 """Files that take longest. They start first, so that no worker is left with one of them at the end."""
 

@@ -56,9 +56,10 @@ def test_evaluation_problems_are_kept_out_of_training():
     assert "--against aime24.parquet" in clean
 
 
-def test_training_can_be_launched_by_another_command():
-    printed = make("-n", "all", "LAUNCH=torchrun --nproc-per-node 8 -m -- magcli", "RL=--generators 2")
-    launched = [line for line in printed.splitlines() if line.startswith("torchrun --nproc-per-node 8 -m -- magcli ")]
-    assert [line.split()[6] for line in launched] == ["rl", "rl", "sft", "rl"]
-    assert all("--generators 2" in line for line in launched if " rl " in line)
-    assert not {"magcli rl", "magcli sft"} & {" ".join(line.split()[:2]) for line in printed.splitlines()}
+def test_training_gets_the_options_of_a_machine():
+    of_machine = {"rl": "--cluster auto --trainers 8 --generators 8", "sft": "--trainers 8"}
+    printed = make("-n", "all", "MAGCLI=magcli", f"RL={of_machine['rl']}", f"SFT={of_machine['sft']}")
+    commands = [line for line in printed.splitlines() if line.startswith(("magcli rl ", "magcli sft "))]
+    stages = [line.split()[1] for line in commands]
+    assert stages == ["rl", "rl", "sft", "rl"]
+    assert all(of_machine[stage] in line for stage, line in zip(stages, commands, strict=True))

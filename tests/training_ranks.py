@@ -1,25 +1,30 @@
-"""Ranks of a trainer as processes of a test: as torchrun starts them, with a store that outlives each."""
+"""Ranks of a trainer as processes of a test, without Ray; and a command with ranks under Ray that is killed."""
 
 import contextlib
 import os
 import pickle
-import signal
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from calling import flags_of, quiet
+from calling import quiet
 from forking import Running, fork_server
 
-from magcli.train.distributed import close_ranks, open_ranks
+from magcli.cluster.runtime import FOLDER_PREFIX
+from magcli.train.commands import OpenState, RankCommand, RankState
+from magcli.train.distributed import Ranks, join_ranks
 
 PATIENCE = 120.0
+LOOPBACK = "127.0.0.1"
+OF_RANKS = {"GLOO_SOCKET_IFNAME": "lo", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+"""Variables of ranks that find each other through a store of the process that starts them."""
 
 
 @dataclass
@@ -50,15 +55,14 @@ class Rank:
 
 
 @contextlib.contextmanager
-def started(function: Callable[..., Any], *arguments: Any, size: int, timeout: float = 20.0) -> Iterator[list[Rank]]:
+def started(function: Callable[..., Any], *arguments: Any, size: int) -> Iterator[list[Rank]]:
     """Processes that each call ``function(ranks, *arguments)``; what is left of them is killed at the end."""
     context = fork_server()
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
     ranks = []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)
-        where = environment_of(rank, size, store.port)
-        process = context.Process(target=_run, args=(theirs, where, timeout, function, arguments))
+        process = context.Process(target=_run, args=(theirs, (rank, size, store.port), function, arguments))
         process.start()
         theirs.close()
         ranks.append(Rank(process, ours))
@@ -78,60 +82,58 @@ def on_ranks(function: Callable[..., Any], *arguments: Any, size: int = 2) -> li
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for something that ranks do."""
+    """Wait for something that other processes do."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-class Launched(NamedTuple):
-    """The ranks of a stage, and the store by which they find each other."""
-
-    ranks: list[Running]
-    store: dist.TCPStore
-
-
-def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> Launched:
-    """A stage on ranks with the environment that torchrun gives them."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    command = [stage, *inputs, *flags_of(options)]
-    places = [environment_of(rank, ranks, store.port) for rank in range(ranks)]
-    return Launched([Running(*command, env=quiet() | place, session=True) for place in places], store)
-
-
-def environment_of(rank: int, size: int, port: int) -> dict[str, str]:
-    """What torchrun sets for a rank, with a store that outlives it."""
-    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
-    fixed = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
-    return fixed | {name: str(value) for name, value in where.items()}
-
-
-def finished(launch: Launched, code: int = 0) -> str:
-    """What the ranks of a launch said, once they have ended with that exit code."""
-    errors = "".join([rank.communicate(timeout=240)[1].decode() for rank in launch.ranks])
-    assert [rank.returncode for rank in launch.ranks] == [code] * len(launch.ranks), errors
-    return errors
-
-
-def killed_once(launch: Launched, seen: Path) -> None:
-    """Kill all processes of a launch when a file or folder has appeared."""
-    deadline = time.monotonic() + 120
-    while not seen.exists():
-        assert all(rank.poll() is None for rank in launch.ranks), finished(launch)
-        assert time.monotonic() < deadline
         time.sleep(0.05)
-    for rank in launch.ranks:
-        os.killpg(rank.pid, signal.SIGKILL)
-    for rank in launch.ranks:
-        rank.communicate()
 
 
-def _run(pipe: Connection, where: dict[str, str], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
-    os.environ |= where
+def killed_once(command: Sequence[object], appeared: Path) -> None:
+    """Run a command line until a file or folder has appeared, and kill it; its ranks are gone too when this returns."""
+
+    def has_appeared() -> bool:
+        assert process.poll() is None, process.communicate()[1].decode()
+        return appeared.exists()
+
+    with Running(*command, env=quiet()) as process:
+        until(has_appeared)
+        process.kill()
+        process.communicate()
+    sessions = Path(tempfile.gettempdir())
+    until(lambda: not list(sessions.glob(f"{FOLDER_PREFIX}{process.pid}-*")))
+
+
+class InStep:
+    """An executor of the controller for ranks that all run the same program, each with a controller of its own."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self.state: RankState | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._ranks.size
+
+    def open(self, open_state: OpenState, *, bf16: bool) -> None:
+        """Load this rank's state."""
+        self.state = open_state(self._ranks, bf16)
+
+    def run(self, commands: Sequence[RankCommand]) -> Any:
+        """Run this rank's command; every rank gets rank 0's result."""
+        assert self.state is not None
+        return self._ranks.broadcast(commands[self._ranks.rank].run(self.state))
+
+
+def _run(pipe: Connection, place: tuple[int, int, int], function: Callable[..., Any], arguments: Any) -> None:
+    rank, size, port = place
+    os.environ.update(OF_RANKS)
     torch.set_num_threads(1)
     try:
-        pipe.send_bytes(pickle.dumps(("returned", function(open_ranks(timeout=timeout), *arguments))))
-        close_ranks()
+        ranks = join_ranks(rank, size, rank, (LOOPBACK, port), "cpu", timeout=20.0) if size > 1 else Ranks()
+        pipe.send_bytes(pickle.dumps(("returned", function(ranks, *arguments))))
+        if size > 1:
+            dist.destroy_process_group()
     except BaseException as error:
         pipe.send_bytes(pickle.dumps(("raised", f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))

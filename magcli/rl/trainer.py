@@ -1,7 +1,7 @@
 """The trainer: updates of the policy on a batch of groups, on one or many ranks.
 
-Rank 0 plans a batch: advantages and token weights over whole mini-batches, then equally many micro-batches for each
-rank. So the number of ranks changes a gradient by rounding only.
+The process with the controller plans a batch: advantages and token weights over whole mini-batches, then equally many
+micro-batches for each rank. So the number of ranks changes a gradient by rounding only.
 """
 
 import time

@@ -63,7 +63,6 @@ class Stage:
     choose: Callable[[Any, Rows, Job], None] | None = None
     preview: Callable[[Any, Rows, Job], int] | None = None
     forecast: Callable[[Any, Console], None] | None = None
-    serve_rank: Callable[[Any], bool] = lambda _: False
     INPUTS: str = ""
     OUTPUT: str = ROWS
     EXAMPLE: str = ""

@@ -5,7 +5,7 @@ are float32 with bf16 matrix products; the run's folder holds metrics, checkpoin
 best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
 in, and they are also in the folder adapter. The same command resumes an interrupted run exactly.
 
-On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
+On many GPUs give each a trainer rank: `magcli sft ... --trainers 8`
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ def check(config: Config) -> None:
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     training.check_lora("sft", config)
-    training.check_offload("sft", config)
     trainers.check("sft", config)
     training.check_attention("sft", config)
 
@@ -155,12 +154,6 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
 
 
-def serve_rank(config: Config) -> bool:
-    """Run as a non-zero torchrun rank; False where this process is the first rank."""
-    model = templates.open_model(config.model, config)
-    return training.serve_rank(config.device, lambda: _open_state(config, model), needed=not config.show_mask)
-
-
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
     model = previews.open_readable(config.model, config, config.system, job)
@@ -176,7 +169,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        made = partial(_forecast, config, model, longest, ranks=forecasts.world_size(config))
+        made = partial(_forecast, config, model, longest)
         forecasts.announce(made, job.console, stage="sft", folder=config.run)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
@@ -187,11 +180,11 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no trace was read."""
     model = templates.open_model(config.model, config)
-    made = partial(_forecast, config, model, ranks=forecasts.world_size(config))
+    made = partial(_forecast, config, model)
     forecasts.announce(made, console, stage="sft", folder=config.run)
 
 
-def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1) -> Forecast:
+def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
     """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
@@ -203,12 +196,12 @@ def _forecast(config: Config, model: Model, longest: int = 0, *, ranks: int = 1)
         micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
-        ranks=config.fsdp_size or ranks,
+        ranks=config.fsdp_size or config.trainers,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         offload_moments=config.offload == "moments" and card.is_gpu,
         activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
-        loads_whole=training.loads_whole(model, ranks, from_scratch=config.from_scratch),
+        loads_whole=training.loads_whole(model, config.trainers, from_scratch=config.from_scratch),
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
@@ -231,9 +224,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
-    from magcli.train.controller import RankController
-    from magcli.train.distributed import open_ranks
-
     earlier = "" if job.restart else training.recorded(config.run, "date")
     opened = templates.open_model(config.model, config)
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
@@ -245,8 +235,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _show(list(found)[: config.show_mask], model, job, where)
         return
     with ExitStack() as stack:
-        controller = RankController(open_ranks(config.device))
-        stack.callback(controller.stop)
         examples = list(found)
         _require_examples(examples, job, where)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
@@ -259,7 +247,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
             held_out = _held_out(config, model, job)
-            train = partial(_train, config, model, examples, held_out, controller, job, folder)
+            train = partial(_train, config, model, examples, held_out, job, folder)
             trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
@@ -270,7 +258,6 @@ def _train(
     model: Model,
     examples: Sequence[Example],
     held_out: Sequence[Example],
-    controller: RankController,
     job: Job,
     folder: RunDir,
 ) -> None:
@@ -283,11 +270,11 @@ def _train(
 
     with ExitStack() as stack:
         evaluator = stack.enter_context(_open_evaluator(config, model))
-        _, controller = stack.enter_context(trainers.opened("sft", config, controller, job.console))
+        _, controller = stack.enter_context(trainers.opened("sft", config, job.console))
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)
-        forecasts.check(_forecast(config, model, longest, ranks=controller.size), folder.path, job.console)
+        forecasts.check(_forecast(config, model, longest), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
@@ -430,7 +417,7 @@ async def _accuracy(config: Config, model: Model, held_out: HeldOut, folder: Pat
 def _make_trainer(
     config: Config, model: Model, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
 ) -> SFTTrainer:
-    """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
+    """The weights to train, over all ranks, and the schedule of steps."""
     from magcli.model.compute import use_threads
     from magcli.train import sft
 

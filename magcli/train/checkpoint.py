@@ -118,7 +118,7 @@ def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = N
 
 
 def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
-    """``load`` of a checkpoint that was checked before, by rank 0 for all ranks."""
+    """``load`` of a checkpoint that was checked before, once for all ranks."""
     shards = folder / SHARDS
     if shards.is_dir():
         _read_shards(shards, model, optimizer)

@@ -51,20 +51,10 @@ OpenState = Callable[[Ranks, bool], RankState]
 
 
 class RankCommand(Protocol):
-    """Work that all ranks do at the same time, on rank 0's command."""
+    """Work that all ranks do at the same time."""
 
     def run(self, state: RankState) -> Any:
         """This rank's part; only rank 0's return value is used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """The first command: each rank loads its state before running it."""
-
-    bf16: bool
-
-    def run(self, state: RankState) -> None:
-        """Nothing: ``follow`` loads the state before it runs the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +95,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Resume from a checkpoint that rank 0 has verified."""
+    """Resume from a checkpoint that the controller has verified."""
 
     folder: Path
 

@@ -1,4 +1,4 @@
-"""Trainer ranks in processes of a cluster."""
+"""Several trainer ranks, in processes of a cluster."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -78,7 +78,10 @@ class ClusterRanks:
         self._group.close()
 
     def _variables(self) -> dict[str, str]:
-        variables = {"OMP_NUM_THREADS": str(self._threads)}
+        variables = {
+            "OMP_NUM_THREADS": str(self._threads),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 has the store, even if torchrun started this process
+        }
         if self._cluster.is_local:
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables

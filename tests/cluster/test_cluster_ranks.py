@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from calling import call_stage, flags_of, quiet
 from forking import Running
 from safetensors.torch import load_file
+from training_ranks import killed_once
 
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, RanksLost, Seat
@@ -53,6 +55,17 @@ def test_two_ranks_of_a_cluster_train_like_one(problems, guesser, tmp_path):
     for name, tensor in one.items():
         assert (tensor - two[name]).norm() <= 1e-3 * tensor.norm()
     assert ledger.account(ledger.read(tmp_path / "two" / "ledger.jsonl")).trained == 12
+
+
+def test_a_run_that_two_ranks_began_resumes_with_one(problems, guesser, tmp_path):
+    run = tmp_path / "run"
+    options = {**SIZES, "schedule": "sync", "updates": 12, "lr": 1e-5}
+    command = ["rl", problems, "--model", guesser, "--run", run, "--trainers", 2, *flags_of(options)]
+    killed_once(command, run / "checkpoints" / "step-000003")
+    call_stage("rl", problems, model=str(guesser), run=run, **options)
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (48, 0, ())
+    assert all(torch.isfinite(tensor).all() for tensor in load_file(run / "model" / "model.safetensors").values())
 
 
 def _parts_of_tensors(run: Path) -> set[int]:
@@ -139,15 +152,25 @@ def cluster():
         yield opened
 
 
-def start(cluster, size=2, timeout=60.0) -> RankGroup:
+def start(cluster, open_state=None, timeout=60.0) -> RankGroup:
     surroundings = Surroundings(variables={"GLOO_SOCKET_IFNAME": "lo"})
-    return RankGroup.start(cluster, size, join, Resources(), surroundings=surroundings, say=print, timeout=timeout)
+    return RankGroup.start(
+        cluster, 2, open_state or join, Resources(), surroundings=surroundings, say=print, timeout=timeout
+    )
 
 
 def join(seat: Seat) -> Seat:
     from magcli.train.distributed import join_ranks
 
     join_ranks(seat.rank, seat.size, seat.local_rank, (seat.host, seat.port), "cpu", timeout=50.0)
+    return seat
+
+
+def join_without_a_model(seat: Seat) -> Seat:
+    """What rank 1 does whose machine lacks the model's folder."""
+    join(seat)
+    if seat.rank == 1:
+        raise EnvironmentFault("model /nowhere is neither a folder nor a hub id")
     return seat
 
 
@@ -200,6 +223,11 @@ def test_the_error_of_a_group_names_the_rank_at_fault_not_its_neighbour(part, er
     group = start(cluster)
     with pytest.raises(error, match=message):
         group.call([total(1.0), part])
+
+
+def test_a_rank_that_cannot_open_its_state_is_named(cluster):
+    with pytest.raises(EnvironmentFault, match=r"rank 1 \(process \d+ on .*\): model /nowhere is neither"):
+        start(cluster, join_without_a_model)
 
 
 def test_a_rank_that_hangs_is_named(cluster):

@@ -19,7 +19,7 @@ import pytest
 from calling import TRAINED, flags_of, quiet, run_command_line, start_stage
 from kills import fresh_seed
 from safetensors.torch import load_file
-from training_ranks import killed_once, launched
+from training_ranks import killed_once
 
 from magcli.data import table
 from magcli.rl import ledger
@@ -194,7 +194,8 @@ def test_a_damaged_run_is_not_resumed_to_other_weights(
 def test_a_damaged_shard_is_not_resumed_from(guesser: Path, letters: Path, tmp_path: Path) -> None:
     """The checkpoint of two ranks; one goes on with it."""
     run = tmp_path / "run"
-    killed_once(launched("rl", letters, model=guesser, run=run, **RANKS), run / "checkpoints" / "step-000002")
+    command = ["rl", letters, "--model", guesser, "--run", run, "--trainers", 2, *flags_of(RANKS)]
+    killed_once(command, run / "checkpoints" / "step-000002")
     found = list(flips(run, resumed(letters, guesser, RANKS), tmp_path, ["checkpoints"]))
     assert any(kind.startswith("checkpoints/shards/") for kind in summary(found))
     assert all(flip.code for flip in found)

@@ -1,6 +1,7 @@
 """What a run writes after each update, and how it resumes when its folder is opened again, with a small model."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,7 @@ from magcli.rl.types import Batch, Numerics
 from magcli.run.rundir import RunDir
 from magcli.train import optim
 from magcli.train.commands import RankState
-from magcli.train.controller import RankController
-from magcli.train.distributed import Ranks
+from magcli.train.controller import OneProcess, RankController
 from magcli.train.shard import ShardedModel
 
 Open = Callable[[], Checkpointing]
@@ -52,7 +52,7 @@ def new_trainer(tiny_model_dir: Path) -> Callable[[], Trainer]:
     def make() -> Trainer:
         model, tokenizer = load_model(str(tiny_model_dir), dtype=torch.float32), load_tokenizer(str(tiny_model_dir))
         optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-        controller = RankController(Ranks())
+        controller = RankController(OneProcess())
         controller.open(lambda ranks, bf16: RankState(ranks, ShardedModel(model), optimizer, tokenizer))
         numerics = Numerics(micro_tokens=64, max_norm=1.0, bf16=False)
         return Trainer(controller, updates=5, lr=1e-3, warmup=0, shuffle_rewards=False, seed=0, numerics=numerics)
@@ -70,13 +70,23 @@ def begin(records: Checkpointing, step: int) -> Batch:
     return batch
 
 
+@dataclass(frozen=True)
+class Move:
+    """Add a number to all weights."""
+
+    by: int
+
+    def run(self, state: RankState) -> None:
+        with torch.no_grad():
+            for parameter in state.model.parameters():
+                parameter += self.by
+
+
 def update(records: Checkpointing, trainer: Trainer) -> Batch:
     """An update from its beginning to its record, which moves all weights by its number."""
     step = trainer.done + 1
     batch = begin(records, step)
-    with torch.no_grad():
-        for parameter in trainer.controller.state.model.parameters():
-            parameter += step
+    trainer.controller.run([Move(step)])
     trainer.done = step
     records.record(step, batch, {step: [0.5, -0.5]}, {"step": step, "reward": 0.5})
     return batch

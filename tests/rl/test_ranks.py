@@ -1,20 +1,14 @@
-"""RL updates by several ranks against those of one process; launches by torchrun; ranks that are lost."""
+"""RL updates by several ranks against those of one process."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_ranks import on_ranks, started, until
+from training_ranks import InStep, on_ranks
 from transformers import AutoModelForCausalLM
 
 from magcli.errors import DataError
@@ -25,8 +19,8 @@ from magcli.rl.objective import TrainingSample
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
 from magcli.rl.types import Group, Numerics, Objective
 from magcli.train.commands import RankState
-from magcli.train.controller import RankController, follow
-from magcli.train.distributed import Ranks, open_ranks
+from magcli.train.controller import RankController
+from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw
 from magcli.train.packing import pack, use_packed_attention
@@ -71,29 +65,20 @@ def groups(folder, count=5, size=4, seed=0):
 
 
 def train(ranks, folder, objective, work):
-    """``work(controller, groups, rewards)`` on rank 0, with the others following."""
-
-    def open_state(ranks, bf16):
-        return share_of(ranks, folder, objective)
-
-    if ranks.rank:
-        return follow(ranks, open_state)
-    controller = RankController(ranks)
-    try:
-        controller.open(open_state)
-        return work(controller, *groups(folder))
-    finally:
-        controller.stop()
+    """``work(controller, groups, rewards)`` on all ranks."""
+    controller = RankController(InStep(ranks))
+    controller.open(lambda ranks, bf16: share_of(ranks, folder, objective))
+    return work(controller, *groups(folder))
 
 
-def two_updates(controller, chosen, rewards):
+def two_updates(controller, chosen, rewards, *, objective):
     """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
     measurements = []
     for number, rate in enumerate((1e-3, 5e-4)):
         measured = update(
             controller,
             chosen,
-            objective_of(controller),
+            objective,
             NUMERICS,
             groups_per_step=2,
             rewards=rewards,
@@ -104,15 +89,12 @@ def two_updates(controller, chosen, rewards):
     return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
-def objective_of(controller):
-    return EXTRAS if controller.state.reference is not None else RECIPE
-
-
 @pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
-    measurements, weights = train(Ranks(), tiny_model_dir, objective, two_updates)
-    found, found_weights = on_ranks(train, tiny_model_dir, objective, two_updates, size=size)[0]
+    work = partial(two_updates, objective=objective)
+    measurements, weights = train(Ranks(), tiny_model_dir, objective, work)
+    found, found_weights = on_ranks(train, tiny_model_dir, objective, work, size=size)[0]
     for (metrics, advantages, norms), (ours, our_advantages, our_norms) in zip(measurements, found, strict=True):
         assert our_advantages == advantages
         assert our_norms == pytest.approx(norms, rel=1e-4)
@@ -134,11 +116,10 @@ def mismatch(controller, chosen, rewards):
 
 def test_the_mismatch_of_several_ranks_is_that_of_one_process_and_changes_no_weight(tiny_model_dir):
     expected, _ = train(Ranks(), tiny_model_dir, RECIPE, mismatch)
-    (found, same), follower = on_ranks(train, tiny_model_dir, RECIPE, mismatch)
+    found, same = on_ranks(train, tiny_model_dir, RECIPE, mismatch)[0]
     assert found["mismatch_tokens"] == sum(group.num_tokens for group in groups(tiny_model_dir)[0])
     assert found == pytest.approx(expected, rel=1e-3, abs=2e-5)
     assert same
-    assert follower is None
 
 
 def spoil(controller, chosen, rewards):
@@ -184,133 +165,6 @@ def test_checkpoints_and_models_are_written_and_read_by_all_ranks(tiny_model_dir
     assert loaded.dtype == torch.float32
     for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, weights[name]), name
-
-
-def nothing_to_do(ranks):
-    """A run that is finished already: the shares are never opened."""
-    if ranks.rank:
-        return follow(ranks, lambda ranks: pytest.fail("there is nothing to open"))
-    return RankController(ranks).stop()
-
-
-def test_followers_end_if_there_is_nothing_to_do():
-    assert on_ranks(nothing_to_do) == [None, None]
-
-
-def no_model(ranks, folder):
-    def open_state(ranks, bf16):
-        return share_of(ranks, folder if ranks.rank == 0 else "/nowhere")
-
-    return follow(ranks, open_state) if ranks.rank else RankController(ranks).open(open_state)
-
-
-def test_a_rank_that_cannot_open_its_shard_is_named(tiny_model_dir):
-    with started(no_model, tiny_model_dir, size=2) as ranks:
-        first, second = (rank.outcome()[1].splitlines()[0] for rank in ranks)
-    assert first.startswith("EnvironmentFault: training stopped: rank 1 (process ")
-    assert "failed: model /nowhere" in first
-    assert second.startswith("EnvironmentFault: model /nowhere")
-
-
-def update_for_ever(ranks, folder, updated):
-    def work(controller, chosen, rewards):
-        while True:
-            update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
-            updated.touch()
-
-    return train(ranks, folder, RECIPE, work)
-
-
-@pytest.mark.flaky(reruns=2)
-def test_a_rank_killed_during_updates_is_named_and_the_others_end(tiny_model_dir, tmp_path):
-    with started(update_for_ever, tiny_model_dir, tmp_path / "updated", size=3, timeout=10.0) as ranks:
-        until((tmp_path / "updated").exists)
-        os.kill(ranks[1].process.pid, signal.SIGKILL)
-        begun = time.monotonic()
-        kind, text = ranks[0].outcome()
-        assert kind == "raised"
-        first = text.splitlines()[0]
-        assert first.startswith(f"EnvironmentFault: training stopped: rank 1 (process {ranks[1].process.pid}")
-        assert ranks[2].outcome()[0] == "raised"
-        assert time.monotonic() - begun < 20
-
-
-LAUNCH = """
-import sys
-sys.path[:0] = {path!r}
-from test_ranks import by_torchrun
-by_torchrun(*sys.argv[1:])
-"""
-
-
-def by_torchrun(folder, how, out):
-    """What each process of the launch does: one update, whose norm is written to ``out``, or updates for ever."""
-    ranks = open_ranks(timeout=20.0)
-
-    def work(controller, chosen, rewards):
-        while True:
-            measured = update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3)
-            Path(out).write_text(json.dumps(measured.norms))
-            if how == "once":
-                return
-
-    train(ranks, folder, RECIPE, work)
-
-
-def torchrun(script, *arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.Popen([*command, str(script), *map(str, arguments)], env=environment)
-
-
-@pytest.fixture
-def script(tmp_path):
-    here = os.path.dirname(__file__)
-    path = tmp_path / "train.py"
-    path.write_text(LAUNCH.format(path=[here, os.path.dirname(here)]))
-    return path
-
-
-def test_torchrun_starts_the_ranks(tiny_model_dir, tmp_path, script):
-    assert torchrun(script, tiny_model_dir, "once", tmp_path / "norms.json").wait(timeout=240) == 0
-    found = json.loads((tmp_path / "norms.json").read_text())
-    alone = train(Ranks(), tiny_model_dir, RECIPE, one_update)
-    assert found == pytest.approx(alone, rel=1e-4)
-
-
-def one_update(controller, chosen, rewards):
-    return update(controller, chosen, RECIPE, NUMERICS, groups_per_step=5, rewards=rewards, lr=1e-3).norms
-
-
-@pytest.mark.faults
-@pytest.mark.faults
-def test_ranks_end_when_the_launcher_is_killed(tiny_model_dir, script, tmp_path):
-    begun = tmp_path / "begun"
-    launched, workers = torchrun(script, tiny_model_dir, "for ever", begun), []
-    try:
-        until(lambda: len(children(launched.pid)) == 2)
-        workers = children(launched.pid)
-        until(begun.exists)
-        assert all(map(running, workers))
-        launched.kill()
-        launched.wait()
-        until(lambda: not any(map(running, workers)))
-    finally:
-        launched.kill()
-        for worker in filter(running, workers):
-            os.kill(worker, signal.SIGKILL)
-
-
-def children(process):
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
-
-
-def running(process):
-    """Whether a process has not ended; one that nobody has asked after has."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @given(

@@ -17,8 +17,7 @@ from magcli.rl.trainer import compare, shuffled, update
 from magcli.rl.types import Group, Numerics, Objective, UpdateMetrics
 from magcli.train import optim
 from magcli.train.commands import RankState
-from magcli.train.controller import RankController
-from magcli.train.distributed import Ranks
+from magcli.train.controller import OneProcess, RankController
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import ShardedModel
@@ -48,7 +47,7 @@ def trainable(folder):
 
 def alone(model, optimizer, reference=None):
     """A trainer of one process."""
-    controller = RankController(Ranks())
+    controller = RankController(OneProcess())
     controller.open(lambda ranks, bf16: RankState(ranks, ShardedModel(model), optimizer, None, reference))
     return controller
 

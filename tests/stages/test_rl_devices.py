@@ -17,51 +17,48 @@ from magcli.stages.rl.sampling_engine import gpu_share, ranks_send_weights, samp
 from magcli.stages.shared import trainers
 from magcli.stages.shared.training import check_attention
 from magcli.train import varlen
-from magcli.train.controller import RankController
-from magcli.train.distributed import Ranks
 
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
 
 
 def test_one_card_is_shared_with_the_trainer() -> None:
-    assert sampling_devices(ON_GPU, cards=1, ranks=1) == ("cuda",)
-    assert gpu_share(ON_GPU, ["cuda:0"], ranks=1) == 0.35
-    assert gpu_share(replace(ON_GPU, gpu_memory=0.5), ["cuda:0"], ranks=1) == 0.5
+    assert sampling_devices(ON_GPU, cards=1) == ("cuda",)
+    assert gpu_share(ON_GPU, ["cuda:0"]) == 0.35
+    assert gpu_share(replace(ON_GPU, gpu_memory=0.5), ["cuda:0"]) == 0.5
 
 
 def test_generators_get_a_card_each_that_has_no_trainer() -> None:
-    assert sampling_devices(replace(ON_GPU, generators=2), cards=8, ranks=4) == ["cuda:4", "cuda:5"]
-    assert sampling_devices(replace(ON_GPU, generators=2, device="cuda:1"), cards=3, ranks=1) == ["cuda:0", "cuda:2"]
-    assert gpu_share(replace(ON_GPU, generators=2), ["cuda:4", "cuda:5"], ranks=4) == 0.9
+    assert sampling_devices(replace(ON_GPU, generators=2, trainers=4), cards=8) == ["cuda:4", "cuda:5"]
+    assert sampling_devices(replace(ON_GPU, generators=2, device="cuda:1"), cards=3) == ["cuda:0", "cuda:2"]
+    assert gpu_share(replace(ON_GPU, generators=2, trainers=4), ["cuda:4", "cuda:5"]) == 0.9
 
 
 def test_two_generators_on_one_card_divide_its_share() -> None:
     config = replace(ON_GPU, generators=2, generator_devices=("cuda:1",))
-    assert sampling_devices(config, cards=2, ranks=1) == ("cuda:1",)
-    assert gpu_share(config, ["cuda:1"], ranks=1) == 0.45
+    assert sampling_devices(config, cards=2) == ("cuda:1",)
+    assert gpu_share(config, ["cuda:1"]) == 0.45
 
 
 @pytest.mark.parametrize(
-    ("config", "cards", "ranks", "message"),
+    ("config", "cards", "message"),
     [
-        (replace(ON_GPU, generators=8), 8, 1, "7 of 8 GPUs have no trainer rank, too few for 8 generators"),
-        (replace(ON_GPU, generators=1), 4, 4, "each of the 4 GPUs has a trainer rank"),
-        (replace(ON_GPU, generators=1), 1, 2, "each of the 1 GPUs has a trainer rank"),
-        (ON_GPU, 8, 8, "with --generators 0 one of 8 ranks samples and the others wait"),
+        (replace(ON_GPU, generators=8), 8, "7 of 8 GPUs have no trainer rank, too few for 8 generators"),
+        (replace(ON_GPU, generators=1, trainers=4), 4, "each of the 4 GPUs has a trainer rank"),
+        (replace(ON_GPU, generators=1, trainers=2), 1, "each of the 1 GPUs has a trainer rank"),
+        (replace(ON_GPU, trainers=8), 8, "this process samples while 8 trainer ranks wait"),
     ],
 )
-def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, ranks: int, message: str) -> None:
+def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        sampling_devices(config, cards=cards, ranks=ranks)
+        sampling_devices(config, cards=cards)
 
 
 def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(trainers, "open_cluster", lambda address: nullcontext(Cluster("local")))
-    alone = RankController(Ranks())
-    with trainers.opened("rl", replace(ON_GPU, trainers=2), alone, Console()) as (_, controller):
+    with trainers.opened("rl", replace(ON_GPU, trainers=2), Console()) as (_, controller):
         assert controller.size == 2
-    refused = trainers.opened("rl", replace(ON_GPU, trainers=3), alone, Console())
+    refused = trainers.opened("rl", replace(ON_GPU, trainers=3), Console())
     with pytest.raises(UsageError, match="rl: --trainers 3 takes a GPU for each rank; PyTorch finds 2"), refused:
         pass
 
@@ -90,7 +87,7 @@ def test_several_ranks_on_gpus_send_their_weights_themselves(changes, transfer, 
 
 def test_devices_on_a_cpu_are_as_named() -> None:
     config = Config(model="m", run=Path("run"), generators=3, device="cpu")
-    assert sampling_devices(config, cards=0, ranks=1) == ("cpu",)
+    assert sampling_devices(config, cards=0) == ("cpu",)
 
 
 def test_vllm_on_a_gpu_gets_256_slots() -> None:

@@ -94,7 +94,6 @@ def in_bf16(source, folder):
     return folder
 
 
-def test_lora_runs_in_one_process(guesser, letters, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
+def test_lora_runs_in_one_process(guesser, letters, tmp_path):
     with pytest.raises(UsageError, match="rl: --lora trains in one process"):
-        call_stage("rl", letters, model=str(guesser), run=tmp_path / "run", **LORA)
+        call_stage("rl", letters, model=str(guesser), run=tmp_path / "run", trainers=2, **LORA)

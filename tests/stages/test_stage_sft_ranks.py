@@ -1,15 +1,17 @@
-"""`magcli sft` under torchrun: two ranks train as one does, are killed, go on with one or two, and measure alike."""
+"""`magcli sft --trainers 2`: two ranks train as one does, are killed, go on with one or two, and measure alike."""
 
 import json
+import os
 import random
 from pathlib import Path
 
 import pytest
-from calling import call_stage
+from calling import call_stage, flags_of, quiet, run_command_line
 from safetensors.torch import load_file
-from training_ranks import finished, killed_once, launched, on_ranks
+from training_ranks import killed_once, on_ranks
 
 from magcli.data import table
+from magcli.errors import UsageError
 from magcli.model.model import Model
 from magcli.run.rundir import RunDir
 from magcli.stages import rl, sft
@@ -60,33 +62,30 @@ def assert_alike(run, other):
         assert (tensor - others[name]).norm() <= 1e-3 * tensor.norm()
 
 
+def command_of(learned, model, run, **options):
+    """The command line of a run."""
+    return ["sft", learned, "--model", model, "--run", run, "--system", "none", *flags_of(options)]
+
+
 def test_two_ranks_that_recompute_activations_train_like_one_that_keeps_them(given, alone, tiny_model_dir, tmp_path):
     learned, held_out = given
-    options = SIZES | {"activation_checkpointing": "yes", "system": "none", "held_out": held_out, "evaluate_every": 5}
-    out = tmp_path / "metrics.arrow"
-    errors = finished(launched("sft", learned, model=tiny_model_dir, run=tmp_path / "run", output=out, **options))
-    assert errors.count("sft: model in") == 1, "one rank speaks"
-    assert_alike(alone, tmp_path / "run")
+    run, out = tmp_path / "run", tmp_path / "metrics.arrow"
+    options = SIZES | {"held_out": held_out, "evaluate_every": 5, "activation_checkpointing": "yes", "trainers": 2}
+    done = run_command_line(command_of(learned, tiny_model_dir, run, output=out, **options), env=quiet())
+    errors = done.stderr.decode()
+    assert done.returncode == 0, errors
+    assert errors.count("sft: model in") == 1, "ranks are silent"
+    assert_alike(alone, run)
     assert sum(batch.num_rows for batch in table.read(str(out)).rows) == len(lines(alone))
-
-
-def test_two_ranks_under_ray_train_like_one(given, alone, tiny_model_dir, tmp_path):
-    learned, held_out = given
-    options = SIZES | NO_SYSTEM | {"held_out": held_out, "evaluate_every": 5, "trainers": 2}
-    call_stage("sft", learned, model=str(tiny_model_dir), run=tmp_path / "run", **options)
-    assert_alike(alone, tmp_path / "run")
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.faults), 2])
 def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_path, ranks):
     learned, held_out = given
     run, options = tmp_path / "run", SIZES | {"held_out": held_out, "evaluate_every": 5}
-    first = launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options)
-    killed_once(first, run / "checkpoints" / "step-000006")
-    if ranks == 1:
-        call_stage("sft", learned, model=str(tiny_model_dir), run=run, **options | NO_SYSTEM)
-    else:
-        finished(launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options))
+    command = command_of(learned, tiny_model_dir, run, trainers=2, **options)
+    killed_once(command, run / "checkpoints" / "step-000006")
+    call_stage("sft", learned, model=str(tiny_model_dir), run=run, trainers=ranks, **options | NO_SYSTEM)
     assert_alike(alone, run)
 
 
@@ -110,7 +109,32 @@ def test_no_rank_loads_the_whole_model(tiny_model_dir, stage):
         assert has_original is (rank == 0)
 
 
-def test_lora_is_for_one_process(given, tiny_model_dir, tmp_path):
-    errors = finished(launched("sft", given[0], model=tiny_model_dir, run=tmp_path / "run", lora=4), code=2)
-    assert "sft: --lora trains in one process; start it without torchrun" in errors
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lora": 4}, "sft: --lora trains in one process; use --trainers 1"),
+        ({"offload": "moments"}, "sft: --offload needs a single process"),
+    ],
+)
+def test_some_options_are_for_one_process(options, message, given, tiny_model_dir, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        call_stage("sft", given[0], model=str(tiny_model_dir), run=tmp_path / "run", trainers=2, **options)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_processes_of_torchrun_are_refused(stage, magcli, tiny_model_dir, tmp_path):
+    of_rank_3 = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    done = magcli(stage, "--model", tiny_model_dir, cwd=tmp_path, env=os.environ | of_rank_3)
+    assert done.returncode == 2
+    text = "magcli starts its trainer ranks itself: leave torchrun out and give --trainers 8"
+    assert done.stderr == f"error: {stage}: {text}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_process_of_torchrun_trains_by_itself(given, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    run = tmp_path / "run"
+    call_stage("sft", given[0], model=str(tiny_model_dir), run=run, max_steps=1, **SIZES | NO_SYSTEM)
+    assert len(lines(run)) == 1

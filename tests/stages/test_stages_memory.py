@@ -1,7 +1,6 @@
 """What `sft` and `rl` say about memory before they start, and what happens where it runs out."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,8 +62,8 @@ def test_a_dry_run_lists_the_memory_from_a_configuration_alone(magcli, config_al
 @pytest.mark.parametrize("scratch", [False, True])
 def test_ranks_load_the_whole_model_only_where_they_cannot_read_slices(magcli, config_alone, tmp_path, scratch):
     flags = ["--from-scratch"] if scratch else []
-    ranks = os.environ | {"WORLD_SIZE": "4"}
-    done = magcli("sft", "--model", config_alone, *flags, "--card", "80G", "--dry-run", cwd=tmp_path, env=ranks)
+    options = ["--trainers", 4, "--card", "80G", "--dry-run"]
+    done = magcli("sft", "--model", config_alone, *flags, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ("whole model before it is sharded" in done.stderr) is scratch
 
@@ -88,7 +87,7 @@ def test_a_model_that_no_option_makes_fit_needs_more_cards(magcli, config_alone,
     done = magcli("rl", "--model", config_alone, "--card", "8G", "--engine", "torch", "--dry-run", cwd=tmp_path)
     assert done.returncode == 4
     assert "take a smaller model, or " in done.stderr
-    assert " such cards (torchrun --nproc-per-node " in done.stderr
+    assert " such cards with --trainers " in done.stderr
     assert "--lora" not in done.stderr, "adapters are trained in one process"
 
 

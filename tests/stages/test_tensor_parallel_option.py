@@ -89,11 +89,12 @@ def test_engines_of_a_cluster_get_gpus_of_one_node(monkeypatch, gpus) -> None:
 
 
 def test_each_generator_gets_as_many_cards_as_it_has_ranks() -> None:
-    assert sampling_devices(ON_GPUS, cards=8, ranks=4) == ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]
-    assert gpu_share(ON_GPUS, ["cuda:4", "cuda:5", "cuda:6", "cuda:7"], ranks=4) == 0.9
+    of_four = replace(ON_GPUS, trainers=4)
+    assert sampling_devices(of_four, cards=8) == ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]
+    assert gpu_share(of_four, ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]) == 0.9
     beside = replace(ON_GPUS, generators=0, device="cuda:1")
-    assert sampling_devices(beside, cards=4, ranks=1) == ["cuda:1", "cuda:2"]
-    assert gpu_share(beside, ["cuda:1", "cuda:2"], ranks=1) == 0.35
+    assert sampling_devices(beside, cards=4) == ["cuda:1", "cuda:2"]
+    assert gpu_share(beside, ["cuda:1", "cuda:2"]) == 0.35
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_each_generator_gets_as_many_cards_as_it_has_ranks() -> None:
 )
 def test_too_few_cards_for_the_ranks_are_refused(changes, message) -> None:
     with pytest.raises(UsageError, match=message):
-        sampling_devices(replace(ON_GPUS, **changes), cards=8, ranks=5)
+        sampling_devices(replace(ON_GPUS, trainers=5, **changes), cards=8)
 
 
 def test_trainer_ranks_and_the_ranks_of_generators_add_up(gpus) -> None:
@@ -124,7 +125,7 @@ def test_trainer_ranks_and_the_ranks_of_generators_add_up(gpus) -> None:
     with pytest.raises(UsageError, match="each of the 8 GPUs has a trainer rank, and generators need others"):
         check_devices(replace(config, trainers=8), Cluster("local"))
     check_devices(replace(config, trainers=8), Cluster("auto"))
-    with pytest.raises(UsageError, match="with --generators 0 one of 4 ranks samples and the others wait"):
+    with pytest.raises(UsageError, match="this process samples while 4 trainer ranks wait"):
         check_devices(replace(config, generators=0), Cluster("auto"))
 
 

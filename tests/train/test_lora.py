@@ -1,5 +1,7 @@
 """LoRA starts as the frozen model, trains only its matrices, is merged exactly, and resumes from its adapters."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -7,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError
 from magcli.train import checkpoint, lora, optim
 from magcli.train.commands import RankState
-from magcli.train.controller import RankController
+from magcli.train.controller import OneProcess, RankController
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, use_packed_attention
@@ -41,6 +43,16 @@ def train(state, *, steps=3, bf16=False):
     (batches,) = split_examples(EXAMPLES, micro_tokens=64)
     command = TrainStep(batches, num_targets(EXAMPLES), 1e-2, 1.0, bf16)
     return [command.run(state)[0] for _ in range(steps)]
+
+
+@dataclass(frozen=True)
+class Train:
+    """The steps of ``train`` as a command."""
+
+    bf16: bool
+
+    def run(self, state):
+        return train(state, bf16=self.bf16)
 
 
 def bits(tensors):
@@ -138,13 +150,13 @@ def test_the_initialization_depends_only_on_the_seed(tiny_model_dir):
 def test_a_checkpoint_has_only_adapters_and_resumes_to_the_same_bits(dtype, tiny_model_dir, tmp_path):
     bf16 = dtype == torch.bfloat16
     through = opened(tiny_model_dir, dtype)
-    train(through.state, bf16=bf16)
+    through.run([Train(bf16)])
     folder = checkpoint.step_folder(tmp_path, 3)
     through.save(folder, {"step": 3})
     assert not (folder / checkpoint.WEIGHTS).exists()
     resumed = opened(tiny_model_dir, dtype, seed=1)
     assert resumed.load(folder) == {"step": 3}
-    losses = [train(controller.state, bf16=bf16) for controller in (through, resumed)]
+    losses = [controller.run([Train(bf16)]) for controller in (through, resumed)]
     assert losses[0] == losses[1]
     first, second = (dict(controller.weights()) for controller in (through, resumed))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -152,7 +164,7 @@ def test_a_checkpoint_has_only_adapters_and_resumes_to_the_same_bits(dtype, tiny
 
 def opened(folder, dtype=torch.float32, *, rank=4, seed=0):
     model = adapted(AutoModelForCausalLM.from_pretrained(folder, dtype=dtype), rank=rank, seed=seed)
-    controller = RankController(Ranks())
+    controller = RankController(OneProcess())
     controller.open(lambda ranks, bf16: state_of(model))
     return controller
 

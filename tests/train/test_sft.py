@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_ranks import on_ranks
+from training_ranks import InStep, on_ranks
 
 from magcli.errors import MagError
 from magcli.model.load import load_model
 from magcli.train.commands import RankState
-from magcli.train.controller import RankController, follow
+from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
 from magcli.train.packing import use_packed_attention
@@ -173,20 +173,15 @@ def learn(ranks, folder, recompute=False):
         sharded = shard(model, ranks, checkpoint_activations=recompute)
         return RankState(ranks, sharded, adamw(model, lr=1e-3, weight_decay=0.0), None)
 
-    if ranks.rank:
-        return follow(ranks, open_state)
-    controller, results = RankController(ranks), []
-    try:
-        controller.open(open_state)
-        for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
-            chosen = examples(9, seed=number)
-            by_rank = split_examples(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
-            total = num_targets(chosen)
-            results.append(controller.run([TrainStep(own, total, 1e-3, 1.0, False) for own in by_rank]))
-            results.append(controller.run([EvaluateLoss(own, total, False) for own in by_rank]))
-        return results, {name: tensor.clone() for name, tensor in controller.weights().items()}
-    finally:
-        controller.stop()
+    controller, results = RankController(InStep(ranks)), []
+    controller.open(open_state)
+    for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
+        chosen = examples(9, seed=number)
+        by_rank = split_examples(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
+        total = num_targets(chosen)
+        results.append(controller.run([TrainStep(own, total, 1e-3, 1.0, False) for own in by_rank]))
+        results.append(controller.run([EvaluateLoss(own, total, False) for own in by_rank]))
+    return results, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
 @pytest.mark.parametrize("size", [2, 3])

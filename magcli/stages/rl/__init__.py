@@ -12,7 +12,7 @@ by --reward is tried on the first problem before anything is generated.
 
 from magcli.stages.rl.config import Config, check, layouts, reads, settings, side_outputs, trial
 from magcli.stages.rl.output import schema
-from magcli.stages.rl.train import forecast, preview, run, serve_rank
+from magcli.stages.rl.train import forecast, preview, run
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
@@ -25,6 +25,6 @@ EXAMPLE = (
 )
 
 __all__ = [
-    "ALIASES", "Config", "check", "forecast", "layouts", "preview", "reads", "run", "schema", "serve_rank", "settings",
+    "ALIASES", "Config", "check", "forecast", "layouts", "preview", "reads", "run", "schema", "settings",
     "side_outputs", "trial",
 ]  # fmt: skip

@@ -148,7 +148,6 @@ def check(config: Config) -> None:
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
-    training.check_offload("rl", config)
     training.check_attention("rl", config)
     _check_engine(config)
     _check_stages(config)

@@ -21,10 +21,8 @@ PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
 
 
-def plan_memory(
-    config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT, *, ranks: int = 1
-) -> Forecast:
-    """The memory of a run on this many ranks whose longest prompt has this many tokens.
+def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNKNOWN_PROMPT) -> Forecast:
+    """The memory of a run whose longest prompt has this many tokens.
 
     Raises:
         EnvironmentFault: the model's configuration is missing or damaged.
@@ -34,7 +32,7 @@ def plan_memory(
 
     card, shape = forecast.card_for(config), shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
-    trainer = _trainer(config, model, shape, card, prompt=longest_prompt, ranks=ranks)
+    trainer = _trainer(config, model, shape, card, prompt=longest_prompt)
     plan = _with_engine(config, model, card, trainer, longest)
     changes = [
         fit.recomputation(plan),
@@ -62,7 +60,7 @@ def _largest(config: Config, option: str) -> int:
     return max(int(getattr(sizes, option)) for sizes in (config, *in_stages))
 
 
-def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int, ranks: int) -> TrainingPlan:
+def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
 
@@ -75,7 +73,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
         on_gpu=card.is_gpu,
         bf16=bf16,
-        ranks=config.fsdp_size or ranks,
+        ranks=config.fsdp_size or config.trainers,
         lora_rank=config.lora,
         bf16_base=training.has_bf16_base(config, model, bf16=bf16),
         offload_moments=config.offload == "moments" and card.is_gpu,
@@ -83,7 +81,7 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         padding=PADDING * (prompt + completion) / sample,
         scored=completion / sample,
         reference=config.kl > 0,
-        loads_whole=training.loads_whole(model, ranks),
+        loads_whole=training.loads_whole(model, config.trainers),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,7 +37,7 @@ def check_devices(config: Config, cluster: Cluster | None) -> None:
     cards = torch.cuda.device_count()
     on_this_machine = cluster is None or cluster.is_local or not config.generators
     if cards and on_this_machine:
-        sampling_devices(config, cards=cards, ranks=_trainer_ranks(config))
+        sampling_devices(config, cards=cards)
 
 
 def generators_demand(config: Config) -> Demand | None:
@@ -57,11 +56,6 @@ def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
     return not cluster.is_local or transfer_of(config) == "broadcast"
 
 
-def _trainer_ranks(config: Config) -> int:
-    """Trainer ranks on this machine: those of --trainers, or that torchrun started."""
-    return max(config.trainers, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-
-
 @asynccontextmanager
 async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster | None) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block: a second copy of the model, in this process or on the cluster."""
@@ -69,21 +63,20 @@ async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster 
 
     from magcli.generate.open import open_policy
 
-    ranks = _trainer_ranks(config)
     opened: RolloutEngine
     if config.generators:
         assert cluster is not None
-        opened = await _open_fleet(config, model, job, cluster, ranks)
+        opened = await _open_fleet(config, model, job, cluster)
     else:
-        devices = sampling_devices(config, cards=torch.cuda.device_count(), ranks=ranks)
-        opened = open_policy(_spec(config, model, devices, ranks).placed(devices, 0))
+        devices = sampling_devices(config, cards=torch.cuda.device_count())
+        opened = open_policy(_spec(config, model, devices).placed(devices, 0))
     try:
         yield opened
     finally:
         await opened.close()
 
 
-async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster, ranks: int) -> Fleet:
+async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster) -> Fleet:
     """The generators, in processes of a Ray of this machine or of a cluster."""
     import torch
 
@@ -91,16 +84,16 @@ async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster, 
 
     say = partial(_say, job.console)
     if not cluster.is_local:
-        spec = _cluster_spec(_spec(config, model, (config.device,), ranks), config)
+        spec = _cluster_spec(_spec(config, model, (config.device,)), config)
         return await Fleet.open(cluster, spec, config.generators, say=say)
     cards = torch.cuda.device_count()
-    devices = sampling_devices(config, cards=cards, ranks=ranks)
-    idle = sorted(set(_cards(cards)) - set(devices) - set(_trainer_cards(config.device, ranks)))
+    devices = sampling_devices(config, cards=cards)
+    idle = sorted(set(_cards(cards)) - set(devices) - set(_trainer_cards(config)))
     if idle and config.device.startswith("cuda"):
         job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
     if config.device.startswith("cuda"):
         torch.cuda.empty_cache()  # what repeated updates of a resumed run have freed: vLLM is another process
-    spec = _spec(config, model, devices, ranks)
+    spec = _spec(config, model, devices)
     return await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
 
 
@@ -143,28 +136,26 @@ def _first_device(config: Config) -> str:
     return config.generator_devices[0] if config.generator_devices else config.device
 
 
-def sampling_devices(config: Config, *, cards: int, ranks: int) -> Sequence[str]:
+def sampling_devices(config: Config, *, cards: int) -> Sequence[str]:
     """The devices of the engines' ranks: those that the user names, else a GPU each that has no trainer rank.
 
-    Without generators they are the trainer's GPU, and for more ranks those after it.
-
-    Args:
-        config: the options.
-        cards: number of GPUs of this machine.
-        ranks: number of trainer ranks on this machine.
+    Without generators they are the trainer's GPU, and for more ranks those after it. ``cards`` is the number of GPUs of
+    this machine.
 
     Raises:
         UsageError: GPUs would be idle, or there are fewer than engines.
     """
     if config.generator_devices or not config.device.startswith("cuda"):
         return config.generator_devices or (config.device,)
+    ranks = config.trainers
     if not config.generators:
-        usage(ranks == 1, f"rl: with --generators 0 one of {ranks} ranks samples and the others wait; use --generators")
+        text = f"rl: with --generators 0 this process samples while {ranks} trainer ranks wait; use --generators"
+        usage(ranks == 1, text)
         return _from(config.device, config.tensor_parallel)
     if cards == 1 and ranks == 1 and config.tensor_parallel == 1:
         return (config.device,)
-    free = [card for card in _cards(cards) if card not in _trainer_cards(config.device, ranks)]
-    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank, and generators need others; start fewer ranks")
+    free = [card for card in _cards(cards) if card not in _trainer_cards(config)]
+    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank, and generators need others; lower --trainers")
     wanted = config.generators * config.tensor_parallel
     usage(wanted <= len(free), _too_few(config, len(free), cards))
     return free[:wanted]
@@ -192,11 +183,11 @@ def _too_few(config: Config, free: int, cards: int) -> str:
     return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
 
 
-def gpu_share(config: Config, devices: Sequence[str], ranks: int) -> float:
+def gpu_share(config: Config, devices: Sequence[str]) -> float:
     """The share of a GPU's memory that each vLLM engine takes; engines on one GPU divide it."""
     if config.gpu_memory:
         return config.gpu_memory
-    with_trainer = set(devices) & set(_trainer_cards(config.device, ranks))
+    with_trainer = set(devices) & set(_trainer_cards(config))
     share = engines.BESIDE_TRAINER if with_trainer else engines.ALONE
     ranks_on_gpus = max(config.generators, 1) * config.tensor_parallel
     engines_per_card = -(-ranks_on_gpus // len(set(devices)))
@@ -207,14 +198,14 @@ def _cards(number: int) -> list[str]:
     return [f"cuda:{index}" for index in range(number)]
 
 
-def _trainer_cards(device: str, ranks: int) -> list[str]:
-    """The GPUs of the trainer's ranks; torchrun gives each its own, by its local number."""
-    if ranks > 1:
-        return _cards(ranks)
-    return ["cuda:0" if device == "cuda" else device]
+def _trainer_cards(config: Config) -> list[str]:
+    """The GPUs of the trainer ranks: of several the first ones."""
+    if config.trainers > 1:
+        return _cards(config.trainers)
+    return ["cuda:0" if config.device == "cuda" else config.device]
 
 
-def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> Spec:
+def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
     """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
     from magcli.generate.wire import Spec
 
@@ -231,7 +222,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str], ranks: int) -> S
         threads=_share_threads(config.generators),
         transfer="file" if adapters else transfer_of(config),  # adapters are small
         source=config.device,
-        gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices], ranks),
+        gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices]),
         sleeps=config.vllm_sleep == "yes",
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,

@@ -54,12 +54,6 @@ if TYPE_CHECKING:
     from magcli.verify.grader import Grader
 
 
-def serve_rank(config: Config) -> bool:
-    """Run as a non-zero torchrun rank; False if this process is rank 0."""
-    model = templates.open_model(config.model, config)
-    return training.serve_rank(config.device, lambda: open_state(config, model), needed=True)
-
-
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     from magcli.data.values import to_rows
@@ -82,7 +76,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory, where no problem was read."""
     model = templates.open_model(config.model, config)
-    made = partial(plan_memory, config, model, ranks=forecasts.world_size(config))
+    made = partial(plan_memory, config, model)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -90,8 +84,7 @@ def _announce(config: Config, model: Model, problems: Sequence[Row], console: Co
     """What a run on these problems takes in memory."""
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
-    ranks = forecasts.world_size(config)
-    made = partial(plan_memory, config, model, longest, ranks=ranks)
+    made = partial(plan_memory, config, model, longest)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
@@ -101,13 +94,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data.values import to_rows
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
-    from magcli.train.controller import RankController
-    from magcli.train.distributed import open_ranks
 
     model = templates.open_model(config.model, config)
     with ExitStack() as stack:
-        controller = RankController(open_ranks(config.device))
-        stack.callback(controller.stop)
         problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
         with tracked(config, folder, job) as log_lines:
@@ -119,7 +108,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                train = partial(_train, config, model, pools, job, folder, controller, log_lines)
+                train = partial(_train, config, model, pools, job, folder, log_lines)
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
@@ -135,7 +124,6 @@ def _train(
     problems: Sequence[Sequence[dict[str, Any]]],
     job: Job,
     folder: RunDir,
-    controller: RankController,
     log_lines: LogLines,
 ) -> None:
     """Train from the last update in the folder to the end, and write the model.
@@ -151,7 +139,7 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster, controller = stack.enter_context(_opened_processes(config, controller, job.console))
+        cluster, controller = stack.enter_context(_opened_processes(config, job.console))
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -160,7 +148,7 @@ def _train(
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
-        config = _check_memory(config, model, usable, folder, job.console, ranks=controller.size)
+        config = _check_memory(config, model, usable, folder, job.console)
         trainer = build_trainer(config, model, controller)
         trainer.ranks_send = ranks_send_weights(config, cluster)
         trainer.weights_folder = _weights_folder(cluster, folder)
@@ -191,12 +179,10 @@ def _train(
 
 
 @contextmanager
-def _opened_processes(
-    config: Config, controller: RankController, console: Console
-) -> Iterator[tuple[Cluster | None, RankController]]:
+def _opened_processes(config: Config, console: Console) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
     generators = generators_demand(config)
-    with trainers.opened("rl", config, controller, console, generators=generators) as (cluster, ranks):
+    with trainers.opened("rl", config, console, generators=generators) as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks
 
@@ -227,9 +213,7 @@ def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
     return folder.path
 
 
-def _check_memory(
-    config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console, *, ranks: int
-) -> Config:
+def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console) -> Config:
     """Refuse a run on these problems that does not fit, and say what little space there is before the work.
 
     Returns the options with what the forecast decides about vLLM.
@@ -239,7 +223,7 @@ def _check_memory(
     """
     system = engines.system_text(config.system, model.thoughts)
     longest = forecasts.longest_prompt(problems, model, system)
-    forecast = plan_memory(config, model, longest, ranks=ranks)
+    forecast = plan_memory(config, model, longest)
     forecasts.check(forecast, folder.path, console)
     if config.generators and transfer_of(config) == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
@@ -311,7 +295,7 @@ def build_measure(
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
-    """The policy to train, on all ranks that torchrun started."""
+    """The policy to train, on all ranks."""
     from magcli.model.compute import use_threads
     from magcli.model.ends import unused_ends
     from magcli.rl.trainer import Trainer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from magcli.model.memory import Line, Phase
     from magcli.model.model import Model
     from magcli.stages.shared.options import TrainingOptions
-    from magcli.stages.shared.trainers import RankOptions
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -100,11 +98,6 @@ def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> b
     """Whether the frozen weights would be in bf16 if the run had LoRA adapters."""
     with_adapters = replace(config, lora=1)
     return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
-
-
-def world_size(config: RankOptions) -> int:
-    """Number of trainer ranks: those of --trainers, or that torchrun started."""
-    return max(config.trainers, int(os.environ.get("WORLD_SIZE", "1")))
 
 
 def announce(make: Callable[[], Forecast], console: Console, *, stage: str, folder: Path) -> None:
@@ -222,9 +215,9 @@ def advice(forecast: Forecast) -> str:
     split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
     if split is not None:
         ranks, changes = split
-        also = f" and {flags(changes)}" if changes else ""
-        generators = ", with more cards for --generators" if forecast.stage == "rl" else ""
-        return f"take a smaller model, or {ranks} such cards (torchrun --nproc-per-node {ranks}){also}{generators}"
+        options = " ".join([f"--trainers {ranks}", *([flags(changes)] if changes else [])])
+        generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
+        return f"take a smaller model, or {ranks} such cards with {options}{generators}"
     return "no option makes it fit; take a smaller model"
 
 

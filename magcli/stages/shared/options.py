@@ -268,7 +268,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions(TemplateOptions):
-    """A model that is trained, under torchrun on several ranks."""
+    """A model that is trained."""
 
     model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
     device: str = device(affects_rows=False)
@@ -296,7 +296,7 @@ class TrainingOptions(TemplateOptions):
         affects_rows=False,
     )
     offload: Literal["none", "moments"] = opt(
-        "none", "Keep AdamW's moments in host memory; not with torchrun.", panel=TRAIN, affects_rows=False
+        "none", "Keep AdamW's moments in host memory; in one process.", panel=TRAIN, affects_rows=False
     )
     card: str = opt(
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.run.rundir import RunDir
     from magcli.train.controller import RankController
+    from magcli.train.rank_group import ClusterRanks
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
     Raises:
         EnvironmentFault: Ray is needed and not installed.
     """
+    _refuse_torchrun(stage)
     usage(config.trainers >= 1, f"{stage}.trainers: {config.trainers} is less than 1")
     size = config.fsdp_size
     usage(
@@ -68,32 +71,42 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
         require_ray()
 
 
+def _refuse_torchrun(stage: str) -> None:
+    """Refuse to be one of several processes that torchrun has started: they would all be the same run."""
+    size = os.environ.get("WORLD_SIZE", "")
+    is_one_of_several = "RANK" in os.environ and size.isdigit() and int(size) > 1
+    text = f"{stage}: magcli starts its trainer ranks itself: leave torchrun out and give --trainers {size}"
+    usage(not is_one_of_several, text)
+
+
 @contextmanager
 def opened(
-    stage: str, config: RankOptions, controller: RankController, console: Console, *, generators: Demand | None = None
+    stage: str, config: RankOptions, console: Console, *, generators: Demand | None = None
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
-    A run that is one process has no cluster. Without ranks of the cluster the controller is ``controller``, that of
-    this process or of torchrun's ranks. ``generators`` are started later, and the ranks leave room for them.
+    A single rank is in this process, and without generators its run has no cluster. ``generators`` are started later,
+    and the ranks leave room for them.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
     """
+    from magcli.train.controller import OneProcess, RankController
+
     if generators is None and config.trainers == 1:
-        yield None, controller
+        yield None, RankController(OneProcess(config.device))
         return
     with open_cluster(address_for(config.cluster)) as cluster:
         if config.trainers == 1:
-            yield cluster, controller
+            yield cluster, RankController(OneProcess(config.device))
             return
         if cluster.is_local:
             _check_cards(stage, config)
-        of_cluster = _cluster_controller(stage, config, cluster, console, generators)
+        ranks = _cluster_ranks(stage, config, cluster, console, generators)
         try:
-            yield cluster, of_cluster
+            yield cluster, RankController(ranks)
         finally:
-            of_cluster.stop()
+            ranks.stop()
 
 
 def _check_cards(stage: str, config: RankOptions) -> None:
@@ -106,13 +119,12 @@ def _check_cards(stage: str, config: RankOptions) -> None:
         usage(config.trainers <= cards, text)
 
 
-def _cluster_controller(
+def _cluster_ranks(
     stage: str, config: RankOptions, cluster: Cluster, console: Console, generators: Demand | None
-) -> RankController:
-    """The controller of several trainer ranks, which start when their state is opened."""
+) -> ClusterRanks:
+    """Several trainer ranks, which start when their state is opened."""
     import torch
 
-    from magcli.train.controller import RankController
     from magcli.train.rank_group import ClusterRanks
 
     def say(text: str) -> None:
@@ -122,7 +134,7 @@ def _cluster_controller(
     if cluster.is_local and not config.device.startswith("cuda"):
         processes = config.trainers + (generators.number if generators else 0)
         threads = max(1, torch.get_num_threads() // processes)
-    ranks = ClusterRanks(
+    return ClusterRanks(
         cluster,
         config.trainers,
         config.device,
@@ -131,7 +143,6 @@ def _cluster_controller(
         fsdp_size=config.fsdp_size,
         beside=generators,
     )
-    return RankController(ranks)
 
 
 def again_when_lost(stage: str, train: Callable[[], None], folder: RunDir, console: Console) -> None:

@@ -1,9 +1,8 @@
-"""What `sft` and `rl` share: number formats, the run's folder, ranks of torchrun."""
+"""What `sft` and `rl` share: number formats, the weights to train and their optimizer, the run's folder."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.options import TrainingOptions
-    from magcli.train.commands import OpenState
     from magcli.train.distributed import Ranks
     from magcli.train.shard import ShardedModel
 
@@ -87,17 +85,9 @@ def recorded(run: Path, name: str) -> str:
 
 
 def check_lora(stage: str, config: TrainingOptions) -> None:
-    """A rank of 0 or more, a scale above 0, and a single process."""
+    """A rank of 0 or more, and a scale above 0."""
     options.check_not_negative(stage, config, ["lora"])
     options.check_positive(stage, config, ["lora_alpha"])
-    alone = config.lora == 0 or os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, f"{stage}: --lora trains in one process; start it without torchrun, or leave --lora out")
-
-
-def check_offload(stage: str, config: TrainingOptions) -> None:
-    """Moments in host memory only in a single process."""
-    alone = config.offload == "none" or os.environ.get("WORLD_SIZE", "1") == "1"
-    usage(alone, f"{stage}: --offload needs a single process; with torchrun, more ranks divide the moments instead")
 
 
 def check_attention(stage: str, config: TrainingOptions) -> None:
@@ -191,21 +181,6 @@ def original(config: Any, model: Model) -> Original:
         from_scratch=from_scratch,
         text_places={} if from_scratch else model.text_places,
     )
-
-
-def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
-    """Run as a non-zero torchrun rank until the first rank ends; False where this process is the first rank.
-
-    ``needed`` False: the first rank does nothing that takes several ranks, so this one has nothing to do.
-    """
-    if os.environ.get("RANK", "0") == "0":
-        return False
-    if needed:
-        from magcli.train.controller import follow
-        from magcli.train.distributed import open_ranks
-
-        follow(open_ranks(device), open_state())
-    return True
 
 
 @contextmanager
