@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer
 
 from magcli import config as configuration
-from magcli.cli import STAGES, app
+from magcli.cli import STAGES, with_stages
 from magcli.command import Entry, stage_of
 from magcli.run.stage import Stage
 from magcli.stages.shared.options import in_panels
@@ -246,7 +246,7 @@ def nested_rows(inner: type) -> list[tuple[str, ...]]:
 
 def main_options(name: str, stage: Stage) -> list[tuple[str, ...]]:
     """The options that every stage has, from its command line."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(with_stages())
     options = set(configuration.field_types(stage.Config))
     return [
         (", ".join(f"`{flag}`" for flag in parameter.opts), escape(parameter.help.replace("\\[", "[")))

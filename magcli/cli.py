@@ -43,6 +43,8 @@ STAGES = (
     Entry("doctor", "Tools", "Check what is installed and how fast this machine is."),
 )
 
+NAMES = [entry.name for entry in STAGES]
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream, which has no name."""
 
@@ -66,26 +68,31 @@ def _globals(
     """Options of magcli itself."""
 
 
+def with_stages(entries: Sequence[Entry] = STAGES) -> typer.Typer:
+    """The application with some stages, whose modules it imports."""
+    application = typer.Typer(
+        name="magcli",
+        help=HELP,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    application.callback()(_globals)
+    for entry in entries:
+        register(application, entry, NAMES)
+    return application
+
+
 def app(arguments: Sequence[str], *, standalone_mode: bool = True, console: Console | None = None) -> Any:
     """Run a command line.
 
     To start fast it imports only the stage that the first argument names; if it names none, it imports all, and with a
     ``console`` for their warnings those of other packages.
     """
-    typer_app = typer.Typer(
-        name="magcli",
-        help=HELP,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    typer_app.callback()(_globals)
-    names = [entry.name for entry in STAGES]
     named = [entry for entry in STAGES if entry.name in arguments[:1]]
-    for entry in named or STAGES:
-        register(typer_app, entry, names)
+    application = with_stages(named or STAGES)
     if not named and console is not None:
-        register_plugins(typer_app, names, console)
-    return typer_app(arguments, standalone_mode=standalone_mode)
+        register_plugins(application, NAMES, console)
+    return application(arguments, standalone_mode=standalone_mode)
 
 
 def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
@@ -99,7 +106,7 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
 
 def _message(error: TyperException) -> str:
     """An error of the command line in one line, like every other error."""
-    stage = next((name for name in sys.argv[1:2] if name in {entry.name for entry in STAGES}), "")
+    stage = next((name for name in sys.argv[1:2] if name in NAMES), "")
     command = f"magcli {stage}".strip()
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
     return f"{command}: {text.rstrip('.')}; see {command} --help"

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from magcli import config as configuration
-from magcli.cli import STAGES, app
+from magcli.cli import STAGES, app, with_stages
 from magcli.command import stage_of
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ WRITTEN = {"README.md": README, "SECURITY.md": SECURITY} | {
 @cache
 def flags_of(stage: str) -> set[str]:
     """Every flag of a stage's command."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(with_stages())
     names = {name for each in command.commands[stage].params for name in (*each.opts, *each.secondary_opts)}
     return {name for name in names if name.startswith("-")} | {"--help"}
 

@@ -19,7 +19,7 @@ class Ranks:
     """A process among those that train together.
 
     Weights are sharded over the last dimension of ``mesh``, and replicated over the first if it has two; it is None for
-    a single process. ``timeout``: seconds to wait for other ranks.
+    a single process. ``timeout``: seconds to wait for other ranks in a collective.
     """
 
     rank: int = 0
