@@ -232,7 +232,7 @@ def test_other_errors_of_torch_stay_what_they_are(traces, guesser, tmp_path, mon
 
 
 def test_memory_that_runs_out_anywhere_is_one_line(monkeypatch, capsys):
-    def exhausted(_):
+    def exhausted(*_):
         raise MemoryError("Unable to allocate 2.00 GiB")
 
     monkeypatch.setattr(cli, "_run", exhausted)
