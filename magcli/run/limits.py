@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from magcli.errors import EnvironmentFault
 
-NEEDED = 640 << 20
+NEEDED = 704 << 20
 """Bytes of address space that every command needs: pyarrow and its threads."""
 NEEDED_FOR_TORCH = 1536 << 20
 """Bytes that a command with PyTorch needs, without any weights."""

@@ -40,7 +40,8 @@ def run_job(tmp_path, ray_folder):
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
     binaries = Path(sys.executable).parent
-    environment = os.environ | {
+    own_environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = own_environment | {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "MAGCLI": str(binaries / "magcli"),
         "PORT": "26379",

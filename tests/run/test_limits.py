@@ -46,7 +46,7 @@ def test_pytorch_needs_more(tmp_path: Path, command: str) -> None:
     assert done.returncode == (4 if command == "generate" else 0), done.stderr
     if command == "generate":
         assert done.stderr.splitlines() == [
-            "error: the limit on this process's memory is 640 MiB, and PyTorch needs 1,536; raise it (ulimit -v)"
+            "error: the limit on this process's memory is 704 MiB, and PyTorch needs 1,536; raise it (ulimit -v)"
         ]
     assert limited(tmp_path, NEEDED_FOR_TORCH, COMMANDS[command]).returncode == 0
 
