@@ -26,8 +26,8 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
             return cause
         return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
     gone = (
-        exceptions.ActorDiedError,
-        exceptions.ActorUnavailableError,
+        exceptions.RayActorError,
+        exceptions.ObjectLostError,  # its node died before an answer had left it
         exceptions.WorkerCrashedError,
         exceptions.NodeDiedError,
         exceptions.LocalRayletDiedError,

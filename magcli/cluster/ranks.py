@@ -197,6 +197,7 @@ class RankGroup:
         """The results of calls to the first ranks; ends the group if one of them fails."""
         import ray
 
+        results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         waiting = list(references)
         end = time.monotonic() + self._timeout
@@ -204,9 +205,11 @@ class RankGroup:
             ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not ready:
                 break
-            failure = _failure(ready[0])
-            if failure is not None:
-                failures[references.index(ready[0])] = failure
+            rank = references.index(ready[0])
+            try:
+                results[rank] = ray.get(ready[0])
+            except Exception as failure:
+                failures[rank] = failure
                 # Whoever waits for the lost one in a collective would wait on; the lost one itself is noticed soon.
                 end = min(end, time.monotonic() + SEARCH_SECONDS)
                 if isinstance(self._explained(failures), RanksLost):
@@ -218,7 +221,7 @@ class RankGroup:
             self.close()
             names = ", ".join(self._names[references.index(reference)] for reference in waiting)
             raise RanksLost(f"training stopped: {names} did not answer in {self._timeout:.0f} s")
-        return list(ray.get(list(references)))
+        return [results[rank] for rank in range(len(references))]
 
     def _explained(self, failures: dict[int, Exception]) -> MagError:
         """The error of a group: of a rank that is gone, else of the first that failed."""
@@ -230,17 +233,6 @@ class RankGroup:
         if type(first) is EnvironmentFault and not str(first).startswith(self._names[rank]):
             return EnvironmentFault(f"{self._names[rank]}: {first}")
         return first
-
-
-def _failure(reference: Any) -> Exception | None:
-    """What a finished call raised; a result of one that did not stays where it is."""
-    import ray
-
-    try:
-        ray.get(reference)
-    except Exception as error:
-        return error
-    return None
 
 
 def _pickled(value: Any) -> bytes:

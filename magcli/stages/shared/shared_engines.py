@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_DEATHS = 5
 """How often an engine may die without a completion finished meanwhile."""
 
+MAX_FIRST_DEATHS = 2
+"""How often it may die before it has been open: one that is always lost as it loads will be so the next time too."""
+
 
 def samples_locally(config: Any) -> bool:
     """Whether a stage samples from weights, not from a server."""
@@ -66,15 +69,18 @@ class SharedEngines:
         """
         resources = self._resources()
         self._cluster.check_placeable("engines", len(self._devices), resources)
-        await self._start(0)
+        await self._start_until_open(0, MAX_FIRST_DEATHS)
         opened: Opened = self._services[0].opened
         self._opened = opened
         self._chosen |= opened.chosen
         for text, event in opened.messages:
             self._job.console.say(text, **event)
-        async with asyncio.TaskGroup() as group:
-            for number in range(1, len(self._devices)):
-                group.create_task(self._start(number))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(1, len(self._devices)):
+                    group.create_task(self._start_until_open(number, MAX_FIRST_DEATHS))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
         return opened
 
     async def watch(self) -> None:
@@ -116,12 +122,13 @@ class SharedEngines:
             service.status = 0
             text = f"{self._job.stage}: {lost}; another is started, and is asked again what was not answered"
             self._job.console.warn(text, event="engine-lost")
-            await self._start_again(number)
+            await self._start_until_open(number, MAX_DEATHS)
 
-    async def _start_again(self, number: int) -> None:
+    async def _start_until_open(self, number: int, max_deaths: int) -> None:
+        """Start an engine, again if its process is lost before it is open."""
         from magcli.cluster.errors import MemberLost
 
-        for _ in range(MAX_DEATHS):
+        for _ in range(max_deaths):
             try:
                 return await self._start(number)
             except MemberLost as error:
