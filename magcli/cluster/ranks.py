@@ -11,10 +11,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
+from magcli.cluster.mailbox import Place, Surroundings
 from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 
@@ -133,15 +134,16 @@ class RankGroup:
         group = cls([], names, timeout)
         try:
             with cluster.room_kept(beside, say):
-                group._actors = [actor_class.remote(surroundings) for _ in range(size)]
-                places = group._placed(cluster, resources, say)
+                create = partial(actor_class.remote, surroundings)
+                group._actors = [create() for _ in range(size)]
+                places = group._placed(create, cluster, resources, say)
             group._take_seats(cluster, open_state, places)
         except BaseException:
             group.close()
             raise
         return group
 
-    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[tuple[str, int, str]]) -> None:
+    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[Place]) -> None:
         """Number the ranks node by node, and have each make its state."""
         order = sorted(range(self.size), key=lambda index: (places[index][2], index))
         self._actors = [self._actors[index] for index in order]
@@ -156,18 +158,27 @@ class RankGroup:
             references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
         self._results(references)
 
-    def _placed(self, cluster: Cluster, resources: Resources, say: Callable[[str], None]) -> list[tuple[str, int, str]]:
+    def _placed(
+        self, create: Callable[[], Any], cluster: Cluster, resources: Resources, say: Callable[[str], None]
+    ) -> list[Place]:
+        """Where each rank runs, as soon as all do; those that Ray put on a node that was gone are made again."""
         import ray
 
         references = [actor.where.remote() for actor in self._actors]
         while True:
             _, waiting = ray.wait(references, num_returns=len(references), timeout=WAITING_SECONDS)
-            if not waiting:
+            if waiting:
+                say(
+                    f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
+                    f"{cluster.free()} free"
+                )
+                continue
+            unplaced = [index for index, reference in enumerate(references) if _never_ran(reference)]
+            if not unplaced:
                 return self._results(references)
-            say(
-                f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
-                f"{cluster.free()} free"
-            )
+            for index in unplaced:
+                self._actors[index] = create()
+                references[index] = self._actors[index].where.remote()
 
     def call(self, parts: Sequence[Part]) -> Any:
         """Have each rank do its part, at the same time; returns rank 0's result.
@@ -233,6 +244,17 @@ class RankGroup:
         if type(first) is EnvironmentFault and not str(first).startswith(self._names[rank]):
             return EnvironmentFault(f"{self._names[rank]}: {first}")
         return first
+
+
+def _never_ran(reference: Any) -> bool:
+    """Whether the node of an actor was gone before the actor could say where it is."""
+    import ray
+
+    try:
+        ray.get(reference)
+    except Exception as error:
+        return isinstance(as_magcli_error(error, "a rank"), NodeLost)
+    return False
 
 
 def _pickled(value: Any) -> bytes:

@@ -218,6 +218,7 @@ def open_cluster(address: str = LOCAL, *, cpus: int = 1, awaits_nodes: bool = Fa
     require_ray()
     with _local_ray(cpus) if address == LOCAL else _joined(address):
         _silence_printed_errors()
+        _never_start_by_itself()
         yield Cluster(address, awaits_nodes=awaits_nodes)
 
 
@@ -365,6 +366,12 @@ def _working_directory(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(earlier)
+
+
+def _never_start_by_itself() -> None:
+    """Have calls fail without a connection; Ray would start a cluster for a thread that outlives its own."""
+    hook: Any = import_module("ray._private.auto_init_hook")
+    hook.enable_auto_connect = False
 
 
 def _silence_printed_errors() -> None:

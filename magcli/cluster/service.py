@@ -13,6 +13,7 @@ import pickle
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from magcli.cluster.errors import MemberLost, as_magcli_error
@@ -162,10 +163,10 @@ class Service:
         """
         import ray
 
-        actor = await _named_actor(address, resources, surroundings)
+        create = partial(_named_actor, address, resources, surroundings)
+        actor, (host, process, _) = await placed(create, cluster, what, resources, waiting)
+        name = f"{what} process {process} on {host}"
         try:
-            host, process, _ = await placed(actor, cluster, what, resources, waiting)
-            name = f"{what} process {process} on {host}"
             async with asyncio.timeout(start_seconds):
                 opened = await actor.open.remote(pickle.dumps(open_server))
         except TimeoutError:
