@@ -19,8 +19,8 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         member: the process that was called, as it is named in messages.
 
     Returns:
-        ``MemberLost`` if the process is gone, and ``NodeLost`` if its node is; the error that was raised in it if that is
-        one of magcli; and ``EnvironmentFault`` with its first line for any other.
+        ``MemberLost`` if the process is gone, ``NodeLost`` if its node is, the error that was raised in it if that is
+        one of magcli, and ``EnvironmentFault`` with its first line for any other.
     """
     from ray import exceptions
 

@@ -236,9 +236,7 @@ async def placed(
                 raise failure from error
 
 
-async def _place_of(
-    actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
-) -> Place:
+async def _place_of(actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]) -> Place:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
     try:

@@ -69,23 +69,22 @@ def until(condition: Callable[[], object], failure: str) -> None:
 
 
 class Pace:
-    """Chooses random instants of a command for kills; after some without progress it waits for progress."""
+    """Chooses random instants of a command for kills, about half of them soon after it has made progress."""
 
     def __init__(self, command: Command, progress: Callable[[], int], draw: random.Random, horizon: float) -> None:
         self._command, self._progress, self._draw, self._horizon = command, progress, draw, horizon
-        self._before = -1
+        self._before = 0
         self._in_a_row = 0
 
     def next_instant(self) -> bool:
         """Wait for the next instant; returns whether the command still runs."""
-        if self._command.has_ended(self._draw.uniform(0, self._horizon)):
-            return False
-        if self._in_a_row == MOST_IN_A_ROW and self._progress() == self._before:
+        if self._in_a_row == MOST_IN_A_ROW or self._draw.random() < 0.5:
             self._command.wait_for(self._progress, self._before)
+        has_ended = self._command.has_ended(self._draw.uniform(0, self._horizon))
         done = self._progress()
-        self._in_a_row = self._in_a_row + 1 if done == self._before else 1
+        self._in_a_row = self._in_a_row + 1 if done <= self._before else 1
         self._before = done
-        return not self._command.has_ended()
+        return not has_ended
 
 
 def kill_raylets(command: Command, machines: Machines, pace: Pace, draw: random.Random, most: int) -> list[str]:
