@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import ray
 
 from magcli.cluster.reaper import session_processes
 from magcli.cluster.runtime import Cluster, Node, Resources, address_for, open_cluster
@@ -130,6 +131,9 @@ def test_an_abandoned_session_is_ended_by_the_next_one(short_folder, monkeypatch
         assert node.cpus == 1
         with pytest.raises(EnvironmentFault, match=r"room for 0 of 2 engines, each with 8 GPUs and 1 CPUs on one node"):
             cluster.check_placeable("engines", 2, Resources(cpus=1, gpus=8))
+    with pytest.raises(Exception, match="not been started"):
+        ray.get_actor("any")
+    assert not ray.is_initialized(), "a call after the end has started another Ray"
 
 
 def test_what_fits_is_counted_by_node(monkeypatch):

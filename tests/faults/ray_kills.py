@@ -73,7 +73,7 @@ class Pace:
 
     def __init__(self, command: Command, progress: Callable[[], int], draw: random.Random, horizon: float) -> None:
         self._command, self._progress, self._draw, self._horizon = command, progress, draw, horizon
-        self._before = 0
+        self._before = progress()
         self._in_a_row = 0
 
     def next_instant(self) -> bool:

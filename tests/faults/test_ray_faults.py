@@ -20,14 +20,16 @@ from magcli.run.rundir import RunDir
 KILLS = int(os.environ.get("KILLS", "20"))
 DRIVER_KILLS = int(os.environ.get("DRIVER_KILLS", "10"))
 SIZES = {**OPTIONS, "lr": 1e-5, "trainers": 2, "micro_tokens": 256}
+UPDATES = 120
 HORIZON = 12.0
 """Seconds until the next kill, at most: as long as it takes until lost ranks train again."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 
-def start(letters: Path, model: Path, run: Path, machines: Machines, updates: int) -> Command:
-    options = [*flags_of({**SIZES, "updates": updates}), "--cluster", machines.address]
+def start(letters: Path, model: Path, run: Path, machines: Machines) -> Command:
+    """Start a run with two ranks and a generator, or resume it."""
+    options = [*flags_of({**SIZES, "updates": UPDATES}), "--cluster", machines.address]
     arguments = ["rl", letters, "--model", model, "--run", run, *options]
     return Command.start(arguments, run.with_suffix(".log"), machines)
 
@@ -37,11 +39,15 @@ def updates_of(run: Path) -> int:
     return len(RunDir(run).metrics())
 
 
-def check_ended(command: Command, run: Path, updates: int, machines: Machines) -> None:
+def paced(command: Command, run: Path, draw: random.Random) -> Pace:
+    return Pace(command, lambda: updates_of(run), draw, HORIZON)
+
+
+def check_ended(command: Command, run: Path, machines: Machines) -> None:
     """A command has ended well, its run is complete, and no process of it is left on the cluster."""
     command.finish()
-    check_account(run, updates)
-    check_metrics(run, updates)
+    check_account(run, UPDATES)
+    check_metrics(run, UPDATES)
     until(lambda: not machines.workers(), "processes are left on the cluster")
 
 
@@ -50,10 +56,9 @@ def test_raylets_are_killed(machines: Machines, letters: Path, guesser: Path, tm
     landed: list[str] = []
     while len(landed) < KILLS:
         run = tmp_path / f"run-after-{len(landed)}"
-        command = start(letters, guesser, run, machines, updates=150)
-        pace = Pace(command, lambda run=run: updates_of(run), draw, HORIZON)
-        landed += kill_raylets(command, machines, pace, draw, KILLS - len(landed))
-        check_ended(command, run, 150, machines)
+        command = start(letters, guesser, run, machines)
+        landed += kill_raylets(command, machines, paced(command, run, draw), draw, KILLS - len(landed))
+        check_ended(command, run, machines)
     print(Counter(landed), landed)
 
 
@@ -61,20 +66,22 @@ def test_processes_of_ranks_and_generators_are_killed(
     machines: Machines, letters: Path, guesser: Path, tmp_path: Path
 ) -> None:
     draw, run = random.Random(fresh_seed()), tmp_path / "run"
-    command = start(letters, guesser, run, machines, updates=150)
-    pace = Pace(command, lambda: updates_of(run), draw, HORIZON)
-    kill_workers(command, machines, pace, draw, ["rank", "generator", "rank", "generator"])
-    check_ended(command, run, 150, machines)
+    command = start(letters, guesser, run, machines)
+    kill_workers(command, machines, paced(command, run, draw), draw, ["rank", "generator", "rank", "generator"])
+    check_ended(command, run, machines)
 
 
 def test_drivers_are_killed(machines: Machines, letters: Path, guesser: Path, tmp_path: Path) -> None:
     draw, run = random.Random(fresh_seed()), tmp_path / "run"
     updates_after: list[int] = []
     while len(updates_after) < DRIVER_KILLS:
-        command = start(letters, guesser, run, machines, updates=250)
-        assert not command.has_ended(draw.uniform(0, 2 * HORIZON)), "the run had ended before all kills"
-        command.kill()
-        until(lambda: not machines.workers(), "processes of a dead driver are left on the cluster")
-        updates_after.append(updates_of(run))
-    check_ended(start(letters, guesser, run, machines, updates=250), run, 250, machines)
+        command = start(letters, guesser, run, machines)
+        if paced(command, run, draw).next_instant():
+            command.kill()
+            until(lambda: not machines.workers(), "processes of a dead driver are left on the cluster")
+            updates_after.append(updates_of(run))
+        else:
+            check_ended(command, run, machines)
+            run = tmp_path / f"run-after-{len(updates_after)}"
+    check_ended(start(letters, guesser, run, machines), run, machines)
     print("updates after each kill:", updates_after)
