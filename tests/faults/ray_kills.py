@@ -23,6 +23,9 @@ NEW_NODE_SECONDS = 3.0
 PATIENCE = 240.0
 """Seconds in which something must happen."""
 
+Progress = Callable[[], tuple[int, ...]]
+"""How far the work of a command is; a larger value is further."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -55,7 +58,7 @@ class Command:
         self.process.join()
         until(lambda: not kills.processes(self.process.pid), "a process outlives the command")
 
-    def wait_for(self, progress: Callable[[], int], before: int) -> None:
+    def wait_for(self, progress: Progress, before: tuple[int, ...]) -> None:
         """Wait until it has made progress, or has ended."""
         until(lambda: self.has_ended(0.05) or progress() > before, f"no progress\n{self.log.read_text()}")
 
@@ -71,7 +74,7 @@ def until(condition: Callable[[], object], failure: str) -> None:
 class Pace:
     """Chooses random instants of a command for kills, about half of them soon after it has made progress."""
 
-    def __init__(self, command: Command, progress: Callable[[], int], draw: random.Random, horizon: float) -> None:
+    def __init__(self, command: Command, progress: Progress, draw: random.Random, horizon: float) -> None:
         self._command, self._progress, self._draw, self._horizon = command, progress, draw, horizon
         self._before = progress()
         self._in_a_row = 0

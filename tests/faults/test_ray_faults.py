@@ -40,7 +40,7 @@ def updates_of(run: Path) -> int:
 
 
 def paced(command: Command, run: Path, draw: random.Random) -> Pace:
-    return Pace(command, lambda: updates_of(run), draw, HORIZON)
+    return Pace(command, lambda: (updates_of(run),), draw, HORIZON)
 
 
 def check_ended(command: Command, run: Path, machines: Machines) -> None:
