@@ -206,7 +206,11 @@ class Service:
 
 
 async def _named_actor(address: str, resources: Resources, surroundings: Surroundings) -> Any:
-    """An actor under a name that a lost one may still have for a moment."""
+    """An actor under a name that a lost one may still have for a moment.
+
+    Raises:
+        EnvironmentFault: the name stays taken.
+    """
     import ray
 
     # No restart by Ray, as for a mailbox: who started it opens it again.
@@ -223,7 +227,7 @@ async def _named_actor(address: str, resources: Resources, surroundings: Surroun
         with contextlib.suppress(ValueError):
             return actor_class.remote(surroundings)
         await asyncio.sleep(FIND_SECONDS)
-    return actor_class.remote(surroundings)
+    raise EnvironmentFault(f"the cluster has not ended {address} in {NAME_SECONDS:g} s; start the command again")
 
 
 @dataclass
