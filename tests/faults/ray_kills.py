@@ -20,7 +20,7 @@ MOST_IN_A_ROW = 2
 NEW_NODE_SECONDS = 3.0
 """A node comes in the place of a lost one after so long at most."""
 
-PATIENCE = 240.0
+PATIENCE = 400.0
 """Seconds in which something must happen."""
 
 Progress = Callable[[], tuple[int, ...]]
@@ -60,7 +60,7 @@ class Command:
 
     def wait_for(self, progress: Progress, before: tuple[int, ...]) -> None:
         """Wait until it has made progress, or has ended."""
-        until(lambda: self.has_ended(0.05) or progress() > before, f"no progress\n{self.log.read_text()}")
+        until(lambda: self.has_ended(0.05) or progress() > before, f"no progress; see {self.log}")
 
 
 def until(condition: Callable[[], object], failure: str) -> None:
@@ -103,19 +103,27 @@ def kill_raylets(command: Command, machines: Machines, pace: Pace, draw: random.
     return landed
 
 
-def kill_workers(command: Command, machines: Machines, pace: Pace, draw: random.Random, roles: Sequence[str]) -> None:
-    """Kill a random process of each of these roles, one after the other, while a command runs."""
-    for role in roles:
-        assert pace.next_instant(), f"the command had ended before all kills\n{command.log.read_text()}"
-        os.kill(draw.choice(processes_of(role, machines)), signal.SIGKILL)
+def kill_workers(
+    command: Command, machines: Machines, pace: Pace, draw: random.Random, roles: Sequence[str]
+) -> Sequence[str]:
+    """Kill a random process of each of these roles, one after the other, until a command ends; returns those left."""
+    left = list(roles)
+    while left and pace.next_instant():
+        processes = processes_of(left[0], command, machines)
+        if not processes:
+            break
+        os.kill(draw.choice(processes), signal.SIGKILL)
+        del left[0]
+    return left
 
 
-def processes_of(role: str, machines: Machines) -> list[int]:
-    """The processes that do this on the cluster, as soon as there are any."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        processes = [process for process, found in machines.workers().items() if found == role]
-        if processes:
-            return processes
-        assert time.monotonic() < deadline, f"no process is a {role}"
-        time.sleep(0.05)
+def processes_of(role: str, command: Command, machines: Machines) -> list[int]:
+    """The processes that do this for a command, as soon as there are any; none if it ends before."""
+    processes: list[int] = []
+
+    def have_appeared() -> bool:
+        processes[:] = [process for process, role_of in machines.workers().items() if role_of == role]
+        return bool(processes) or command.has_ended()
+
+    until(have_appeared, f"no process is a {role}; see {command.log}")
+    return processes

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_an_engine_is_killed_as_it_loads(
     machines: Machines, problems: Path, guesser: Path, unbroken: Path, tmp_path: Path
 ) -> None:
     command = start_filter(problems, guesser, tmp_path / "run", machines)
-    first, *_ = processes_of("engine", machines)
+    first, *_ = processes_of("engine", command, machines)
     os.kill(first, signal.SIGKILL)
     check_ended(command, tmp_path / "run", unbroken, machines)
     assert "; trying again" in command.log.read_text()
@@ -111,12 +112,17 @@ def test_processes_of_engines_are_killed_during_evaluate(
     machines: Machines, problems: Path, guesser: Path, tmp_path: Path
 ) -> None:
     options = {**ASK, "samples": 32, "anywhere": True}
-    here, there = tmp_path / "here.arrow", tmp_path / "there.arrow"
+    here = tmp_path / "here.arrow"
     call_stage("evaluate", problems, output=here, model=str(guesser), **options)
     draw = random.Random(fresh_seed())
-    arguments = ["evaluate", problems, "--model", guesser, *flags_of(options), "--cluster", machines.address]
-    command = Command.start([*arguments, "-o", there], tmp_path / "log", machines)
-    pace = Pace(command, partial(finished_in, tmp_path), draw, HORIZON)
-    kill_workers(command, machines, pace, draw, ["engine", "engine"])
-    command.finish()
-    assert rows_of(there) == rows_of(here)
+    left: Sequence[str] = ["engine", "engine"]
+    while left:
+        folder = tmp_path / f"before-{len(left)}"
+        folder.mkdir()
+        there = folder / "there.arrow"
+        arguments = ["evaluate", problems, "--model", guesser, *flags_of(options), "--cluster", machines.address]
+        command = Command.start([*arguments, "-o", there], folder / "log", machines)
+        pace = Pace(command, partial(finished_in, folder), draw, HORIZON)
+        left = kill_workers(command, machines, pace, draw, left)
+        command.finish()
+        assert rows_of(there) == rows_of(here)
