@@ -6,7 +6,8 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ def start(letters: Path, model: Path, run: Path, machines: Machines) -> Command:
     return Command.start(arguments, run.with_suffix(".log"), machines)
 
 
+def runs_in(folder: Path) -> Iterator[Path]:
+    """The folders of one run after the other: a run may end before all kills."""
+    return (folder / f"run-{number}" for number in count())
+
+
 def updates_of(run: Path) -> int:
     """Updates that have their line of metrics."""
     return len(RunDir(run).metrics())
@@ -55,8 +61,9 @@ def check_ended(command: Command, run: Path, machines: Machines) -> None:
 def test_raylets_are_killed(machines: Machines, letters: Path, guesser: Path, tmp_path: Path) -> None:
     draw = random.Random(fresh_seed())
     landed: list[str] = []
+    runs = runs_in(tmp_path)
     while len(landed) < KILLS:
-        run = tmp_path / f"run-after-{len(landed)}"
+        run = next(runs)
         command = start(letters, guesser, run, machines)
         landed += kill_raylets(command, machines, paced(command, run, draw), draw, KILLS - len(landed))
         check_ended(command, run, machines)
@@ -68,15 +75,18 @@ def test_processes_of_ranks_and_generators_are_killed(
 ) -> None:
     draw = random.Random(fresh_seed())
     left: Sequence[str] = ["rank", "generator", "rank", "generator"]
+    runs = runs_in(tmp_path)
     while left:
-        run = tmp_path / f"run-before-{len(left)}"
+        run = next(runs)
         command = start(letters, guesser, run, machines)
         left = kill_workers(command, machines, paced(command, run, draw), draw, left)
         check_ended(command, run, machines)
 
 
 def test_drivers_are_killed(machines: Machines, letters: Path, guesser: Path, tmp_path: Path) -> None:
-    draw, run = random.Random(fresh_seed()), tmp_path / "run"
+    draw = random.Random(fresh_seed())
+    runs = runs_in(tmp_path)
+    run = next(runs)
     updates_after: list[int] = []
     while len(updates_after) < DRIVER_KILLS:
         command = start(letters, guesser, run, machines)
@@ -86,6 +96,6 @@ def test_drivers_are_killed(machines: Machines, letters: Path, guesser: Path, tm
             updates_after.append(updates_of(run))
         else:
             check_ended(command, run, machines)
-            run = tmp_path / f"run-after-{len(updates_after)}"
+            run = next(runs)
     check_ended(start(letters, guesser, run, machines), run, machines)
     print("updates after each kill:", updates_after)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -89,8 +90,9 @@ def finished_in(folder: Path) -> tuple[int, int]:
 def test_raylets_are_killed(machines: Machines, problems: Path, guesser: Path, unbroken: Path, tmp_path: Path) -> None:
     draw = random.Random(fresh_seed())
     landed: list[str] = []
+    runs = count()
     while len(landed) < KILLS:
-        folder = tmp_path / f"after-{len(landed)}"
+        folder = tmp_path / f"run-{next(runs)}"
         command = start_filter(problems, guesser, folder, machines)
         pace = Pace(command, partial(finished_in, folder / ".kept.arrow.shards"), draw, HORIZON)
         landed += kill_raylets(command, machines, pace, draw, KILLS - len(landed))
@@ -116,8 +118,9 @@ def test_processes_of_engines_are_killed_during_evaluate(
     call_stage("evaluate", problems, output=here, model=str(guesser), **options)
     draw = random.Random(fresh_seed())
     left: Sequence[str] = ["engine", "engine"]
+    runs = count()
     while left:
-        folder = tmp_path / f"before-{len(left)}"
+        folder = tmp_path / f"run-{next(runs)}"
         folder.mkdir()
         there = folder / "there.arrow"
         arguments = ["evaluate", problems, "--model", guesser, *flags_of(options), "--cluster", machines.address]
