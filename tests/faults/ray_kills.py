@@ -47,10 +47,11 @@ class Command:
         self.process.join(seconds)
         return self.process.exitcode is not None
 
-    def finish(self) -> None:
-        """Wait for its end, which must be a good one."""
+    def exit_code(self) -> int | None:
+        """Its exit code, as soon as it has ended."""
         self.process.join(PATIENCE)
-        assert self.process.exitcode == 0, f"exit code {self.process.exitcode}\n{self.log.read_text()}"
+        code: int | None = self.process.exitcode
+        return code
 
     def kill(self) -> None:
         """Kill it, and wait until the processes that it has started on this machine are gone."""

@@ -52,7 +52,7 @@ def paced(command: Command, run: Path, draw: random.Random) -> Pace:
 
 def check_ended(command: Command, run: Path, machines: Machines) -> None:
     """A command has ended well, its run is complete, and no process of it is left on the cluster."""
-    command.finish()
+    assert command.exit_code() == 0, command.log.read_text()
     check_account(run, UPDATES)
     check_metrics(run, UPDATES)
     until(lambda: not machines.workers(), "processes are left on the cluster")

@@ -62,7 +62,7 @@ def start_filter(problems: Path, model: Path, folder: Path, machines: Machines) 
 
 def check_ended(command: Command, folder: Path, unbroken: Path, machines: Machines) -> None:
     """A command has ended well, with the rows of one process, and no process of it is left on the cluster."""
-    command.finish()
+    assert command.exit_code() == 0, command.log.read_text()
     assert (folder / "kept.arrow").read_bytes() == (unbroken / "kept.arrow").read_bytes()
     assert by_id(rows_of(folder / "dropped.jsonl")) == by_id(rows_of(unbroken / "dropped.jsonl"))
     left_over = [path.name for path in folder.iterdir() if path.name.endswith((".shards", ".journal", ".lock"))]
@@ -127,5 +127,5 @@ def test_processes_of_engines_are_killed_during_evaluate(
         command = Command.start([*arguments, "-o", there], folder / "log", machines)
         pace = Pace(command, partial(finished_in, folder), draw, HORIZON)
         left = kill_workers(command, machines, pace, draw, left)
-        command.finish()
+        assert command.exit_code() == 0, command.log.read_text()
         assert rows_of(there) == rows_of(here)
