@@ -169,7 +169,7 @@ class Member:
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"a {what}") from error
+            raise as_magcli_error(error, f"the {what}") from error
         return member
 
     def tell(self, message: Any) -> None:
@@ -231,7 +231,7 @@ async def placed(
             raise
         except Exception as error:
             ray.kill(actor)
-            failure = as_magcli_error(error, f"a {what}")
+            failure = as_magcli_error(error, f"the {what}")
             if not isinstance(failure, NodeLost):
                 raise failure from error
 
@@ -246,7 +246,7 @@ async def _place_of(actor: Any, cluster: Cluster, what: str, resources: Resource
                 host, process, node = answer.result()
                 return host, process, node
             free = cluster.free()
-            say(f"waiting for {resources} on one node for a {what}; the cluster has {free} free")
+            say(f"waiting for {resources} on one node for the {what}; the cluster has {free} free")
     finally:
         answer.cancel()
 

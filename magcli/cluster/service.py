@@ -177,7 +177,7 @@ class Service:
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"an {what}") from error
+            raise as_magcli_error(error, f"the {what}") from error
         return cls(actor, name, process, opened)
 
     async def watch(self) -> MemberLost:
