@@ -20,7 +20,7 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
 
     Returns:
         ``MemberLost`` if the process is gone, ``NodeLost`` if its node is, the error that was raised in it if that is
-        one of magcli, and ``EnvironmentFault`` with its first line for any other.
+        one of magcli, and ``EnvironmentFault`` for any other.
     """
     from ray import exceptions
 
@@ -29,6 +29,9 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         if isinstance(cause, MagError):
             return cause
         return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
+    if isinstance(error, exceptions.RayActorError) and error.actor_init_failed:
+        *_, reason = str(error).strip().splitlines()
+        return EnvironmentFault(f"{member} cannot start: {reason}; does its node have the same magcli?")
     gone = (
         exceptions.RayActorError,
         exceptions.ObjectLostError,

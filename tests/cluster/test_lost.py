@@ -1,7 +1,10 @@
 """What is lost with a node, and when a run is not started again."""
 
+import sys
+
 import pytest
 import ray
+from ray import cloudpickle
 
 from magcli.cluster.errors import NodeLost, as_magcli_error
 from magcli.cluster.ranks import RanksLost
@@ -11,6 +14,8 @@ from magcli.errors import EnvironmentFault
 from magcli.run.rundir import RunDir
 from magcli.stages.shared import trainers
 
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
+
 
 class Answering:
     """An actor with an answer too large for a message: it stays on its node until it is fetched."""
@@ -18,6 +23,26 @@ class Answering:
     def answer(self) -> bytes:
         """Two megabytes."""
         return bytes(2_000_000)
+
+
+class WithoutItsModule:
+    """An actor on a node without magcli."""
+
+    def __init__(self) -> None:
+        raise ModuleNotFoundError("No module named 'magcli'")
+
+    def where(self) -> None:
+        """Nothing."""
+
+
+def test_an_actor_that_cannot_be_made_is_not_lost(machines):
+    with open_cluster(machines.address):
+        with pytest.raises(ray.exceptions.RayActorError) as raised:
+            ray.get(ray.remote(WithoutItsModule).remote().where.remote())
+        error = as_magcli_error(raised.value, "rank 0")
+    assert type(error) is EnvironmentFault
+    text = "rank 0 cannot start: ModuleNotFoundError: No module named 'magcli'; does its node have the same magcli?"
+    assert str(error) == text
 
 
 def test_an_answer_that_is_lost_with_its_node(machines):
@@ -31,7 +56,7 @@ def test_an_answer_that_is_lost_with_its_node(machines):
             with pytest.raises(ray.exceptions.RayError) as raised:
                 ray.get(reference)
             error = as_magcli_error(raised.value, "rank 0")
-            assert isinstance(error, NodeLost)
+            assert isinstance(error, NodeLost), repr(raised.value)
             assert str(error) == "rank 0 died: its node is gone"
 
 

@@ -43,7 +43,8 @@ print("RAY_AUTH_TOKEN" in os.environ, flush=True)
 
 def start(script: str, folder: Path) -> "subprocess.Popen[str]":
     """A process in which Ray keeps its files in a folder."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    without_cluster = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**without_cluster, "TMPDIR": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
