@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,20 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines
-from magcli.stages.shared.options import EngineOptions
+from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
     from magcli.cluster.mailbox import Surroundings
     from magcli.cluster.runtime import Cluster, Resources
-    from magcli.cluster.service import Service
+    from magcli.cluster.service import Server, Service
     from magcli.generate.service import EngineServer, Opened
+
+START_SECONDS = 600.0
+"""How long an engine may take to start, in a stage without --deadline."""
+
+OpenEngine = Callable[[str, Any, Mapping[str, str]], "Server"]
+"""Opens an engine in its process, by the stage, its options with the engine's own device, and what options left to
+``auto`` resolved to, if it is known. Its ``opened`` is of type ``Opened``, its status a number that grows."""
 
 MAX_DEATHS = 5
 """How often an engine may die without a completion finished meanwhile."""
@@ -35,9 +42,16 @@ class SharedEngines:
     """The engines of one run: starts, watches and replaces them."""
 
     def __init__(
-        self, cluster: Cluster, config: EngineOptions, job: Job, run_id: str, chosen: Mapping[str, str]
+        self,
+        cluster: Cluster,
+        config: LocalEngineOptions,
+        job: Job,
+        run_id: str,
+        chosen: Mapping[str, str],
+        open_server: OpenEngine,
     ) -> None:
         self._cluster, self._config, self._job = cluster, config, job
+        self._open_server = open_server
         self._chosen = dict(chosen)
         self._devices = devices(cluster, config.device, config.tensor_parallel)
         self._addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
@@ -136,11 +150,11 @@ class SharedEngines:
             self._cluster,
             self._addresses[number],
             "engine",
-            partial(open_server, self._job.stage, config, dict(self._chosen)),
+            partial(self._open_server, self._job.stage, config, dict(self._chosen)),
             self._resources(),
             surroundings=surroundings(),
             waiting=self._say_waiting,
-            start_seconds=config.deadline,
+            start_seconds=getattr(config, "deadline", START_SECONDS),
         )
 
     def _resources(self) -> Resources:
@@ -197,7 +211,12 @@ def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) ->
     """Open an engine in its process; ``chosen`` is what options left to ``auto`` resolved to, if it is known."""
     from magcli.generate.service import EngineServer
 
-    console = _KeptMessages()
-    job = Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen)))
+    job, messages = job_in_engine(stage, chosen)
     generator = engines.open_engine(config, job)
-    return EngineServer(generator, job.chosen, console.messages)
+    return EngineServer(generator, job.chosen, messages)
+
+
+def job_in_engine(stage: str, chosen: Mapping[str, str]) -> tuple[Job, list[tuple[str, dict[str, Any]]]]:
+    """A job for opening an engine in its process, and the list of what it says, which is kept for the driver."""
+    console = _KeptMessages()
+    return Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen))), console.messages
