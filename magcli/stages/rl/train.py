@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from magcli.stages.rl.sampling_engine import (
     ranks_send_weights,
     sends_adapters,
 )
+from magcli.stages.rl.verifiers import open_verifiers, verifiers_demand
 from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from magcli.train.commands import OpenState, RankState
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
-    from magcli.verify.grader import Grader
+    from magcli.verify.grader import CompletionGrader, Grader
 
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
@@ -166,8 +168,9 @@ def _train(
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster)
+            verifiers = open_verifiers(config, grader, usable, cluster, job.console)
             run = _loop(
-                config, model, engine, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor
+                config, model, engine, trainer, stages, checkpointing, repeated, rows, verifiers, held_out, monitor
             )
             with AsyncRunner() as events:
                 ended = events.run(run)
@@ -181,8 +184,9 @@ def _train(
 @contextmanager
 def _opened_processes(config: Config, console: Console) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
-    generators = generators_demand(config)
-    with trainers.opened("rl", config, console, generators=generators) as (cluster, ranks):
+    demands = [generators_demand(config), verifiers_demand(config)]
+    beside = [demand for demand in demands if demand is not None]
+    with trainers.opened("rl", config, console, beside=beside) as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks
 
@@ -253,7 +257,7 @@ async def _loop(
     checkpointing: Checkpointing,
     repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
-    grader: Grader,
+    opened_verifiers: AbstractAsyncContextManager[CompletionGrader],
     held_out: HeldOut | None,
     monitor: Display,
 ) -> str | None:
@@ -261,7 +265,7 @@ async def _loop(
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
-    async with opened_engine as engine:
+    async with opened_engine as engine, opened_verifiers as grader:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
@@ -277,12 +281,16 @@ async def _loop(
             updates=config.updates,
             generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
-        measure = build_measure(held_out, model, engine, scheduler)
+        measure = build_measure(held_out, model, engine, grader, scheduler)
         return await loop.train(trainer, engine, scheduler, stages, checkpointing, monitor, measure)
 
 
 def build_measure(
-    held_out: HeldOut | None, model: Model, engine: RolloutEngine, scheduler: RolloutScheduler
+    held_out: HeldOut | None,
+    model: Model,
+    engine: RolloutEngine,
+    grader: CompletionGrader,
+    scheduler: RolloutScheduler,
 ) -> Measure | None:
     """The function that evaluates the weights of the run's engine on held-out problems; None without --eval-table."""
     from magcli.generate.text import SamplerText
@@ -291,7 +299,7 @@ def build_measure(
         return None
     started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
     generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
-    return partial(held_out.accuracy, generator)
+    return partial(replace(held_out, grader=grader).accuracy, generator)
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
@@ -427,7 +435,7 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 
-def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: Grader) -> GroupSampler:
+def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: CompletionGrader) -> GroupSampler:
     """The sampler of groups."""
     from magcli.rl.rollouts import GroupSampler
 
