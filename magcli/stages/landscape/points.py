@@ -212,9 +212,12 @@ class PointServer:
     def __init__(self, work: Work, engine: PointEngine, opened: Opened) -> None:
         import torch
 
+        from magcli.run.units import WorkThread
+
         self._problems, self._engine = work.problems, engine
         self._one_point = asyncio.Lock()
-        self._threads = torch.get_num_threads()
+        self._thread = WorkThread()
+        self._num_threads = torch.get_num_threads()
         self.opened = opened
 
     @property
@@ -224,11 +227,9 @@ class PointServer:
 
     async def answer(self, visit: Visit) -> SampledPoint:
         """Visit a point, after those that were asked for before."""
-        from magcli.run.units import in_daemon_thread
-
         async with self._one_point:
             # The files of a large model take minutes, in which this process must still give signs of life.
-            weights, where = await in_daemon_thread(partial(self._weights_at, visit))
+            weights, where = await self._thread.run(partial(self._weights_at, visit))
             await self._engine.load(weights)
             del weights
             samples = await asyncio.gather(*(self._engine.sample(problem, visit) for problem in self._problems))
@@ -238,7 +239,7 @@ class PointServer:
         """The weights of a point, computed in another thread with as many threads as in this one: sums depend on it."""
         import torch
 
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(self._num_threads)
         return self._engine.weights_at(visit)
 
 
