@@ -131,8 +131,7 @@ def _train(
 ) -> None:
     """Train from the last update in the folder to the end, and write the model.
 
-    ``problems`` are those of the run, then those of each stage with its own table. ``after_loss``: as ``opened`` of
-    ``trainers``.
+    ``problems`` are those of the run, then of each stage with its own table; ``after_loss`` as in ``trainers.opened``.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
