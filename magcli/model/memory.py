@@ -275,6 +275,17 @@ def head_backward_bytes(plan: TrainingPlan) -> int:
     return copies + product + FP32 * scored_tokens(plan) * plan.shape.hidden
 
 
+def checkpoint_copy_bytes(plan: TrainingPlan) -> int:
+    """A rank's copy of its shard of a checkpoint in host memory, from the first one on; a single process has none."""
+    return checkpoint_bytes(plan) // plan.ranks if plan.ranks > 1 else 0
+
+
+def host_lines(plan: TrainingPlan) -> list[Line]:
+    """What several ranks on GPUs take of the memory of their hosts, each rank."""
+    line = Line("copy of a rank's checkpoint", checkpoint_copy_bytes(plan))
+    return [line] if plan.on_gpu and line.size else []
+
+
 def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
@@ -283,6 +294,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
         Line("gradients, float32", gradient_bytes(plan), UPDATE),
         Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
+        Line("copy of a rank's checkpoint", 0 if plan.on_gpu else checkpoint_copy_bytes(plan)),
         Line("reference model, float32", reference),
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
         Line("gathered layers", gathered_layer_bytes(plan), UPDATE),

@@ -133,6 +133,23 @@ def test_ranks_share_the_states_and_gather_the_embedding():
     assert loading == 4 * QWEN_1_5B.parameters
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_ranks_copy_their_checkpoints_to_host_memory(on_gpu):
+    alone = TrainingPlan(QWEN_1_5B, 2048, on_gpu=on_gpu, bf16=True)
+    four = replace(alone, ranks=4)
+    copies = [
+        sum(line.size for line in lines if line.name == "copy of a rank's checkpoint")
+        for lines in (
+            memory.training_lines(alone),
+            memory.host_lines(alone),
+            memory.training_lines(four),
+            memory.host_lines(four),
+        )
+    ]
+    share = 3 * QWEN_1_5B.parameters
+    assert copies == ([0, 0, 0, share] if on_gpu else [0, 0, share, 0])
+
+
 def test_the_peak_is_that_of_the_largest_phase():
     lines = [Line("a", 10), Line("b", 5, ("sampling",)), Line("c", 7, ("forward", "backward"))]
     assert memory.peak_bytes(lines) == 17
