@@ -199,6 +199,15 @@ class GatherAdapters:
 
 
 @dataclass(frozen=True, slots=True)
+class FrozenWeights:
+    """The weights under LoRA adapters, by the names that they had before LoRA; LoRA trains in one process."""
+
+    def run(self, state: RankState) -> Mapping[str, Tensor]:
+        """The tensors themselves, not copies."""
+        return frozen_weights(state.model)
+
+
+@dataclass(frozen=True, slots=True)
 class TrySaving:
     """Try what ``SaveModel`` and a checkpoint will need, without writing weights."""
 

@@ -13,6 +13,7 @@ from magcli.train import checkpoint
 from magcli.train.commands import (
     WAITING_SECONDS,
     Describe,
+    FrozenWeights,
     GatherAdapters,
     GatherWeights,
     Load,
@@ -121,6 +122,11 @@ class RankController:
         """The LoRA adapters themselves, by their names in peft's files; LoRA trains in one process."""
         adapters: Mapping[str, Tensor] = self._on_all(GatherAdapters())
         return adapters
+
+    def frozen_weights(self) -> Mapping[str, Tensor]:
+        """The weights under the LoRA adapters themselves, by the names that they had before LoRA."""
+        weights: Mapping[str, Tensor] = self._on_all(FrozenWeights())
+        return weights
 
     def save(self, folder: Path, state: Mapping[str, Any], when_written: Callable[[], None] = lambda: None) -> None:
         """Write a checkpoint: in Hugging Face layout from a single process, in shards from several.

@@ -192,6 +192,26 @@ def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
     assert fit.smaller_share(plan, total=8 << 30, longest=1300) == []
 
 
+def test_an_engine_on_the_frozen_weights_is_proposed_where_vllm_does_not_fit():
+    training = TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True, lora_rank=32, bf16_base=True)
+    plan = fit.Plan(training, share=12 << 30)
+    engine = EnginePlan(QWEN_1_5B, 64, 1324, bf16=True, on_gpu=True)
+    changes = fit.shared_base(plan, engine, group=16)
+    assert [change.flags for change in changes] == [
+        "--engine torch",
+        "--engine torch --n-async 32",
+        "--engine torch --n-async 16",
+    ]
+    shared = fit.changed(plan, changes[:1])
+    own = memory.engine_weight_bytes(shared.engine)
+    adapters = memory.lora_parameters(QWEN_1_5B, 32)
+    assert own == 2 * adapters + 4 * QWEN_1_5B.head
+    assert shared.share == 0
+    all_weights = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=12 << 30)
+    assert fit.changed(all_weights, changes[:1]) == all_weights, "without LoRA the trainer changes its weights"
+    assert fit.shared_base(fit.Plan(training), engine, group=16) == []
+
+
 def test_micro_batches_are_not_smaller_than_the_longest_sequence():
     plan = fit.Plan(TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True))
     assert [change.flags for change in fit.smaller_micro_batches(plan, longest=3000)] == [
