@@ -7,6 +7,10 @@ class MemberLost(EnvironmentFault):
     """A process of the cluster is gone: it was killed, its node died, or it does not answer any more."""
 
 
+class NodeLost(MemberLost):
+    """The node of a process is gone, and the process with it."""
+
+
 def as_magcli_error(error: Exception, member: str) -> MagError:
     """What an error of a call to an actor or task means.
 
@@ -15,8 +19,8 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         member: the process that was called, as it is named in messages.
 
     Returns:
-        ``MemberLost`` if the process is gone, the error that was raised in it if that is one of magcli, and
-        ``EnvironmentFault`` with its first line for any other.
+        ``MemberLost`` if the process is gone, ``NodeLost`` if its node is, the error that was raised in it if that is
+        one of magcli, and ``EnvironmentFault`` for any other.
     """
     from ray import exceptions
 
@@ -25,14 +29,19 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
         if isinstance(cause, MagError):
             return cause
         return EnvironmentFault(f"{member}: {type(cause).__name__}: {first_line(cause)}")
+    if isinstance(error, exceptions.RayActorError) and error.actor_init_failed:
+        *_, reason = str(error).strip().splitlines()
+        return EnvironmentFault(f"{member} cannot start: {reason}; does its node have the same magcli?")
     gone = (
-        exceptions.ActorDiedError,
-        exceptions.ActorUnavailableError,
+        exceptions.RayActorError,
+        exceptions.ObjectLostError,
         exceptions.WorkerCrashedError,
         exceptions.NodeDiedError,
         exceptions.LocalRayletDiedError,
         exceptions.OutOfMemoryError,
     )
+    if isinstance(error, gone) and _is_without_node(error):
+        return NodeLost(f"{member} died: its node is gone")
     if isinstance(error, gone):
         return MemberLost(f"{member} died: {_why_lost(error)}")
     if isinstance(error, exceptions.RayError):
@@ -42,9 +51,20 @@ def as_magcli_error(error: Exception, member: str) -> MagError:
 
 def _why_lost(error: Exception) -> str:
     """The reason in Ray's message, without its list of fields and its advice."""
+    from ray import exceptions
+
     text = " ".join(str(error).split())
-    if "node" in text and "died" in text and "raylet" in text.lower():
-        return "its node is gone"
     if "killed by" in text and "ray.kill" in text:
         return "it was ended"
+    if isinstance(error, exceptions.ActorUnavailableError):
+        return "its process was killed, or its node is gone"
     return "its process was killed, or ran out of memory"
+
+
+def _is_without_node(error: Exception) -> bool:
+    """Whether Ray says that a node is gone, with a process or with an answer that had not left it."""
+    from ray import exceptions
+
+    if isinstance(error, exceptions.NodeDiedError | exceptions.ObjectLostError):
+        return True
+    return "its node has died" in str(error)

@@ -9,11 +9,11 @@ import contextlib
 import os
 import pickle
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from magcli.cluster.errors import MemberLost, as_magcli_error
+from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
 from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Resources
 
 POLL_SECONDS = 1.0
@@ -151,10 +151,13 @@ class Member:
             max_concurrency=1000,
             scheduling_strategy="SPREAD",
         )
-        actor = actor_class.remote(surroundings)
+
+        async def create() -> Any:
+            return actor_class.remote(surroundings)
+
+        actor, (host, process, node) = await placed(create, cluster, what, resources, say)
+        member = cls(actor, what, host, process, node)
         try:
-            host, process, node = await placed(actor, cluster, what, resources, say)
-            member = cls(actor, what, host, process, node)
             async with asyncio.timeout(start_seconds):
                 await actor.open.remote(pickle.dumps(open_endpoint))
         except TimeoutError:
@@ -166,7 +169,7 @@ class Member:
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"a {what}") from error
+            raise as_magcli_error(error, f"the {what}") from error
         return member
 
     def tell(self, message: Any) -> None:
@@ -197,10 +200,44 @@ class Member:
             ray.kill(self._actor)
 
 
+Place = tuple[str, int, str]
+"""The host, the process and the node in which an actor runs."""
+
+
 async def placed(
-    actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
-) -> tuple[str, int, str]:
-    """Wait until Ray has a place for an actor and started it there."""
+    create: Callable[[], Awaitable[Any]],
+    cluster: Cluster,
+    what: str,
+    resources: Resources,
+    say: Callable[[str], None],
+) -> tuple[Any, Place]:
+    """An actor that ``create`` has made, and where it runs, as soon as it does.
+
+    Ray learns of the death of a node after some seconds, and until then may choose it. Such an actor never runs, and is
+    made again.
+
+    Raises:
+        MemberLost: its process was killed.
+        MagError: what its constructor raised.
+    """
+    import ray
+
+    while True:
+        actor = await create()
+        try:
+            return actor, await _place_of(actor, cluster, what, resources, say)
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        except Exception as error:
+            ray.kill(actor)
+            failure = as_magcli_error(error, f"the {what}")
+            if not isinstance(failure, NodeLost):
+                raise failure from error
+
+
+async def _place_of(actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]) -> Place:
+    """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
     try:
         while True:
@@ -209,7 +246,7 @@ async def placed(
                 host, process, node = answer.result()
                 return host, process, node
             free = cluster.free()
-            say(f"waiting for {resources} on one node for a {what}; the cluster has {free} free")
+            say(f"waiting for {resources} on one node for the {what}; the cluster has {free} free")
     finally:
         answer.cancel()
 

@@ -11,10 +11,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
+from magcli.cluster.mailbox import Place, Surroundings
 from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 
@@ -133,15 +134,16 @@ class RankGroup:
         group = cls([], names, timeout)
         try:
             with cluster.room_kept(beside, say):
-                group._actors = [actor_class.remote(surroundings) for _ in range(size)]
-                places = group._placed(cluster, resources, say)
+                create = partial(actor_class.remote, surroundings)
+                group._actors = [create() for _ in range(size)]
+                places = group._placed(create, cluster, resources, say)
             group._take_seats(cluster, open_state, places)
         except BaseException:
             group.close()
             raise
         return group
 
-    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[tuple[str, int, str]]) -> None:
+    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[Place]) -> None:
         """Number the ranks node by node, and have each make its state."""
         order = sorted(range(self.size), key=lambda index: (places[index][2], index))
         self._actors = [self._actors[index] for index in order]
@@ -156,18 +158,27 @@ class RankGroup:
             references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
         self._results(references)
 
-    def _placed(self, cluster: Cluster, resources: Resources, say: Callable[[str], None]) -> list[tuple[str, int, str]]:
+    def _placed(
+        self, create: Callable[[], Any], cluster: Cluster, resources: Resources, say: Callable[[str], None]
+    ) -> list[Place]:
+        """Where each rank runs, as soon as all do; those that Ray put on a node that was gone are made again."""
         import ray
 
         references = [actor.where.remote() for actor in self._actors]
         while True:
             _, waiting = ray.wait(references, num_returns=len(references), timeout=WAITING_SECONDS)
-            if not waiting:
+            if waiting:
+                say(
+                    f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
+                    f"{cluster.free()} free"
+                )
+                continue
+            unplaced = [index for index, reference in enumerate(references) if _never_ran(reference)]
+            if not unplaced:
                 return self._results(references)
-            say(
-                f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
-                f"{cluster.free()} free"
-            )
+            for index in unplaced:
+                self._actors[index] = create()
+                references[index] = self._actors[index].where.remote()
 
     def call(self, parts: Sequence[Part]) -> Any:
         """Have each rank do its part, at the same time; returns rank 0's result.
@@ -197,6 +208,7 @@ class RankGroup:
         """The results of calls to the first ranks; ends the group if one of them fails."""
         import ray
 
+        results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         waiting = list(references)
         end = time.monotonic() + self._timeout
@@ -204,9 +216,11 @@ class RankGroup:
             ready, waiting = ray.wait(waiting, num_returns=1, timeout=max(0.0, end - time.monotonic()))
             if not ready:
                 break
-            failure = _failure(ready[0])
-            if failure is not None:
-                failures[references.index(ready[0])] = failure
+            rank = references.index(ready[0])
+            try:
+                results[rank] = ray.get(ready[0])
+            except Exception as failure:
+                failures[rank] = failure
                 # Whoever waits for the lost one in a collective would wait on; the lost one itself is noticed soon.
                 end = min(end, time.monotonic() + SEARCH_SECONDS)
                 if isinstance(self._explained(failures), RanksLost):
@@ -218,7 +232,7 @@ class RankGroup:
             self.close()
             names = ", ".join(self._names[references.index(reference)] for reference in waiting)
             raise RanksLost(f"training stopped: {names} did not answer in {self._timeout:.0f} s")
-        return list(ray.get(list(references)))
+        return [results[rank] for rank in range(len(references))]
 
     def _explained(self, failures: dict[int, Exception]) -> MagError:
         """The error of a group: of a rank that is gone, else of the first that failed."""
@@ -232,15 +246,15 @@ class RankGroup:
         return first
 
 
-def _failure(reference: Any) -> Exception | None:
-    """What a finished call raised; a result of one that did not stays where it is."""
+def _never_ran(reference: Any) -> bool:
+    """Whether the node of an actor was gone before the actor could say where it is."""
     import ray
 
     try:
         ray.get(reference)
     except Exception as error:
-        return error
-    return None
+        return isinstance(as_magcli_error(error, "a rank"), NodeLost)
+    return False
 
 
 def _pickled(value: Any) -> bytes:

@@ -86,8 +86,9 @@ class Demand:
 class Cluster:
     """A connection to Ray. Open it with ``open_cluster``."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, awaits_nodes: bool = False) -> None:
         self.address = address
+        self._awaits_nodes = awaits_nodes
 
     @property
     def is_local(self) -> bool:
@@ -125,11 +126,15 @@ class Cluster:
     def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Sequence[Demand] = ()) -> None:
         """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
 
+        A cluster that awaits nodes refuses nothing: whoever starts the processes says what they wait for.
+
         ``beside``: other processes of the run, for which there must be room too, those that need most of a node first.
 
         Raises:
             EnvironmentFault: there is no room; the message says how much there is.
         """
+        if self._awaits_nodes:
+            return
         nodes = self.nodes()
         left = nodes
         text = f"each with {resources} on one node"
@@ -143,6 +148,10 @@ class Cluster:
             held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
             room = f"the cluster has room for {places} of {number} {what}, {text} ({held})"
             raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+
+    def has_room_for(self, resources: Resources) -> bool:
+        """Whether a node could hold a process, with nothing else on it."""
+        return any(_fitting(node, resources) > 0 for node in self.nodes())
 
     def check_room(self, demands: Sequence[Demand]) -> None:
         """Refuse several kinds of processes that the nodes could never hold together; errors as ``check_placeable``."""
@@ -203,12 +212,13 @@ def _fitting(node: Node, resources: Resources) -> int:
 
 
 @contextlib.contextmanager
-def open_cluster(address: str = LOCAL, *, cpus: int = 1) -> Iterator[Cluster]:
+def open_cluster(address: str = LOCAL, *, cpus: int = 1, awaits_nodes: bool = False) -> Iterator[Cluster]:
     """Ray for the duration of the block.
 
     Args:
         address: ``local`` starts one; ``auto`` or HOST:PORT connects to one that runs.
         cpus: of a local Ray, how many processes with one CPU it runs at once.
+        awaits_nodes: wait for nodes that are missing, because one was lost, instead of refusing the work.
 
     Raises:
         EnvironmentFault: Ray is not installed, cannot be started, or does not answer at the address.
@@ -216,7 +226,8 @@ def open_cluster(address: str = LOCAL, *, cpus: int = 1) -> Iterator[Cluster]:
     require_ray()
     with _local_ray(cpus) if address == LOCAL else _joined(address):
         _silence_printed_errors()
-        yield Cluster(address)
+        _never_start_by_itself()
+        yield Cluster(address, awaits_nodes=awaits_nodes)
 
 
 def address_for(option: str) -> str:
@@ -363,6 +374,12 @@ def _working_directory(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(earlier)
+
+
+def _never_start_by_itself() -> None:
+    """Have calls fail without a connection; Ray would start a cluster for a thread that outlives its own."""
+    hook: Any = import_module("ray._private.auto_init_hook")
+    hook.enable_auto_connect = False
 
 
 def _silence_printed_errors() -> None:

@@ -13,6 +13,7 @@ import pickle
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from magcli.cluster.errors import MemberLost, as_magcli_error
@@ -162,10 +163,10 @@ class Service:
         """
         import ray
 
-        actor = await _named_actor(address, resources, surroundings)
+        create = partial(_named_actor, address, resources, surroundings)
+        actor, (host, process, _) = await placed(create, cluster, what, resources, waiting)
+        name = f"{what} process {process} on {host}"
         try:
-            host, process, _ = await placed(actor, cluster, what, resources, waiting)
-            name = f"{what} process {process} on {host}"
             async with asyncio.timeout(start_seconds):
                 opened = await actor.open.remote(pickle.dumps(open_server))
         except TimeoutError:
@@ -176,7 +177,7 @@ class Service:
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"an {what}") from error
+            raise as_magcli_error(error, f"the {what}") from error
         return cls(actor, name, process, opened)
 
     async def watch(self) -> MemberLost:
@@ -205,7 +206,11 @@ class Service:
 
 
 async def _named_actor(address: str, resources: Resources, surroundings: Surroundings) -> Any:
-    """An actor under a name that a lost one may still have for a moment."""
+    """An actor under a name that a lost one may still have for a moment.
+
+    Raises:
+        EnvironmentFault: the name stays taken.
+    """
     import ray
 
     # No restart by Ray, as for a mailbox: who started it opens it again.
@@ -222,7 +227,7 @@ async def _named_actor(address: str, resources: Resources, surroundings: Surroun
         with contextlib.suppress(ValueError):
             return actor_class.remote(surroundings)
         await asyncio.sleep(FIND_SECONDS)
-    return actor_class.remote(surroundings)
+    raise EnvironmentFault(f"the cluster has not ended {address} in {NAME_SECONDS:g} s; start the command again")
 
 
 @dataclass

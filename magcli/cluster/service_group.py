@@ -14,6 +14,9 @@ from magcli.errors import EnvironmentFault
 MAX_DEATHS = 5
 """How often a server may die without having finished anything meanwhile."""
 
+MAX_FIRST_DEATHS = 2
+"""How often it may die before it has been open: one that is always lost as it loads will be so the next time too."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
@@ -81,9 +84,10 @@ class ServiceGroup:
         """Start the servers of these addresses at once.
 
         Raises:
+            MemberLost: one was lost again and again before it was open.
             MagError: what opening a server raised.
         """
-        starts = [asyncio.create_task(self._start(number)) for number in numbers]
+        starts = [asyncio.create_task(self._start_until_open(number, MAX_FIRST_DEATHS)) for number in numbers]
         try:
             await asyncio.gather(*starts)
         finally:
@@ -129,10 +133,11 @@ class ServiceGroup:
             self._finished_by_lost += service.status or 0
             service.status = 0
             self._warn(f"{lost}; another is started, and is asked again what was not answered")
-            await self._start_again(number)
+            await self._start_until_open(number, MAX_DEATHS)
 
-    async def _start_again(self, number: int) -> None:
-        for _ in range(MAX_DEATHS):
+    async def _start_until_open(self, number: int, max_deaths: int) -> None:
+        """Start a server, again if its process is lost before it is open."""
+        for _ in range(max_deaths):
             try:
                 return await self._start(number)
             except MemberLost as error:

@@ -260,8 +260,11 @@ def _train(
     held_out: Sequence[Example],
     job: Job,
     folder: RunDir,
+    after_loss: bool,
 ) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
+
+    ``after_loss``: as ``opened`` of ``trainers``.
 
     Raises:
         Stopped: several steps in a row had no finite gradient.
@@ -270,7 +273,7 @@ def _train(
 
     with ExitStack() as stack:
         evaluator = stack.enter_context(_open_evaluator(config, model))
-        _, controller = stack.enter_context(trainers.opened("sft", config, job.console))
+        _, controller = stack.enter_context(trainers.opened("sft", config, job.console, after_loss=after_loss))
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         longest = max(len(example.tokens) for example in examples)

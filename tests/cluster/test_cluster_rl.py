@@ -2,12 +2,12 @@
 
 import json
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from calling import flags_of, quiet
 from forking import Running
+from ray_machines import workers_on
 
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
@@ -36,24 +36,6 @@ def problems(tmp_path):
     return path
 
 
-def raylet_of(node) -> int:
-    """The process that starts a node's actors."""
-    return int(node.all_processes["raylet"][0].process.pid)
-
-
-def has_engine(node) -> bool:
-    """Whether an actor with a mailbox runs on a node."""
-    raylet = raylet_of(node)
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError, IndexError):
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            if parent == raylet and b"Mailbox" in (entry / "cmdline").read_bytes():
-                return True
-    return False
-
-
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser, problems, tmp_path):
     run = tmp_path / "run"
@@ -63,7 +45,7 @@ def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser,
         lost = None
         while lost is None and process.poll() is None:
             if (run / "metrics.jsonl").exists() and len(RunDir(run).metrics()) >= 3:
-                lost = next(node for node in machines.nodes if has_engine(node))
+                lost = next(node for node in machines.nodes if "generator" in workers_on(node).values())
                 machines.kill(lost)
             time.sleep(0.05)
         said = process.communicate(timeout=200)[1].decode()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import ray
 
 from magcli.cluster.reaper import session_processes
 from magcli.cluster.runtime import Cluster, Node, Resources, address_for, open_cluster
@@ -42,7 +43,8 @@ print("RAY_AUTH_TOKEN" in os.environ, flush=True)
 
 def start(script: str, folder: Path) -> "subprocess.Popen[str]":
     """A process in which Ray keeps its files in a folder."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    without_cluster = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = {**without_cluster, "TMPDIR": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
@@ -130,6 +132,9 @@ def test_an_abandoned_session_is_ended_by_the_next_one(short_folder, monkeypatch
         assert node.cpus == 1
         with pytest.raises(EnvironmentFault, match=r"room for 0 of 2 engines, each with 8 GPUs and 1 CPUs on one node"):
             cluster.check_placeable("engines", 2, Resources(cpus=1, gpus=8))
+    with pytest.raises(Exception, match="not been started"):
+        ray.get_actor("any")
+    assert not ray.is_initialized(), "a call after the end has started another Ray"
 
 
 def test_what_fits_is_counted_by_node(monkeypatch):

@@ -39,6 +39,19 @@ def recorded(output: Path) -> list[str]:
     return keys
 
 
+def processes(session: int) -> list[int]:
+    """Processes that live in a session."""
+    living = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split() if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if fields and int(fields[3]) == session and fields[0] != "Z":
+            living.append(int(entry.name))
+    return living
+
+
 @dataclass
 class Story:
     """What happened until a command was done."""

@@ -127,10 +127,11 @@ def _train(
     job: Job,
     folder: RunDir,
     log_lines: LogLines,
+    after_loss: bool,
 ) -> None:
     """Train from the last update in the folder to the end, and write the model.
 
-    ``problems`` are those of the run, then those of each stage with its own table.
+    ``problems`` are those of the run, then of each stage with its own table; ``after_loss`` as in ``trainers.opened``.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
@@ -141,7 +142,7 @@ def _train(
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster, controller = stack.enter_context(_opened_processes(config, job.console))
+        cluster, controller = stack.enter_context(_opened_processes(config, job.console, after_loss))
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -182,11 +183,14 @@ def _train(
 
 
 @contextmanager
-def _opened_processes(config: Config, console: Console) -> Iterator[tuple[Cluster | None, RankController]]:
+def _opened_processes(
+    config: Config, console: Console, after_loss: bool
+) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
     demands = [generators_demand(config), verifiers_demand(config)]
     beside = [demand for demand in demands if demand is not None]
-    with trainers.opened("rl", config, console, beside=beside) as (cluster, ranks):
+    opened = trainers.opened("rl", config, console, beside=beside, after_loss=after_loss)
+    with opened as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks
 

@@ -177,18 +177,25 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
     """Run all shards; the engines are watched meanwhile, and end the run if they cannot be replaced."""
-    from magcli.cluster.runtime import Resources
+    from magcli.cluster.runtime import WAITING_SECONDS, Resources
     from magcli.cluster.shards import map_shards
     from magcli.run import units
     from magcli.stages.shared.shared_engines import surroundings
 
     listener = _Listener(run, job, bar, engines)
+    resources = Resources(cpus=max(1, getattr(run.config, "workers", 1)))
+
+    def say_what_is_missing() -> None:
+        if not cluster.has_room_for(resources):
+            text = f"{job.stage}: waiting for a node with {resources} for the shards"
+            job.console.say(text, event="waiting")
+
     mapping = asyncio.create_task(
         map_shards(
             cluster,
             partial(run_shard, run),
             range(1, run.out_of + 1),
-            Resources(cpus=max(1, getattr(run.config, "workers", 1))),
+            resources,
             surroundings=surroundings(),
             said=listener.said,
             ended=listener.ended,
@@ -196,6 +203,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
         )
     )
     ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
+    waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
     watching = asyncio.create_task(engines.watch()) if engines else None
     try:
         await asyncio.wait({mapping, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED)
@@ -203,7 +211,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
             await watching  # raises: it ends only if engines cannot be replaced
         await mapping
     finally:
-        tasks = [mapping, ticking, *([watching] if watching else [])]
+        tasks = [mapping, ticking, waiting, *([watching] if watching else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from magcli.train.rank_group import ClusterRanks
 
 
+MAX_LOSSES = 5
+"""How often ranks may be lost without an update finished in between."""
+
+
 @dataclass(frozen=True)
 class RankOptions(TrainingOptions):
     """A model that is trained on one or several ranks."""
@@ -81,12 +85,18 @@ def _refuse_torchrun(stage: str) -> None:
 
 @contextmanager
 def opened(
-    stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()
+    stage: str,
+    config: RankOptions,
+    console: Console,
+    *,
+    beside: Sequence[Demand] = (),
+    after_loss: bool = False,
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
     A single rank is in this process, and with nothing ``beside`` it its run has no cluster. What is beside the ranks is
-    started later, and they leave room for it.
+    started later, and they leave room for it. ``after_loss``: ranks were lost, perhaps with their node, so the run
+    waits for another node instead of being refused.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
@@ -97,7 +107,7 @@ def opened(
     if not beside and config.trainers == 1:
         yield None, RankController(OneProcess(config.device))
         return
-    with open_cluster(address_for(config.cluster)) as cluster:
+    with open_cluster(address_for(config.cluster), awaits_nodes=after_loss) as cluster:
         if config.trainers == 1:
             if not cluster.is_local:
                 cluster.check_room(beside)
@@ -148,23 +158,27 @@ def _cluster_ranks(
     )
 
 
-def again_when_lost(stage: str, train: Callable[[], None], folder: RunDir, console: Console) -> None:
+def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, console: Console) -> None:
     """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run gets on.
 
+    ``train`` is told whether ranks were lost before.
+
     Raises:
-        RanksLost: ranks were lost twice without a line of metrics in between.
+        RanksLost: ranks were lost more than ``MAX_LOSSES`` times without a line of metrics in between.
     """
     from magcli.cluster.ranks import RanksLost
 
-    lines_before = -1
+    losses_in_a_row = 0
+    lines_before = 0
     while True:
         try:
-            train()
+            train(losses_in_a_row > 0)
             return
         except RanksLost as lost:
             lines = len(folder.metrics())
-            if lines <= lines_before:
-                raise
+            losses_in_a_row = 1 if lines > lines_before else losses_in_a_row + 1
             lines_before = lines
+            if losses_in_a_row > MAX_LOSSES:
+                raise
             text = f"{stage}: {lost}; starting the ranks again from the last checkpoint"
             console.warn(text, event="ranks-lost", step=lines)

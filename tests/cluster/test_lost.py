@@ -1,0 +1,94 @@
+"""What is lost with a node, and when a run is not started again."""
+
+import sys
+
+import pytest
+import ray
+from ray import cloudpickle
+
+from magcli.cluster.errors import NodeLost, as_magcli_error
+from magcli.cluster.ranks import RanksLost
+from magcli.cluster.runtime import Cluster, Node, Resources, open_cluster
+from magcli.console import Console
+from magcli.errors import EnvironmentFault
+from magcli.run.rundir import RunDir
+from magcli.stages.shared import trainers
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
+
+
+class Answering:
+    """An actor with an answer too large for a message: it stays on its node until it is fetched."""
+
+    def answer(self) -> bytes:
+        """Two megabytes."""
+        return bytes(2_000_000)
+
+
+class WithoutItsModule:
+    """An actor on a node without magcli."""
+
+    def __init__(self) -> None:
+        raise ModuleNotFoundError("No module named 'magcli'")
+
+    def where(self) -> None:
+        """Nothing."""
+
+
+def test_an_actor_that_cannot_be_made_is_not_lost(machines):
+    with open_cluster(machines.address):
+        with pytest.raises(ray.exceptions.RayActorError) as raised:
+            ray.get(ray.remote(WithoutItsModule).remote().where.remote())
+        error = as_magcli_error(raised.value, "rank 0")
+    assert type(error) is EnvironmentFault
+    text = "rank 0 cannot start: ModuleNotFoundError: No module named 'magcli'; does its node have the same magcli?"
+    assert str(error) == text
+
+
+def test_an_answer_that_is_lost_with_its_node(machines):
+    node = machines.add(cpus=3)
+    with open_cluster(machines.address):
+        actor = ray.remote(Answering).options(num_cpus=3).remote()
+        answer = actor.answer.remote()
+        assert ray.wait([answer], fetch_local=False, timeout=60)[0] == [answer]
+        machines.kill(node)
+        for reference in (answer, actor.answer.remote()):
+            with pytest.raises(ray.exceptions.RayError) as raised:
+                ray.get(reference)
+            error = as_magcli_error(raised.value, "rank 0")
+            assert isinstance(error, NodeLost), repr(raised.value)
+            assert str(error) == "rank 0 died: its node is gone"
+
+
+def test_a_run_that_gets_on_is_started_again_after_every_loss(tmp_path):
+    folder, told = RunDir(tmp_path), []
+
+    def train(after_loss: bool) -> None:
+        told.append(after_loss)
+        if len(told) <= 3 * trainers.MAX_LOSSES:
+            folder.log({"step": len(told)})
+            raise RanksLost("training stopped: rank 1 died")
+
+    trainers.again_when_lost("rl", train, folder, Console(quiet=True))
+    assert told == [False, *[True] * (3 * trainers.MAX_LOSSES)]
+
+
+def test_a_run_that_gets_no_further_is_given_up(tmp_path):
+    folder, told = RunDir(tmp_path), []
+
+    def train(after_loss: bool) -> None:
+        told.append(after_loss)
+        raise RanksLost("training stopped: rank 1 died")
+
+    with pytest.raises(RanksLost):
+        trainers.again_when_lost("rl", train, folder, Console(quiet=True))
+    assert len(told) == 1 + trainers.MAX_LOSSES
+
+
+def test_work_is_not_refused_while_a_node_is_awaited(monkeypatch):
+    monkeypatch.setattr(Cluster, "nodes", lambda self: [Node("a", "a", cpus=1, gpus=0)])
+    with pytest.raises(EnvironmentFault, match="room for 1 of 2 trainer ranks"):
+        Cluster("auto").check_placeable("trainer ranks", 2, Resources(cpus=1))
+    Cluster("auto", awaits_nodes=True).check_placeable("trainer ranks", 2, Resources(cpus=1))
+    assert Cluster("auto").has_room_for(Resources(cpus=1))
+    assert not Cluster("auto").has_room_for(Resources(cpus=2))
