@@ -1,5 +1,6 @@
 """Room for generators that take much of one node, beside trainer ranks that take little of any."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -60,3 +61,18 @@ def test_generators_that_fit_no_node_are_named_before_the_ranks(monkeypatch):
     monkeypatch.setattr(Cluster, "nodes", lambda self: [Node("a", "a", cpus=16, gpus=7)])
     with pytest.raises(EnvironmentFault, match="room for 1 of 2 generators, each with 4 GPUs and 1 CPUs on one node"):
         Cluster("auto").check_placeable("trainer ranks", 1, Resources(gpus=1), beside=GENERATORS)
+
+
+@pytest.mark.timeout(200)
+def test_a_dry_run_asks_the_cluster_for_room(machines, tiny_model_dir, tmp_path):
+    def dry_run(*more: str) -> subprocess.CompletedProcess[str]:
+        asked = ["rl", "--model", str(tiny_model_dir), "--trainers", "2", "--cluster", machines.address, "--dry-run"]
+        command = [sys.executable, "-m", "magcli", *asked, *more]
+        return subprocess.run(command, cwd=tmp_path, env=machines.environment, capture_output=True, text=True)
+
+    fits = dry_run()
+    assert fits.returncode == 0, fits.stderr
+    refused = dry_run("--generators", "1")
+    assert refused.returncode == 4
+    assert "the cluster has room for 1 of 2 trainer ranks" in refused.stderr
+    assert refused.stderr.count("\n") == 1

@@ -15,6 +15,7 @@ from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
     build_engine,
     check_devices,
+    check_room,
     engine_name,
     generators_demand,
     ranks_send_weights,
@@ -58,6 +59,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     from magcli.data.values import to_rows
 
+    check_room(config, job.console)
     model = previews.open_readable(config.model, config, config.system, job)
     pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
     with engines.open_grader(config, config.reward) as grader:
@@ -67,25 +69,30 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     stage_curriculum(config, usable)
     if model is None:
-        forecast(config, job.console)
+        _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
-        _announce(config, model, [row for pool in usable for row in pool], job.console)
+        problems = [row for pool in usable for row in pool]
+        _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
     return len(usable[0])
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory, where no problem was read."""
-    model = templates.open_model(config.model, config)
-    made = partial(plan_memory, config, model)
+    """What a run takes in memory and of the devices, where no problem was read."""
+    check_room(config, console)
+    _announce_memory(config, templates.open_model(config.model, config), console)
+
+
+def _announce_memory(
+    config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
+) -> None:
+    """What a run takes in memory."""
+    made = partial(plan_memory, config, model, longest_prompt)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
-def _announce(config: Config, model: Model, problems: Sequence[Row], console: Console) -> None:
-    """What a run on these problems takes in memory."""
-    system = engines.system_text(config.system, model.thoughts)
-    longest = forecasts.longest_prompt(problems, model, system)
-    made = partial(plan_memory, config, model, longest)
-    forecasts.announce(made, console, stage="rl", folder=config.run)
+def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:
+    """Tokens of the longest prompt, system prompt included."""
+    return forecasts.longest_prompt(problems, model, engines.system_text(config.system, model.thoughts))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -221,9 +228,7 @@ def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder:
     Raises:
         EnvironmentFault: it does not fit its GPU.
     """
-    system = engines.system_text(config.system, model.thoughts)
-    longest = forecasts.longest_prompt(problems, model, system)
-    forecast = plan_memory(config, model, longest)
+    forecast = plan_memory(config, model, _longest_prompt(config, model, problems))
     forecasts.check(forecast, folder.path, console)
     if config.generators and transfer_of(config) == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters
