@@ -141,6 +141,7 @@ def _train(
         Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
+    from magcli.rl.layout import note_layout
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
     from magcli.run.units import AsyncRunner
@@ -151,6 +152,7 @@ def _train(
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
         forms.record(model.thoughts, job, [folder])
+        note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
