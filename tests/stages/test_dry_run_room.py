@@ -39,6 +39,9 @@ def test_what_the_gpus_of_this_machine_can_hold_passes(gpus):
     gpus(8)
     check_room(RL, Console())
     check_room(replace(RL, trainers=1, generators=0, tensor_parallel=1), Console())
+    gpus(7)
+    with pytest.raises(UsageError, match="3 of 7 GPUs have no trainer rank"):
+        check_room(RL, Console())
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,8 @@ def test_a_dry_run_of_sft_counts_its_ranks(gpus):
 def test_a_named_card_is_of_another_machine(gpus):
     gpus(1)
     check_room(replace(RL, card="80G"), Console())
+    with pytest.raises(UsageError, match="PyTorch finds 1 on this machine"):
+        check_room(RL, Console())
 
 
 def test_a_machine_without_gpus_says_that_it_counts_none(gpus, capsys):
