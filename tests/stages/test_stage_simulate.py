@@ -109,5 +109,5 @@ def test_layouts_that_cannot_be_simulated_are_refused(change, message):
 
 def test_a_model_without_configuration_is_named(tmp_path):
     missing = str(tmp_path / "missing")
-    with pytest.raises(EnvironmentFault, match="collectives cannot be counted: .*; give a folder with config.json"):
+    with pytest.raises(EnvironmentFault, match=r"collectives cannot be counted: .*; give a folder with config\.json"):
         call_stage("simulate", machine=MACHINE, trainers=8, link=50.0, model=missing, **SIZES)
