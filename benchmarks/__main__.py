@@ -54,6 +54,7 @@ COMPARISONS = {
     "trl-parity": "trl_parity:run",
     "simulation-shared": "simulation:shared",
     "simulation-split": "simulation:split",
+    "simulation-layouts": "simulation_layouts:run",
     "rank-memory": "rank_memory.table:run",
     "sft-vs-trl": "sft_trl:run",
     "rl-occupancy": "rl.occupancy:run",
@@ -64,6 +65,8 @@ COMPARISONS = {
     "rl-vs-floor": "rl.floor:smollm2",
     "rl-toy-vs-floor": "rl.floor:toy",
     "rl-reward-per-second": "rl.reward_curve:run",
+    "rl-lora-vs-full": "rl.lora:against_full",
+    "rl-lora-vs-trl": "rl.lora:against_trl",
 }
 
 AVX2 = "-avx2"
