@@ -13,7 +13,8 @@ bound over measured time) and ``humaneval-checker`` (share of equal verdicts). T
 bound of its comparison. Comparisons of accuracy, and ``rank-memory``, print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
-with TRL; ``PEERS_ARM`` skips the search for TRL's best configuration (``PEERS_ARM='continuous bf16'``).
+with TRL and ``simulation-layouts``. ``PEERS_ARM`` skips the search for TRL's best configuration
+(``PEERS_ARM='continuous bf16'``).
 """
 
 import argparse

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from benchmarks.pairs import Result
+from benchmarks.pairs import SHORT, Result
 from benchmarks.simulation import (
     COMMON,
     SEEDS,
@@ -39,7 +39,7 @@ from magcli.rl.simulate.simulation import Simulation
 from magcli.rl.simulate.workload import resampled_source
 
 SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
-RUN = {"updates": 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "staleness": 1, "micro_tokens": 1024}
+RUN = {"updates": 5 if SHORT else 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "staleness": 1, "micro_tokens": 1024}
 CASES: Mapping[str, tuple[Mapping[str, object], Mapping[str, object], Layout]] = {
     "two trainer ranks": ({}, {"trainers": 2}, Layout(trainers=2)),
     "two generators": (
@@ -47,7 +47,7 @@ CASES: Mapping[str, tuple[Mapping[str, object], Mapping[str, object], Layout]] =
     ),
 }  # fmt: skip
 """The options of the measured run, those of the predicted one, and its layout."""
-REPEATS = 2
+REPEATS = 1 if SHORT else 2
 MESSAGE = 4 << 20
 """Numbers that each of two processes sends to the other."""
 TIMES = 10
@@ -67,7 +67,7 @@ def run() -> Result:
 
 
 def _measure(folder: Path) -> None:
-    """All runs, twice in turn."""
+    """All runs, ``REPEATS`` times in turn."""
     for repeat in range(REPEATS):
         for name, (before, after, _) in CASES.items():
             for side, options in (("before", before), ("after", after)):

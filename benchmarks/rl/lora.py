@@ -27,9 +27,9 @@ SEEDS = ("0",) if SHORT else ("0", "1", "2")
 ACCURACY = "avg@n"
 """The metric of ``magcli evaluate``: the share of right samples."""
 
-RANK, TOKENS = 16, 64
+RANK, TOKENS = 16, 32 if SHORT else 64
 """Of ``rl-lora-vs-trl``: the rank of the adapters, and the tokens of every completion."""
-WARMUP, TIMED = 2, 1
+WARMUP, TIMED = 2, 1 if SHORT else 2
 PAIRS = 1 if SHORT else 2
 
 
