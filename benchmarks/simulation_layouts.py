@@ -118,11 +118,11 @@ def _gather(rank: int, seconds: "dict[int, float]") -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{PORT}", rank=rank, world_size=2)
     for size in (1, MESSAGE):
-        part, whole = torch.ones(size), torch.empty(2 * size)
-        dist.all_gather_into_tensor(whole, part)
+        part, parts = torch.ones(size), [torch.empty(size), torch.empty(size)]
+        dist.all_gather(parts, part)
         begun = time.perf_counter()
         for _ in range(TIMES):
-            dist.all_gather_into_tensor(whole, part)
+            dist.all_gather(parts, part)
         if rank == 0:
             seconds[size] = (time.perf_counter() - begun) / TIMES
     dist.destroy_process_group()
