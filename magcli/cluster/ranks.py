@@ -101,7 +101,7 @@ class RankGroup:
         surroundings: Surroundings,
         say: Callable[[str], None],
         timeout: float,
-        beside: Demand | None = None,
+        beside: Sequence[Demand] = (),
     ) -> "RankGroup":
         """Start the processes where there is room, those of a node next to each other, and make their states.
 

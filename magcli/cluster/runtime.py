@@ -122,10 +122,10 @@ class Cluster:
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
 
-    def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Demand | None = None) -> None:
+    def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Sequence[Demand] = ()) -> None:
         """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
 
-        ``beside``: other processes of the run, for which there must be room too.
+        ``beside``: other processes of the run, for which there must be room too, those that need most of a node first.
 
         Raises:
             EnvironmentFault: there is no room; the message says how much there is.
@@ -133,35 +133,43 @@ class Cluster:
         nodes = self.nodes()
         left = nodes
         text = f"each with {resources} on one node"
-        if beside is not None:
-            self.check_placeable(beside.what, beside.number, beside.resources)
-            left = _without(nodes, beside)
-            text += f", beside {beside}"
+        if beside:
+            self.check_room(beside)
+            for demand in beside:
+                left = _without(left, demand)
+            text += f", beside {' and '.join(map(str, beside))}"
         places = sum(_fitting(node, resources) for node in left)
         if places < number:
             held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
             room = f"the cluster has room for {places} of {number} {what}, {text} ({held})"
             raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
 
+    def check_room(self, demands: Sequence[Demand]) -> None:
+        """Refuse several kinds of processes that the nodes could never hold together; errors as ``check_placeable``."""
+        for number, demand in enumerate(demands):
+            self.check_placeable(demand.what, demand.number, demand.resources, beside=demands[:number])
+
     @contextlib.contextmanager
-    def room_kept(self, demand: Demand | None, say: Callable[[str], None]) -> Iterator[None]:
+    def room_kept(self, demands: Sequence[Demand], say: Callable[[str], None]) -> Iterator[None]:
         """Keep room for processes that are started after the block from those that are started in it.
 
         Without it small processes could be spread over all nodes, so that no node has room for a large one.
 
         Args:
-            demand: what is started later; of None no room is kept.
+            demands: what is started later.
             say: told every 30 seconds that there is no room yet.
         """
-        if demand is None:
+        if not demands:
             yield
             return
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        group = placement_group([_bundle(demand.resources)] * demand.number)
+        bundles = [_bundle(demand.resources) for demand in demands for _ in range(demand.number)]
+        wanted = " and ".join(map(str, demands))
+        group = placement_group(bundles)
         try:
             while not group.wait(timeout_seconds=WAITING_SECONDS):
-                say(f"waiting for room for {demand}; the cluster has {self.free()} free")
+                say(f"waiting for room for {wanted}; the cluster has {self.free()} free")
             yield
         finally:
             remove_placement_group(group)

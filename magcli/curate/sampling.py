@@ -23,7 +23,7 @@ from magcli.generate.types import Completion, Generator, Sampling, VisionModel, 
 from magcli.model.chat import to_messages
 
 if TYPE_CHECKING:
-    from magcli.verify.grader import Grader
+    from magcli.verify.grader import CompletionGrader
     from magcli.verify.reward import Reward, RewardRule
 
 IMAGES = "images"
@@ -108,7 +108,7 @@ NextWave = Callable[[Sequence["Reward"]], Awaitable[int]]
 
 async def sample_in_waves(
     generator: Generator,
-    grader: "Grader",
+    grader: "CompletionGrader",
     row: Mapping[str, Any],
     plan: SamplingPlan,
     rule: "RewardRule",
@@ -130,7 +130,7 @@ async def sample_in_waves(
 
 
 async def grade_samples(
-    grader: "Grader", row: Mapping[str, Any], samples: Sequence[Sample], rule: "RewardRule"
+    grader: "CompletionGrader", row: Mapping[str, Any], samples: Sequence[Sample], rule: "RewardRule"
 ) -> "list[Reward]":
     """Grade the samples of a problem."""
     verdicts = (grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)

@@ -12,7 +12,7 @@ from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.model.thoughts import ThoughtForm
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.rl.types import Group, StageSettings
-from magcli.verify.grader import Grader
+from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward
 
 
@@ -21,7 +21,7 @@ class GroupSampler:
     """Samples and grades the groups of a run."""
 
     engine: RolloutEngine
-    grader: Grader
+    grader: CompletionGrader
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
     system: str | None

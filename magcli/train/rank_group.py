@@ -31,7 +31,7 @@ class ClusterRanks:
         say: Callable[[str], None],
         fsdp_size: int = 0,
         timeout: float = TIMEOUT,
-        beside: Demand | None = None,
+        beside: Sequence[Demand] = (),
     ) -> None:
         self._cluster, self._device, self._threads = cluster, device, threads
         self._say, self._timeout = say, timeout
@@ -55,7 +55,7 @@ class ClusterRanks:
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
             timeout=self._timeout,
-            beside=None if is_local else self._beside,
+            beside=() if is_local else self._beside,
         )
 
     def run(self, commands: Sequence[RankCommand]) -> Any:

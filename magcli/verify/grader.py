@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.verify import math
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 EQUALITY_CACHE = 1 << 14
 """Pairs of answers whose equality is cached."""
+
+
+class CompletionGrader(Protocol):
+    """What grades completions: a ``Grader`` of this process, or verifiers elsewhere."""
+
+    async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+        """Grade one completion; see ``Grader.reward``."""
 
 
 class Grader:

@@ -81,11 +81,12 @@ def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser,
 
 
 @pytest.mark.timeout(300)
-def test_ranks_on_two_nodes_and_a_generator_on_a_third(machines, guesser, problems, tmp_path):
-    machines.nodes.append(machines.add())
+def test_ranks_on_two_nodes_and_generator_and_verifier_on_a_third(machines, guesser, problems, tmp_path):
+    machines.nodes.append(machines.add(cpus=2))
     run = tmp_path / "run"
     sizes = {**SIZES, "updates": 6, "checkpoint_every": 2}
-    options = ["--trainers", 2, "--generators", 1, "--cluster", machines.address, "--workers", 1, *flags_of(sizes)]
+    processes = ["--trainers", 2, "--generators", 1, "--verifiers", 1, "--workers", 1]
+    options = [*processes, "--cluster", machines.address, *flags_of(sizes)]
     command = ["rl", problems, "--model", guesser, "--run", run, *options]
     files = set()
     with Running(*command, env={**quiet(), **machines.environment}) as process:

@@ -13,6 +13,7 @@ from magcli.errors import EnvironmentFault, UsageError
 from magcli.stages import rl, sft
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.sampling_engine import _share_threads, check_room
+from magcli.stages.rl.train import _beside
 from magcli.stages.sft import Config as SFTConfig
 from magcli.stages.shared import trainers
 from magcli.stages.shared.trainers import share_threads
@@ -35,13 +36,18 @@ def two_nodes(monkeypatch):
     monkeypatch.setattr(trainers, "open_cluster", lambda address: nullcontext(Cluster(address)))
 
 
+def forecast_room(config):
+    """What a dry run checks before it forecasts the memory."""
+    check_room(config, Console(), beside=_beside(config))
+
+
 def test_what_the_gpus_of_this_machine_can_hold_passes(gpus):
     gpus(8)
-    check_room(RL, Console())
-    check_room(replace(RL, trainers=1, generators=0, tensor_parallel=1), Console())
+    forecast_room(RL)
+    forecast_room(replace(RL, trainers=1, generators=0, tensor_parallel=1))
     gpus(7)
     with pytest.raises(UsageError, match="3 of 7 GPUs have no trainer rank"):
-        check_room(RL, Console())
+        forecast_room(RL)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +75,16 @@ def test_a_dry_run_of_sft_counts_its_ranks(gpus):
 
 def test_a_named_card_is_of_another_machine(gpus):
     gpus(1)
-    check_room(replace(RL, card="80G"), Console())
+    forecast_room(replace(RL, card="80G"))
     with pytest.raises(UsageError, match="PyTorch finds 1 on this machine"):
-        check_room(RL, Console())
+        forecast_room(RL)
 
 
 def test_a_machine_without_gpus_says_that_it_counts_none(gpus, capsys):
     gpus(0)
-    check_room(RL, Console())
+    forecast_room(RL)
     assert "rl: dry run: processes are not checked: PyTorch finds no GPU on this machine" in capsys.readouterr().err
-    check_room(replace(RL, device="cpu"), Console())
+    forecast_room(replace(RL, device="cpu"))
     assert not capsys.readouterr().err
 
 
@@ -87,13 +93,14 @@ def test_a_machine_without_gpus_says_that_it_counts_none(gpus, capsys):
     [
         ({"generators": 6}, "the cluster has room for 5 of 6 generators, each with 2 GPUs and 1 CPUs on one node"),
         ({"trainers": 8}, "room for 7 of 8 trainer ranks, .* beside 2 generators with 2 GPUs and 1 CPUs each"),
+        ({"verifiers": 31}, "room for 30 of 31 verifiers, each with 1 CPUs on one node, beside 2 generators"),
         ({"trainers": 1, "tensor_parallel": 16}, "room for 0 of 2 generators, each with 16 GPUs"),
     ],
 )
 def test_the_nodes_of_a_cluster_are_counted_together(changes, message, two_nodes, gpus):
     gpus(0)
     on_cluster = replace(RL, cluster="auto")
-    check_room(on_cluster, Console())
+    forecast_room(on_cluster)
     with pytest.raises(EnvironmentFault, match=message):
         rl.forecast(replace(on_cluster, **changes), Console())
 

@@ -14,7 +14,7 @@ from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
-from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
+from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ class Config(
         "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster; "
         "auto: broadcast from several trainer ranks on GPUs, else file.",
         panel=GENERATORS,
+        affects_rows=False,
+    )
+    verifiers: int = opt(
+        0,
+        "Number of verifier processes on the nodes of --cluster, each with --workers workers; 0: this process grades.",
+        panel=CLUSTER,
         affects_rows=False,
     )
     retire_after: int = opt(
@@ -123,7 +129,8 @@ class Config(
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 NOT_NEGATIVE = (
-    "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "tis_cap", "kl", "entropy_bonus",
+    "warmup", "trajectory_every", "generators", "verifiers", "retire_after", "defer_after", "tis_cap", "kl",
+    "entropy_bonus",
 )  # fmt: skip
 
 
@@ -173,7 +180,9 @@ def _check_engine(config: Config) -> None:
     _check_generator_devices(config.generator_devices, config.generators, config.tensor_parallel)
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
     _check_split(config, exact=exact)
-    trainers.check("rl", config, generators=config.generators)
+    trainers.check("rl", config, others=config.generators + config.verifiers)
+    on_nodes = address_for(config.cluster) != LOCAL
+    usage(on_nodes or not config.verifiers, "rl: --verifiers needs a --cluster; on this machine use --workers")
     if config.transfer == "broadcast":
         _check_broadcast(*_broadcast_devices(config))
 

@@ -40,8 +40,8 @@ def check_devices(config: Config, cluster: Cluster | None) -> None:
         sampling_devices(config, cards=cards)
 
 
-def check_room(config: Config, console: Console) -> None:
-    """For --dry-run: refuse trainer ranks and generators for which this machine or the cluster has no room.
+def check_room(config: Config, console: Console, *, beside: Sequence[Demand]) -> None:
+    """For --dry-run: refuse trainer ranks and processes beside them for which this machine or cluster has no room.
 
     Raises:
         UsageError: this machine has too few GPUs.
@@ -49,7 +49,7 @@ def check_room(config: Config, console: Console) -> None:
     """
     import torch
 
-    trainers.check_room("rl", config, console, generators=generators_demand(config))
+    trainers.check_room("rl", config, console, beside=beside)
     on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
     if on_this_machine and trainers.counts_cards(config):
         sampling_devices(config, cards=torch.cuda.device_count())

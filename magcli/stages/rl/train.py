@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from magcli.stages.rl.sampling_engine import (
     ranks_send_weights,
     sends_adapters,
 )
+from magcli.stages.rl.verifiers import open_verifiers, verifiers_demand
 from magcli.stages.shared import engines, forms, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
@@ -52,14 +54,14 @@ if TYPE_CHECKING:
     from magcli.train.commands import OpenState, RankState
     from magcli.train.controller import RankController
     from magcli.train.distributed import Ranks
-    from magcli.verify.grader import Grader
+    from magcli.verify.grader import CompletionGrader, Grader
 
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     from magcli.data.values import to_rows
 
-    check_room(config, job.console)
+    check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
     pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
     with engines.open_grader(config, config.reward) as grader:
@@ -78,7 +80,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 def forecast(config: Config, console: Console) -> None:
     """What a run takes in memory and of the devices, where no problem was read."""
-    check_room(config, console)
+    check_room(config, console, beside=_beside(config))
     _announce_memory(config, templates.open_model(config.model, config), console)
 
 
@@ -175,8 +177,9 @@ def _train(
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster)
+            verifiers = open_verifiers(config, grader, usable, cluster, job.console)
             run = _loop(
-                config, model, engine, trainer, stages, checkpointing, repeated, rows, grader, held_out, monitor
+                config, model, engine, trainer, stages, checkpointing, repeated, rows, verifiers, held_out, monitor
             )
             with AsyncRunner() as events:
                 ended = events.run(run)
@@ -187,11 +190,16 @@ def _train(
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
+def _beside(config: Config) -> list[Demand]:
+    """The processes of the run under Ray besides its trainer ranks."""
+    demands = [generators_demand(config), verifiers_demand(config)]
+    return [demand for demand in demands if demand is not None]
+
+
 @contextmanager
 def _opened_processes(config: Config, console: Console) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
-    generators = generators_demand(config)
-    with trainers.opened("rl", config, console, generators=generators) as (cluster, ranks):
+    with trainers.opened("rl", config, console, beside=_beside(config)) as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks
 
@@ -260,7 +268,7 @@ async def _loop(
     checkpointing: Checkpointing,
     repeated: RepeatedUpdate | None,
     rows: Sequence[Sequence[Row]],
-    grader: Grader,
+    opened_verifiers: AbstractAsyncContextManager[CompletionGrader],
     held_out: HeldOut | None,
     monitor: Display,
 ) -> str | None:
@@ -268,7 +276,7 @@ async def _loop(
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
-    async with opened_engine as engine:
+    async with opened_engine as engine, opened_verifiers as grader:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, loop.inline)
             if repeated:
@@ -284,12 +292,16 @@ async def _loop(
             updates=config.updates,
             generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
-        measure = build_measure(held_out, model, engine, scheduler)
+        measure = build_measure(held_out, model, engine, grader, scheduler)
         return await loop.train(trainer, engine, scheduler, stages, checkpointing, monitor, measure)
 
 
 def build_measure(
-    held_out: HeldOut | None, model: Model, engine: RolloutEngine, scheduler: RolloutScheduler
+    held_out: HeldOut | None,
+    model: Model,
+    engine: RolloutEngine,
+    grader: CompletionGrader,
+    scheduler: RolloutScheduler,
 ) -> Measure | None:
     """The function that evaluates the weights of the run's engine on held-out problems; None without --eval-table."""
     from magcli.generate.text import SamplerText
@@ -298,7 +310,7 @@ def build_measure(
         return None
     started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
     generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
-    return partial(held_out.accuracy, generator)
+    return partial(replace(held_out, grader=grader).accuracy, generator)
 
 
 def build_trainer(config: Config, model: Model, controller: RankController) -> Trainer:
@@ -434,7 +446,7 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
 
 
-def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: Grader) -> GroupSampler:
+def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: CompletionGrader) -> GroupSampler:
     """The sampler of groups."""
     from magcli.rl.rollouts import GroupSampler
 

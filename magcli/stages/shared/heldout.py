@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.stages.shared.options import EvaluationOptions
-    from magcli.verify.grader import Grader
+    from magcli.verify.grader import CompletionGrader, Grader
 
     Row = dict[str, Any]
 
@@ -36,7 +36,7 @@ class HeldOut:
 
     problems: Sequence[Row]
     plan: SamplingPlan
-    grader: Grader
+    grader: CompletionGrader
     slots: int
 
     async def accuracy(self, generator: Generator) -> dict[str, float | None]:

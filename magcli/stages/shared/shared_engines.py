@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.console import Console
-from magcli.errors import EnvironmentFault
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines
 from magcli.stages.shared.options import EngineOptions
@@ -19,11 +16,8 @@ from magcli.stages.shared.options import EngineOptions
 if TYPE_CHECKING:
     from magcli.cluster.mailbox import Surroundings
     from magcli.cluster.runtime import Cluster, Resources
-    from magcli.cluster.service import Service
+    from magcli.cluster.service import OpenServer
     from magcli.generate.service import EngineServer, Opened
-
-MAX_DEATHS = 5
-"""How often an engine may die without a completion finished meanwhile."""
 
 
 def samples_locally(config: Any) -> bool:
@@ -37,25 +31,26 @@ class SharedEngines:
     def __init__(
         self, cluster: Cluster, config: EngineOptions, job: Job, run_id: str, chosen: Mapping[str, str]
     ) -> None:
-        self._cluster, self._config, self._job = cluster, config, job
+        from magcli.cluster.service_group import ServerKind, ServiceGroup
+
+        self._config, self._job = config, job
         self._chosen = dict(chosen)
         self._devices = devices(cluster, config.device, config.tensor_parallel)
-        self._addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
-        self._services: dict[int, Service] = {}
+        addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
+        kind = ServerKind("engine", _resources(cluster, config), surroundings(), start_seconds=config.deadline)
+        self._group = ServiceGroup(cluster, kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
-        self._finished: Counter[int] = Counter()
-        self._ended_finished = 0
 
     @property
     def num_finished(self) -> int:
         """Completions finished so far, those of lost engines included."""
-        return self._ended_finished + sum(each.status or 0 for each in self._services.values())
+        return self._group.num_finished
 
     @property
     def addresses_and_opened(self) -> tuple[Sequence[str], Opened]:
         """What a shard needs to ask the engines."""
         assert self._opened is not None, "no engine has been started"
-        return self._addresses, self._opened
+        return self._group.addresses, self._opened
 
     async def start(self) -> Opened:
         """Start all engines; the first decides what options left to ``auto`` resolve to. Returns what it says.
@@ -64,94 +59,40 @@ class SharedEngines:
             EnvironmentFault: the cluster has no room for them.
             MagError: what opening an engine raised.
         """
-        resources = self._resources()
-        self._cluster.check_placeable("engines", len(self._devices), resources)
-        await self._start(0)
-        opened: Opened = self._services[0].opened
+        self._group.check_room()
+        await self._group.start([0])
+        opened: Opened = self._group.service(0).opened
         self._opened = opened
         self._chosen |= opened.chosen
         for text, event in opened.messages:
             self._job.console.say(text, **event)
-        async with asyncio.TaskGroup() as group:
-            for number in range(1, len(self._devices)):
-                group.create_task(self._start(number))
+        await self._group.start(range(1, len(self._devices)))
         return opened
 
     async def watch(self) -> None:
-        """Replace engines that die, until one cannot be replaced.
-
-        Raises:
-            EnvironmentFault: it dies again and again.
-            MagError: what opening its successor raised.
-        """
-        watching = [asyncio.create_task(self._keep(number)) for number in range(len(self._devices))]
-        try:
-            await asyncio.gather(*watching)
-        finally:
-            for task in watching:
-                task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+        """Replace engines that die, until one cannot be replaced; errors as ``ServiceGroup.watch``."""
+        await self._group.watch()
 
     def forget(self, client: str) -> None:
         """Tell the engines that a shard's process was lost."""
-        for service in self._services.values():
-            service.forget(client)
+        self._group.forget(client)
 
     async def close(self) -> None:
         """End all engines."""
-        for service in self._services.values():
-            service.kill()
+        self._group.close()
 
-    async def _keep(self, number: int) -> None:
-        deaths = 0
-        while True:
-            service = self._services[number]
-            lost = await service.watch()
-            service.kill()
-            deaths = 0 if service.status else deaths
-            deaths += 1
-            if deaths > MAX_DEATHS:
-                raise EnvironmentFault(f"{self._job.stage}: {lost}, after {MAX_DEATHS} others in a row")
-            self._ended_finished += service.status or 0
-            service.status = 0
-            text = f"{self._job.stage}: {lost}; another is started, and is asked again what was not answered"
-            self._job.console.warn(text, event="engine-lost")
-            await self._start_again(number)
-
-    async def _start_again(self, number: int) -> None:
-        from magcli.cluster.errors import MemberLost
-
-        for _ in range(MAX_DEATHS):
-            try:
-                return await self._start(number)
-            except MemberLost as error:
-                self._job.console.warn(f"{self._job.stage}: {error}; trying again", event="engine-lost")
-        return await self._start(number)
-
-    async def _start(self, number: int) -> None:
-        from magcli.cluster.service import Service
-
+    def _opener_of(self, number: int) -> OpenServer:
+        """Opens the engine on the device of that number."""
         config = replace(self._config, device=self._devices[number])
-        self._services[number] = await Service.start(
-            self._cluster,
-            self._addresses[number],
-            "engine",
-            partial(open_server, self._job.stage, config, dict(self._chosen)),
-            self._resources(),
-            surroundings=surroundings(),
-            waiting=self._say_waiting,
-            start_seconds=config.deadline,
-        )
+        return partial(open_server, self._job.stage, config, dict(self._chosen))
 
-    def _resources(self) -> Resources:
-        """Ray's GPUs, one a rank; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
-        from magcli.cluster.runtime import Resources
 
-        on_gpu = self._config.device.startswith("cuda") and not self._cluster.is_local
-        return Resources(gpus=self._config.tensor_parallel if on_gpu else 0)
+def _resources(cluster: Cluster, config: EngineOptions) -> Resources:
+    """Ray's GPUs, one a rank; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
+    from magcli.cluster.runtime import Resources
 
-    def _say_waiting(self, text: str) -> None:
-        self._job.console.say(f"{self._job.stage}: {text}", event="waiting")
+    on_gpu = config.device.startswith("cuda") and not cluster.is_local
+    return Resources(gpus=config.tensor_parallel if on_gpu else 0)
 
 
 def surroundings() -> Surroundings:

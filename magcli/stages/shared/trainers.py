@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,8 +46,8 @@ class RankOptions(TrainingOptions):
     )
 
 
-def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
-    """Refuse numbers and places of processes that contradict each other.
+def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
+    """Refuse numbers and places of processes that contradict each other; ``others`` of the run are under Ray too.
 
     Raises:
         EnvironmentFault: Ray is needed and not installed.
@@ -59,7 +59,7 @@ def check(stage: str, config: RankOptions, *, generators: int = 0) -> None:
         size == 0 or (size > 1 and config.trainers % size == 0),
         f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
     )
-    needs_ray = generators > 0 or config.trainers > 1
+    needs_ray = others > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
     alone = config.trainers == 1
     usage(alone or not config.lora, f"{stage}: --lora trains in one process; use --trainers 1, or leave --lora out")
@@ -81,47 +81,52 @@ def _refuse_torchrun(stage: str) -> None:
 
 @contextmanager
 def opened(
-    stage: str, config: RankOptions, console: Console, *, generators: Demand | None = None
+    stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
-    A single rank is in this process, and without generators its run has no cluster. ``generators`` are started later,
-    and the ranks leave room for them.
+    A single rank is in this process, and with nothing ``beside`` it its run has no cluster. What is beside the ranks is
+    started later, and they leave room for it.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
+        EnvironmentFault: the cluster cannot be used, or has no room.
     """
     from magcli.train.controller import OneProcess, RankController
 
-    if generators is None and config.trainers == 1:
+    if not beside and config.trainers == 1:
         yield None, RankController(OneProcess(config.device))
         return
     with open_cluster(address_for(config.cluster)) as cluster:
         if config.trainers == 1:
+            if not cluster.is_local:
+                cluster.check_room(beside)
             yield cluster, RankController(OneProcess(config.device))
             return
         if cluster.is_local:
             _check_cards(stage, config)
-        ranks = _cluster_ranks(stage, config, cluster, console, generators)
+        ranks = _cluster_ranks(stage, config, cluster, console, beside)
         try:
             yield cluster, RankController(ranks)
         finally:
             ranks.stop()
 
 
-def check_room(stage: str, config: RankOptions, console: Console, *, generators: Demand | None = None) -> None:
+def check_room(stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()) -> None:
     """For --dry-run: refuse ranks for which this machine has too few GPUs, or processes that a cluster cannot hold.
+
+    ``beside`` are the run's other processes under Ray.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
         EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
     """
-    if generators is None and config.trainers == 1:
+    if not beside and config.trainers == 1:
         return
     address = address_for(config.cluster)
     if address != LOCAL:
         with open_cluster(address) as cluster:
-            _check_placeable(cluster, config, generators)
+            _check_placeable(cluster, config, beside)
     elif counts_cards(config):
         _check_cards(stage, config)
     elif config.device.startswith("cuda") and not config.card:
@@ -136,15 +141,14 @@ def counts_cards(config: RankOptions) -> bool:
     return config.device.startswith("cuda") and not config.card and torch.cuda.device_count() > 0
 
 
-def _check_placeable(cluster: Cluster, config: RankOptions, generators: Demand | None) -> None:
-    """Refuse ranks and generators that the nodes of a cluster cannot hold together."""
+def _check_placeable(cluster: Cluster, config: RankOptions, beside: Sequence[Demand]) -> None:
+    """Refuse ranks and other processes that the nodes of a cluster cannot hold together."""
     from magcli.train.rank_group import rank_resources
 
-    if config.trainers > 1:
-        resources = rank_resources(config.device)
-        cluster.check_placeable("trainer ranks", config.trainers, resources, beside=generators)
-    elif generators is not None:
-        cluster.check_placeable(generators.what, generators.number, generators.resources)
+    if config.trainers == 1:
+        cluster.check_room(beside)
+    else:
+        cluster.check_placeable("trainer ranks", config.trainers, rank_resources(config.device), beside=beside)
 
 
 def _check_cards(stage: str, config: RankOptions) -> None:
@@ -158,7 +162,7 @@ def _check_cards(stage: str, config: RankOptions) -> None:
 
 
 def _cluster_ranks(
-    stage: str, config: RankOptions, cluster: Cluster, console: Console, generators: Demand | None
+    stage: str, config: RankOptions, cluster: Cluster, console: Console, beside: Sequence[Demand]
 ) -> ClusterRanks:
     """Several trainer ranks, which start when their state is opened."""
     import torch
@@ -170,7 +174,7 @@ def _cluster_ranks(
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
-        threads = share_threads(torch.get_num_threads(), config.trainers, generators.number if generators else 0)
+        threads = share_threads(torch.get_num_threads(), config.trainers, sum(demand.number for demand in beside))
     return ClusterRanks(
         cluster,
         config.trainers,
@@ -178,7 +182,7 @@ def _cluster_ranks(
         threads=threads,
         say=say,
         fsdp_size=config.fsdp_size,
-        beside=generators,
+        beside=beside,
     )
 
 

@@ -1,0 +1,158 @@
+"""Servers of one kind on a cluster: started, watched, and replaced when they are lost."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magcli.cluster.errors import MemberLost
+from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.service import OpenServer, Service
+from magcli.console import Console
+from magcli.errors import EnvironmentFault
+
+MAX_DEATHS = 5
+"""How often a server may die without having finished anything meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKind:
+    """What the servers of a group are.
+
+    Attributes:
+        what: their name in messages, such as engine.
+        resources: what each takes of its node.
+        surroundings: the working directory and variables of their processes.
+        start_seconds: how long one may take to open once its process runs.
+    """
+
+    what: str
+    resources: Resources
+    surroundings: Surroundings
+    start_seconds: float
+
+
+class ServiceGroup:
+    """The servers behind some addresses. The status of each is the number of units of work that it has finished.
+
+    Args:
+        cluster: where they run.
+        kind: what they are.
+        addresses: the names by which clients find them, unique in the cluster.
+        opener_of: the function that opens the server of an address, by its position; called for each start.
+        stage: the name of the stage in messages.
+        console: where losses and waits are reported.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: ServerKind,
+        addresses: Sequence[str],
+        opener_of: Callable[[int], OpenServer],
+        *,
+        stage: str,
+        console: Console,
+    ) -> None:
+        self.addresses = addresses
+        self._cluster, self._kind, self._opener_of = cluster, kind, opener_of
+        self._stage, self._console = stage, console
+        self._services: dict[int, Service] = {}
+        self._finished_by_lost = 0
+
+    @property
+    def num_finished(self) -> int:
+        """Units of work finished so far, those of lost servers included."""
+        return self._finished_by_lost + sum(service.status or 0 for service in self._services.values())
+
+    def service(self, number: int) -> Service:
+        """The server that has an address now."""
+        return self._services[number]
+
+    def check_room(self) -> None:
+        """Refuse a group for which the cluster has no room.
+
+        Raises:
+            EnvironmentFault: the message says for how many there is room.
+        """
+        self._cluster.check_placeable(f"{self._kind.what}s", len(self.addresses), self._kind.resources)
+
+    async def start(self, numbers: Sequence[int]) -> None:
+        """Start the servers of these addresses at once.
+
+        Raises:
+            MagError: what opening a server raised.
+        """
+        starts = [asyncio.create_task(self._start(number)) for number in numbers]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for task in starts:
+                task.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+
+    async def watch(self) -> None:
+        """Replace servers that are lost, until one cannot be replaced.
+
+        Raises:
+            EnvironmentFault: it dies again and again.
+            MagError: what opening its successor raised.
+        """
+        watching = [asyncio.create_task(self._keep(number)) for number in range(len(self.addresses))]
+        try:
+            await asyncio.gather(*watching)
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+
+    def forget(self, client: str) -> None:
+        """Tell all servers that a client was lost."""
+        for service in self._services.values():
+            service.forget(client)
+
+    def close(self) -> None:
+        """End all servers."""
+        for service in self._services.values():
+            service.kill()
+
+    async def _keep(self, number: int) -> None:
+        """Watch the server of an address and its successors."""
+        deaths = 0
+        while True:
+            service = self._services[number]
+            lost = await service.watch()
+            service.kill()
+            deaths = 1 if service.status else deaths + 1
+            if deaths > MAX_DEATHS:
+                raise EnvironmentFault(f"{self._stage}: {lost}, after {MAX_DEATHS} others in a row")
+            self._finished_by_lost += service.status or 0
+            service.status = 0
+            self._warn(f"{lost}; another is started, and is asked again what was not answered")
+            await self._start_again(number)
+
+    async def _start_again(self, number: int) -> None:
+        for _ in range(MAX_DEATHS):
+            try:
+                return await self._start(number)
+            except MemberLost as error:
+                self._warn(f"{error}; trying again")
+        return await self._start(number)
+
+    async def _start(self, number: int) -> None:
+        self._services[number] = await Service.start(
+            self._cluster,
+            self.addresses[number],
+            self._kind.what,
+            self._opener_of(number),
+            self._kind.resources,
+            surroundings=self._kind.surroundings,
+            waiting=self._say_waiting,
+            start_seconds=self._kind.start_seconds,
+        )
+
+    def _warn(self, text: str) -> None:
+        self._console.warn(f"{self._stage}: {text}", event=f"{self._kind.what}-lost")
+
+    def _say_waiting(self, text: str) -> None:
+        self._console.say(f"{self._stage}: {text}", event="waiting")

@@ -1,0 +1,133 @@
+"""Verifiers on the nodes of a cluster: they grade as this process does, and lost ones are replaced."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from calling import quiet
+from forking import Running
+
+from magcli.cluster.runtime import open_cluster
+from magcli.stages.rl.config import Config
+from magcli.stages.rl.verifiers import open_verifiers
+from magcli.stages.shared import engines
+from magcli.verify.reward import RewardRule
+
+RULE = RewardRule(use_language=False)
+PROGRAM = {
+    "id": "double",
+    "kind": "code",
+    "prompt": "Read a number and print its double.",
+    "tests": [{"input": "3\n", "output": "6\n"}, {"input": "-4\n", "output": "-8\n"}],
+}
+
+
+class Messages:
+    """A console that keeps warnings."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def warn(self, text, **event):
+        self.warnings.append((text, event["event"]))
+
+    def say(self, text, **event):
+        pass
+
+
+def jobs(count):
+    """Answers, every third of which is wrong."""
+    for number in range(count):
+        answer = number + (number % 3 == 0)
+        row = {"id": str(number), "prompt": "?", "answer": str(number)}
+        yield f"<think>so</think>It is \\boxed{{{answer}}}.", 10, row, RULE
+
+
+async def graded(config, console, cluster, grade):
+    """The rewards of a grader of this process, and of verifiers on the cluster, by ``grade``."""
+    grader = engines.open_grader(config, config.reward)
+    try:
+        expected = await grade(grader)
+        async with open_verifiers(config, grader, [PROGRAM], cluster, console) as verifiers:
+            return expected, await grade(verifiers)
+    finally:
+        await grader.close()
+
+
+@pytest.mark.timeout(120)
+def test_answers_and_programs_are_graded_as_in_this_process(machines):
+    right = "```python\nprint(2 * int(input()))\n```"
+    wrong = "```python\nprint(abs(2 * int(input())))\n```"
+    programs = [(f"<think>so</think>\n{text}", 10, PROGRAM, RULE) for text in (right, wrong)]
+
+    async def grade(grader):
+        return await asyncio.gather(*(grader.reward(*job) for job in [*programs, *jobs(12)]))
+
+    config = Config(verifiers=1, sandbox="auto")
+    with open_cluster(machines.address) as cluster:
+        expected, rewards = asyncio.run(graded(config, Messages(), cluster, grade))
+    assert rewards == expected
+    assert [reward.correct for reward in rewards[:5]] == [True, False, False, True, True]
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_verifier_is_replaced_and_what_it_had_not_graded_is_asked_again(machines, tmp_path):
+    pid_file = tmp_path / "pid"
+    reward_file = tmp_path / "judge.py"
+    reward_file.write_text(
+        "import os, pathlib, time\n"
+        "def judge(completion, row):\n"
+        f"    pathlib.Path({str(pid_file)!r}).write_text(str(os.getppid()))\n"
+        "    time.sleep(0.02)\n"
+        "    return 1.0 if row['answer'] in completion else 0.0\n"
+    )
+    own_process = os.getpid()
+    killed = []
+
+    async def grade(grader):
+        asks = [asyncio.create_task(grader.reward(*job)) for job in jobs(40)]
+        await asks[0]
+        verifier = int(pid_file.read_text())  # the parent of the worker in which the custom reward runs
+        if verifier != own_process:
+            os.kill(verifier, signal.SIGKILL)
+            killed.append(verifier)
+        return await asyncio.gather(*asks)
+
+    config = Config(verifiers=2, reward=f"{reward_file}:judge")
+    console = Messages()
+    with open_cluster(machines.address) as cluster:
+        expected, rewards = asyncio.run(graded(config, console, cluster, grade))
+    assert rewards == expected
+    assert len(killed) == 1
+    ((text, event),) = console.warnings
+    assert event == "verifier-lost"
+    assert f"verifier process {killed[0]} on" in text
+
+
+def test_verifiers_for_which_there_is_no_room_are_refused_before_the_work(machines, guesser, problems, tmp_path):
+    processes = ["--generators", 1, "--verifiers", 2, "--cluster", machines.address]
+    with Running(*rl(problems, guesser, tmp_path), *processes, env={**quiet(), **machines.environment}) as process:
+        said = process.communicate(timeout=100)[1].decode()
+    assert process.returncode == 4
+    assert "room for 1 of 2 verifiers, each with 1 CPUs on one node, beside 1 generators with 1 CPUs each" in said
+    assert "Traceback" not in said
+
+
+def test_verifiers_need_a_cluster(guesser, problems, tmp_path):
+    with Running(*rl(problems, guesser, tmp_path), "--verifiers", 1, env=quiet()) as process:
+        said = process.communicate(timeout=100)[1].decode()
+    assert process.returncode == 2
+    assert "--verifiers needs a --cluster; on this machine use --workers" in said
+
+
+@pytest.fixture
+def problems(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    path.write_text('{"id": "a", "prompt": "a?", "answer": "3"}\n')
+    return path
+
+
+def rl(problems, model, folder):
+    sizes = ["--updates", 2, "--group-size", 8, "--n-async", 8, "--n-batch", 8, "--n-mini", 8, "--max-tokens", 8]
+    return ["rl", problems, "--model", model, "--run", folder / "run", "--system", "none", *sizes]
