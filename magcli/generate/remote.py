@@ -299,4 +299,6 @@ class RemoteSampler:
 def _broadcast_to(spec: Spec, run_step: "RunStep", host: str) -> "Broadcast":
     from magcli.generate.vllm_transfer import Broadcast
 
-    return Broadcast(run_step, spec.model.outline, spec.source, spec.torch_dtype, host, ranks=spec.tensor_parallel)
+    # Only vLLM receives by NCCL. The embedded engine is sent copies in host memory, over gloo.
+    source = spec.source if spec.engine == "vllm" else "cpu"
+    return Broadcast(run_step, spec.model.outline, source, spec.torch_dtype, host, ranks=spec.tensor_parallel)

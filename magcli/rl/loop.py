@@ -43,7 +43,7 @@ from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
-from magcli.run.units import every, in_daemon_thread
+from magcli.run.units import WorkThread, every, in_daemon_thread
 from magcli.train import checkpoint
 
 Result = TypeVar("Result")
@@ -80,7 +80,8 @@ async def train(
         Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
-    run: Run = in_daemon_thread if scheduler.generates_during_updates or engine.sleeps else inline
+    thread = WorkThread()
+    run: Run = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     clock = Clock(engine, scheduler)
     counting = asyncio.create_task(
@@ -116,6 +117,7 @@ async def train(
         return f"{end}; ended after {trainer.done} updates"
     finally:
         counting.cancel()
+        thread.close()
         await scheduler.stop()
     return None
 

@@ -5,6 +5,7 @@ Stages are synchronous; ``AsyncRunner`` runs their coroutines, with an orderly s
 
 import asyncio
 import hashlib
+import queue
 import selectors
 import signal
 import socket
@@ -110,34 +111,62 @@ async def every(seconds: float, report: Callable[[], None]) -> None:
         report()
 
 
-async def in_daemon_thread(work: Callable[[], T]) -> T:
-    """Run blocking work in a thread beside the event loop.
+class WorkThread:
+    """A thread beside the event loop for blocking work, one piece after the other.
+
+    Work that allocates much, such as updates, belongs into one thread: glibc keeps what a thread has freed in a heap of
+    that thread, and PyTorch scratch memory, so that with a thread for each update a process would grow without end.
 
     It is a daemon thread: unlike an executor's, it does not keep a cancelled process alive.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="magcli-work", daemon=True).start()
 
-    def run() -> None:
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            result = work()
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, result, error)
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of ``work``, or its error."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
 
-    threading.Thread(target=run, name="magcli-work", daemon=True).start()
-    return await done
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if done.cancelled():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)  # type: ignore[arg-type]
+
+        def work_and_settle() -> None:
+            result: T | None = None
+            error: BaseException | None = None
+            try:
+                result = work()
+            except BaseException as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(settle, result, error)
+
+        self._work.put(work_and_settle)
+        return await done
+
+    def close(self) -> None:
+        """End the thread after the work that it was given."""
+        self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # with all that it refers to, while the thread waits
+
+
+async def in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a ``WorkThread`` of its own."""
+    thread = WorkThread()
+    try:
+        return await thread.run(work)
+    finally:
+        thread.close()
 
 
 def keyed(parts: Rows) -> Iterator[Unit]:

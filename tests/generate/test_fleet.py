@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -89,6 +90,16 @@ def test_generators_give_the_results_of_this_process_before_and_after_new_weight
     assert [rollout.index for rollout in before] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
     changed = in_this_process(tiny_model_dir, range(5), other)
     assert [(r.tokens, r.logprobs, r.versions) for r in after] == [(r.tokens, r.logprobs, r.versions) for r in changed]
+
+
+def test_the_embedded_engine_is_sent_the_weights_of_a_trainer_on_a_gpu_over_gloo(spec, other, tiny_model_dir):
+    async def scenario():
+        async with fleet_of(replace(spec, transfer="broadcast", source="cuda:0"), 1) as fleet:
+            await fleet.load(other, 1)
+            return await collect(fleet, range(5))
+
+    changed = in_this_process(tiny_model_dir, range(5), other)
+    assert [rollout.tokens for rollout in asyncio.run(scenario())] == [rollout.tokens for rollout in changed]
 
 
 def test_weights_change_while_sequences_run(spec, other):

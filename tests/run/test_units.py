@@ -21,7 +21,7 @@ from magcli.errors import UsageError
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal
 from magcli.run.types import Dropped, Result
-from magcli.run.units import AsyncRunner, drain, in_order, keyed, resumable
+from magcli.run.units import AsyncRunner, WorkThread, drain, in_order, keyed, resumable
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -314,3 +314,43 @@ def test_of_simultaneous_errors_that_of_the_first_unit_is_raised() -> None:
     for _ in range(20):
         with pytest.raises(ValueError, match=r"^0$"):
             asyncio.run(first())
+
+
+def test_all_work_of_a_thread_runs_in_it_in_order() -> None:
+    async def work() -> list[int]:
+        thread = WorkThread()
+        try:
+            return await asyncio.gather(*(thread.run(threading.get_ident) for _ in range(5)))
+        finally:
+            thread.close()
+
+    (ident,) = set(asyncio.run(work()))
+    assert ident != threading.get_ident()
+
+
+def test_an_error_of_work_reaches_who_waits_and_the_thread_goes_on() -> None:
+    async def work() -> str:
+        thread = WorkThread()
+        with pytest.raises(ZeroDivisionError):
+            await thread.run(lambda: 1 // 0)
+        return await thread.run(lambda: "after")
+
+    assert asyncio.run(work()) == "after"
+
+
+def test_a_closed_thread_ends_after_its_work() -> None:
+    ended = threading.Event()
+
+    async def work() -> threading.Thread:
+        thread = WorkThread()
+        running = await thread.run(threading.current_thread)
+        waiting = asyncio.create_task(thread.run(ended.set))
+        await asyncio.sleep(0)
+        thread.close()
+        await waiting
+        return running
+
+    running = asyncio.run(work())
+    running.join(timeout=10)
+    assert ended.is_set()
+    assert not running.is_alive()
