@@ -101,6 +101,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
     from magcli.data.values import to_rows
+    from magcli.rl.layout import note_layout
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
 
@@ -117,6 +118,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
+                note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
                 train = partial(_train, config, model, pools, job, folder, log_lines)
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
@@ -143,7 +145,6 @@ def _train(
         Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
-    from magcli.rl.layout import note_layout
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
     from magcli.run.units import AsyncRunner
@@ -154,7 +155,6 @@ def _train(
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
         forms.record(model.thoughts, job, [folder])
-        note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
