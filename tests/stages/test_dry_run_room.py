@@ -99,10 +99,16 @@ def test_a_machine_without_gpus_says_that_it_counts_none(gpus, capsys):
 )
 def test_the_nodes_of_a_cluster_are_counted_together(changes, message, two_nodes, gpus):
     gpus(0)
-    on_cluster = replace(RL, cluster="auto")
+    on_cluster = replace(RL, cluster="head:6379")
     forecast_room(on_cluster)
     with pytest.raises(EnvironmentFault, match=message):
         rl.forecast(replace(on_cluster, **changes), Console())
+
+
+def test_a_cluster_without_an_address_is_not_joined(gpus, capsys):
+    gpus(0)
+    forecast_room(replace(RL, cluster="auto"))
+    assert "processes are not checked: only --cluster HOST:PORT is asked for its room" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("threads", range(1, 20))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from magcli.cluster.runtime import LOCAL, address_for, open_cluster, require_ray
+from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster, require_ray
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared.options import CLUSTER, TrainingOptions
@@ -124,7 +124,10 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
     if not beside and config.trainers == 1:
         return
     address = address_for(config.cluster)
-    if address != LOCAL:
+    if address == AUTO:  # Ray waits for minutes where none answers
+        text = f"{stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
+        console.say(text, event="not-checked")
+    elif address != LOCAL:
         with open_cluster(address) as cluster:
             _check_placeable(cluster, config, beside)
     elif counts_cards(config):
