@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import shutil
@@ -134,6 +135,19 @@ def seconds_of(name, *inputs, **options):
     process.join()
     assert process.exitcode == 0
     return time.monotonic() - begun
+
+
+def journaled(out):
+    """The keys of all records in a landscape's journal of points, however often they stand there."""
+    from magcli.run.journal import FRAME
+
+    data, start, keys = (out / "points.journal").read_bytes(), 0, []
+    while start < len(data):
+        length, _ = FRAME.unpack_from(data, start)
+        payload = data[start + FRAME.size : start + FRAME.size + length]
+        keys.append(json.loads(payload[: payload.find(b"\n")] or b"{}").get("key") if start else None)
+        start += FRAME.size + length
+    return [key for key in keys if key is not None]
 
 
 def written_at(run):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from magcli.errors import UsageError
+from magcli.generate.adapted import adapted_linears
 from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.types import (
@@ -333,6 +334,7 @@ def cache_bound(model: "PreTrainedModel | Decoder", share: float) -> int | None:
     if model.device.type != "cuda":
         return None
     free, total = torch.cuda.mem_get_info(model.device)
-    weights = sum(parameter.nbytes for parameter in model.parameters())
+    shared = bool(adapted_linears(model))
+    weights = 0 if shared else sum(parameter.nbytes for parameter in model.parameters())
     head = 0 if model.dtype == torch.float32 else 4 * model.config.vocab_size * model.config.hidden_size
     return max(1, min(free, round(share * total) - weights - head))

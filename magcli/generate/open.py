@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
-from magcli.generate.types import Completion, Generator, Message, Sampling
+from magcli.generate.types import Completion, Generator, Message, Sampling, Weights
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
@@ -88,6 +88,19 @@ def _open_server(model: Model, deadline: float, slots: int) -> Generator:
         stop=model.stop,
         thoughts=model.thoughts,
     )
+
+
+def open_adapted(spec: Spec, frozen: Weights) -> "TorchPolicy":
+    """Open the embedded engine on the weights that LoRA trains on top of in this process; it samples with adapters.
+
+    ``frozen`` are the weights by name, which the engine uses without copying them.
+    """
+    from magcli.generate.adapted import adapted_decoder
+    from magcli.generate.torch_policy import TorchPolicy
+
+    assert spec.model.plain is not None, "only plain decoders share their weights"
+    decoder = adapted_decoder(spec.model.plain, frozen, rank=spec.lora_rank, alpha=spec.lora_alpha)
+    return TorchPolicy(spec, decoder)
 
 
 def open_policy(spec: Spec) -> "TorchPolicy | VllmPolicy":

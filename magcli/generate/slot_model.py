@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from magcli.errors import EnvironmentFault
+from magcli.generate.adapted import adapted_linears, load_adapters
 from magcli.generate.attention import CacheShape, SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
 from magcli.generate.digest import digest
@@ -54,6 +55,7 @@ class SlotModel:
         self._names = parameter_names(model)
         self._model, self._deterministic = model, deterministic
         self._packed_layers: dict[str, PackedLinear] = {}
+        self._adapted = adapted_linears(model)
         with _way_out():
             shape = _prepare(model)
             if not isinstance(model, Decoder):
@@ -187,11 +189,15 @@ class SlotModel:
     def load(self, weights: Weights) -> Digests:
         """Copy new weights in place, cast to the engine's types; of tied parameters any one name is enough.
 
+        For a model with adapters these are the new weights.
+
         Returns the digest of each tensor as it was read.
 
         Raises:
             WeightsFault: a parameter is missing or has another shape; nothing has been changed.
         """
+        if self._adapted:
+            return load_adapters(self._adapted, weights)
         parameters = dict(self._model.named_parameters())
         sources = {name: name_in(weights, self._names[name], parameter) for name, parameter in parameters.items()}
         arrived: dict[str, int] = {}

@@ -1,12 +1,13 @@
 """Which points are sampled, in what order, and how often: grid, refinement, extra samples, and the origin again.
 
-A visit loads the weights of one point and draws some samples of every problem. Its result is journalled before the next
-visit starts, keyed by point and sample numbers, so a resumed run repeats nothing, and a run with more points or more
+A visit loads the weights of one point and draws some samples of every problem. Its result is journalled when it ends,
+keyed by point and sample numbers, so a resumed run repeats nothing, and a run with more points or more
 samples extends the earlier one.
 """
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -93,20 +94,45 @@ def problems_in(rows: pa.RecordBatch) -> int:
     return int((sample == sample[0]).sum())
 
 
-async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Measure) -> Survey:
-    """Visit every point of the grid (P, 2), the refinements and extra samples of the plan, then the origin again."""
+async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Measure, *, at_once: int = 1) -> Survey:
+    """Visit every point of the grid (P, 2), the refinements and extra samples of the plan, then the origin again.
+
+    The refinements follow from all points of the grid, and the extra samples from both. ``at_once``: number of visits
+    that wait for ``measure`` at the same time.
+    """
     found = Survey()
-    for a1, a2 in grid.tolist():
-        found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=True)
-    for a1, a2 in refinement_points(found.points, found.rewards(), plan.refine).tolist() if plan.refine else ():
-        found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=False)
-    best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist() if plan.more_samples else []
-    index: int
-    for index in best:
-        visit = Visit(*found.points[index], plan.samples, plan.samples + plan.more_samples)
-        found.rows[index] = merge_samples(found.rows[index], await measure(visit))
+    visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in grid.tolist()]
+    for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
+        found.add((visit.a1, visit.a2), rows, grid=True)
+    refined = refinement_points(found.points, found.rewards(), plan.refine).tolist() if plan.refine else []
+    visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in refined]
+    for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
+        found.add((visit.a1, visit.a2), rows, grid=False)
+    best: list[int] = []
+    if plan.more_samples:
+        best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist()
+    visits = [Visit(*found.points[index], plan.samples, plan.samples + plan.more_samples) for index in best]
+    for index, rows in zip(best, await _all_rows(measure, visits, at_once), strict=True):
+        found.rows[index] = merge_samples(found.rows[index], rows)
     found.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
     return found
+
+
+async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> list[pa.RecordBatch]:
+    """The rows of all visits, in their order; they begin in it too. The first error ends all."""
+    free = asyncio.Semaphore(at_once)
+
+    async def rows_of(visit: Visit) -> pa.RecordBatch:
+        async with free:
+            return await measure(visit)
+
+    tasks = [asyncio.create_task(rows_of(visit)) for visit in visits]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def merge_samples(*parts: pa.RecordBatch) -> pa.RecordBatch:

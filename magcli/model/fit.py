@@ -51,9 +51,9 @@ class Change:
     apply: Callable[[Plan], Plan]
 
 
-MICRO, ASYNC, RECOMPUTE, OFFLOAD, LORA = 1, 2, 3, 5, 20
+MICRO, ASYNC, RECOMPUTE, OFFLOAD, SHARED, LORA = 1, 2, 3, 5, 10, 20
 """Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
-in host memory, and of training adapters only."""
+in host memory, of sampling without vLLM, and of training adapters only."""
 
 SHARES = (30, 25, 20, 15)
 """Shares of a GPU in percent that are proposed for vLLM."""
@@ -135,6 +135,22 @@ def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[
     return [Change(f"--lora {rank}", LORA, _with_training(lora_rank=rank, bf16_base=bf16_base))]
 
 
+def shared_base(plan: Plan, engine: EnginePlan, *, group: int) -> list[Change]:
+    """The embedded engine on the trainer's frozen weights instead of vLLM, which has a copy of them; with LoRA only.
+
+    ``engine`` is the engine as it would be with weights of its own. It may have fewer sequences too, as in
+    ``fewer_sequences``.
+    """
+    if not plan.share:
+        return []
+    changes = [Change("--engine torch", SHARED, _on_shared_base(engine))]
+    for fewer in fewer_sequences(replace(plan, engine=engine), group=group):
+        smaller = fewer.apply(replace(plan, engine=engine)).engine
+        assert smaller is not None
+        changes.append(Change(f"--engine torch {fewer.flags}", SHARED + fewer.cost, _on_shared_base(smaller)))
+    return changes
+
+
 def offloaded_moments(plan: Plan) -> list[Change]:
     """AdamW's moments in the host memory of a GPU, unless they are there; not with several ranks."""
     training = plan.training
@@ -183,6 +199,16 @@ def _half(tokens: int) -> int:
 
 def _with_training(**options: object) -> Callable[[Plan], Plan]:
     return lambda plan: replace(plan, training=replace(plan.training, **options))  # type: ignore[arg-type]
+
+
+def _on_shared_base(engine: EnginePlan) -> Callable[[Plan], Plan]:
+    def apply(plan: Plan) -> Plan:
+        rank = plan.training.lora_rank
+        if not rank or engine.bf16 != plan.training.bf16_base:
+            return plan
+        return replace(plan, share=0, sleeps=False, engine=replace(engine, adapter_rank=rank))
+
+    return apply
 
 
 def _with_share(share: int) -> Callable[[Plan], Plan]:

@@ -84,6 +84,7 @@ class EnginePlan:
 
     ``packed``: linear layers are kept in a CPU's blocked layout. ``copies`` of the weights divide the slots among them.
     ``share``: bytes of the card for weights and cache, which bounds the number of sequences; 0 is no bound.
+    ``adapter_rank``: the weights are those of the trainer, and the engine's own are adapters of this rank; 0: all are.
     """
 
     shape: ModelShape
@@ -94,6 +95,7 @@ class EnginePlan:
     packed: bool = True
     copies: int = 1
     share: int = 0
+    adapter_rank: int = 0
 
 
 def lora_parameters(shape: ModelShape, rank: int) -> int:
@@ -273,6 +275,17 @@ def head_backward_bytes(plan: TrainingPlan) -> int:
     return copies + product + FP32 * scored_tokens(plan) * plan.shape.hidden
 
 
+def checkpoint_copy_bytes(plan: TrainingPlan) -> int:
+    """A rank's copy of its shard of a checkpoint in host memory, from the first one on; a single process has none."""
+    return checkpoint_bytes(plan) // plan.ranks if plan.ranks > 1 else 0
+
+
+def host_lines(plan: TrainingPlan) -> list[Line]:
+    """What several ranks on GPUs take of the memory of their hosts, each rank."""
+    line = Line("copy of a rank's checkpoint", checkpoint_copy_bytes(plan))
+    return [line] if plan.on_gpu and line.size else []
+
+
 def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
@@ -281,6 +294,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
         Line("gradients, float32", gradient_bytes(plan), UPDATE),
         Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
+        Line("copy of a rank's checkpoint", 0 if plan.on_gpu else checkpoint_copy_bytes(plan)),
         Line("reference model, float32", reference),
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
         Line("gathered layers", gathered_layer_bytes(plan), UPDATE),
@@ -302,7 +316,9 @@ def engine_weight_bytes(plan: EnginePlan) -> int:
     element = BF16 if plan.bf16 else FP32
     own_head = plan.bf16 or (plan.packed and not plan.on_gpu and plan.shape.tied)
     head = FP32 * plan.shape.head if own_head else 0
-    return plan.copies * (element * plan.shape.parameters + head)
+    rank = plan.adapter_rank
+    weights = lora_parameters(plan.shape, rank) if rank else plan.shape.parameters
+    return plan.copies * (element * weights + head)
 
 
 def token_cache_bytes(shape: ModelShape, *, bf16: bool, ranks: int = 1) -> int:
@@ -345,9 +361,10 @@ def sampling_scratch_bytes(plan: EnginePlan) -> int:
 def engine_lines(plan: EnginePlan, *, stays: bool = True) -> list[Line]:
     """The parts of the embedded engine beside a trainer; weights and cache are there during updates if it ``stays``."""
     dtype = "bf16" if plan.bf16 else "float32"
+    weights = f"adapters, {dtype}, and head" if plan.adapter_rank else f"weights, {dtype}"
     phases: tuple[Phase, ...] = AFTER_LOADING if stays else ("sampling",)
     lines = [
-        Line(f"engine: weights, {dtype}", engine_weight_bytes(plan), phases),
+        Line(f"engine: {weights}", engine_weight_bytes(plan), phases),
         Line(f"engine: KV cache, {plan.slots} x {plan.longest:,} tokens", cache_bytes(plan), phases),
         Line("engine: growth of the cache", cache_growth_bytes(plan), ("sampling",)),
         Line("engine: scratch", sampling_scratch_bytes(plan), ("sampling",)),

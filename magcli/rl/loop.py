@@ -289,6 +289,7 @@ class Checkpointing:
         """
         last_started = max(self.ledger.batches, default=0)
         self.store.remove(number for number in self.store.numbers() if number not in self.ledger.problems)
+        checkpoint.remove_unfinished(self.folder.checkpoints)
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
@@ -346,6 +347,7 @@ class Checkpointing:
 
     def save_due(self, trainer: Trainer) -> None:
         """Write the weights for the landscape and a checkpoint if they are due."""
+        trainer.controller.check_save()
         self.save_trajectory(trainer)
         if trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates:
             self.save(trainer)
@@ -358,16 +360,23 @@ class Checkpointing:
             trainer.controller.save_model(target, exact=True)
 
     def save(self, trainer: Trainer) -> None:
-        """Write a checkpoint: weights, optimizer state and the number of the update."""
+        """Write a checkpoint and, once it is complete, remove old ones.
+
+        It has weights, optimizer state and the number of the update, which the ledger has before. Several ranks write
+        it during the next updates.
+        """
         self.ledger.sync()
         folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
-        trainer.controller.save(folder, {"step": trainer.done, "bad_updates": trainer.bad_updates})
-        checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
+        state = {"step": trainer.done, "bad_updates": trainer.bad_updates}
+        remove_old = partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints)
+        trainer.controller.save(folder, state, remove_old)
 
     def finish(self, trainer: Trainer) -> None:
         """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
+        trainer.controller.finish_save()
         if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
             self.save(trainer)
+            trainer.controller.finish_save()
         self.ledger.sync()
         trainer.controller.save_adapter(self.folder.path / "adapter")
         trainer.controller.save_model(self.folder.model)

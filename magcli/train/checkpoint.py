@@ -8,7 +8,8 @@ With LoRA it has the adapters in peft's layout instead of weights and config; th
 
 With several ranks, weights and optimizer state are in ``shards/``, one file per rank and an index, written and read by
 ``torch.distributed.checkpoint`` (see ``train.shard_index``): ``weights.NAME`` is a parameter or buffer,
-``optimizer.NAME.KEY`` the optimizer state of a parameter. Either kind loads on any number of ranks.
+``optimizer.NAME.KEY`` the optimizer state of a parameter. ``train.background_save`` writes them. Either kind loads on
+any number of ranks.
 """
 
 import contextlib
@@ -32,17 +33,15 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_shards
-from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
+from magcli.data.durable import remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
 from magcli.model.peft import ADAPTER
-from magcli.train.distributed import Ranks
 from magcli.train.lora import adapted_layers, read_adapter, write_adapter
-from magcli.train.shard_index import INDEX, IndexReader, IndexWriter
+from magcli.train.shard_index import INDEX, IndexReader
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -73,37 +72,13 @@ def save(
     Raises EnvironmentFault when the disk fails, or a weight is not float32 (bf16 master weights lose small updates,
     and their rounding alone shows up as a principal component of a trajectory).
     """
-    _require_float32(model)
+    require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_model_folder(folder, sums=False) as temp:
         _write_model(temp, model)
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)
-        _finish(temp, state, tokenizer, {})
-
-
-def save_sharded(
-    folder: Path,
-    ranks: Ranks,
-    *,
-    model: "PreTrainedModel",
-    optimizer: Optimizer,
-    state: Mapping[str, Any],
-    tokenizer: "PreTrainedTokenizerBase",
-) -> None:
-    """``save`` for a sharded model: all ranks call it, each writes and checksums its shards, rank 0 the rest.
-
-    The folder must be on a file system that all ranks share. Random states are rank 0's.
-    """
-    _require_float32(model)
-    if ranks.rank:
-        _write_shards(Path(ranks.broadcast()), ranks, model, optimizer)
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(folder) as temp:
-        digests = _write_shards(Path(ranks.broadcast(str(temp))), ranks, model, optimizer)
-        model.config.save_pretrained(temp)
-        torch.save({"random": _random_states()}, temp / TRAINER)
-        _finish(temp, state, tokenizer, digests)
+        _write_state(temp, state, tokenizer)
+        write_manifest(temp, {})
 
 
 def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
@@ -138,7 +113,7 @@ def check(folder: Path) -> None:
         file = folder / name
         if not file.is_file():
             raise DataError(f"{file} is missing; remove {folder} to resume from an older checkpoint")
-        if _digest(file) != expected:
+        if digest(file) != expected:
             raise DataError(f"{file} is damaged; remove {folder} to resume from an older checkpoint")
 
 
@@ -154,13 +129,21 @@ def latest(root: Path) -> Path | None:
 
 
 def prune(root: Path, *, keep: int, protect: Collection[Path] = ()) -> None:
-    """Remove all but the newest ``keep`` checkpoints and those protected, and temporary folders of dead processes."""
+    """Remove all but the newest ``keep`` checkpoints and those protected, and what ``remove_unfinished`` does."""
     complete = steps(root)
     for folder in complete[: max(len(complete) - keep, 0)]:
         if folder not in protect:
             # Renamed first, so that a half removed folder is never mistaken for a checkpoint.
             rename(folder, temp_path(folder))
             shutil.rmtree(temp_path(folder))
+    remove_unfinished(root)
+
+
+def remove_unfinished(root: Path) -> None:
+    """Remove what processes that are gone have left of checkpoints.
+
+    Call it only while none is written: of a process on another machine it cannot be seen that it lives.
+    """
     for folder in root.glob(".step-*.tmp"):
         remove_stale(folder.with_name(folder.name.split(".")[1]))
 
@@ -187,37 +170,44 @@ def _write_model(temp: Path, model: "PreTrainedModel") -> None:
         (temp / "generation_config.json").write_text(settings, encoding="utf-8")
 
 
-def _require_float32(model: "PreTrainedModel") -> None:
+def require_float32(model: "PreTrainedModel") -> None:
+    """Raise EnvironmentFault unless the trained weights are float32."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints need float32 master weights")
 
 
-def _write_shards(temp: Path, ranks: Ranks, model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Any]:
-    """Write the shards of all ranks; returns, on rank 0, the digest of every file, computed by its writer."""
-    folder = temp / SHARDS
-    tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)} | _optimizer_state(model, optimizer)
-    with _dcp_errors(f"cannot write {folder}"):
-        save_shards(tensors, storage_writer=IndexWriter(folder), no_dist=not dist.is_initialized())
-    written = [*folder.glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [folder / INDEX])]
-    gathered = ranks.gather({file.relative_to(temp).as_posix(): _digest(file) for file in written})
-    return {name: digest for digests in gathered for name, digest in digests.items()}
+def tensors_of(model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Tensor]:
+    """This rank's parts of weights and optimizer state by their names in a sharded checkpoint: no copies."""
+    weights = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
+    return weights | _optimizer_state(model, optimizer)
 
 
-def _finish(
-    temp: Path, state: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase", digests: dict[str, Any]
+def write_unsharded_files(
+    folder: Path, model: "PreTrainedModel", state: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase"
 ) -> None:
-    """Write the files of every checkpoint, and last the manifest; ``digests`` are those of the shards."""
-    tokenizer.save_pretrained(temp)
-    (temp / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
-    files = {file.name: _digest(file) for file in sorted(temp.iterdir()) if file.is_file()}
-    (temp / MANIFEST).write_text(json.dumps({"files": files | digests}, indent=1), encoding="utf-8")
+    """Write the files of a sharded checkpoint besides its shards and the manifest; random states are this process's."""
+    model.config.save_pretrained(folder)
+    torch.save({"random": _random_states()}, folder / TRAINER)
+    _write_state(folder, state, tokenizer)
 
 
-def _digest(file: Path) -> dict[str, Any]:
+def _write_state(folder: Path, state: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> None:
+    tokenizer.save_pretrained(folder)
+    (folder / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
+
+
+def write_manifest(folder: Path, shards: Mapping[str, Any]) -> None:
+    """Write the last file of a checkpoint; ``shards`` are the digests of its shards by their names."""
+    files = {file.name: digest(file) for file in sorted(folder.iterdir()) if file.is_file()}
+    (folder / MANIFEST).write_text(json.dumps({"files": {**files, **shards}}, indent=1), encoding="utf-8")
+
+
+def digest(file: Path) -> dict[str, Any]:
+    """The size and SHA-256 of a file, as in the manifest."""
     with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"size": file.stat().st_size, "sha256": digest}
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"size": file.stat().st_size, "sha256": sha256}
 
 
 def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
@@ -289,7 +279,8 @@ def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | 
             raise DataError(f"{folder} does not fit {type(model).__name__}: {name} is {sizes.get(name, 'missing')}")
     state = {} if optimizer is None else _empty_optimizer_state(model, optimizer, sizes)
     tensors |= {name: tensor for kept in state.values() for name, tensor in kept.items()}
-    with _dcp_errors(f"cannot read {folder}"):
+    with one_line_errors(f"cannot read {folder}"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
         load_shards(tensors, storage_reader=IndexReader(folder), no_dist=not dist.is_initialized())
     if optimizer is not None:
         optimizer.state.clear()
@@ -346,12 +337,10 @@ def _stored_sizes(folder: Path) -> dict[str, torch.Size]:
 
 
 @contextlib.contextmanager
-def _dcp_errors(what: str) -> Iterator[None]:
-    """Turn torch's CheckpointException, a BaseException, into one line; without ranks, suppress its warning."""
+def one_line_errors(what: str) -> Iterator[None]:
+    """Turn torch's CheckpointException, a BaseException, into one line that names the first rank that failed."""
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            yield
+        yield
     except CheckpointException as error:
         rank, (reason, _) = next(iter(error.failures.items()))
         raise EnvironmentFault(f"{what}: rank {rank}: {_one_line(reason)}") from error

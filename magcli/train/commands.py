@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
+from magcli.train.background_save import BackgroundSaver
 from magcli.train.distributed import Ranks
 from magcli.train.lora import adapted_layers, adapter_weights, frozen_weights, merged_weights, save_adapter
 from magcli.train.shard import ShardedModel, full_weights, hidden_size
@@ -46,6 +47,10 @@ class RankState:
 
 ADAM_STATES = 2
 """Float32 values of AdamW's state per trained parameter."""
+WAITING_SECONDS = 10.0
+"""How long ranks wait for the end of a checkpoint before other commands have a turn."""
+SAVER = "saver"
+"""The name of the ``BackgroundSaver`` among the connections of a rank."""
 OpenState = Callable[[Ranks, bool], RankState]
 """Loads the training state of a rank; the flag asks for bf16 matrix products."""
 
@@ -78,19 +83,42 @@ class GatherWeights:
 class Save:
     """Write a checkpoint: in Hugging Face layout from a single process, in shards from several.
 
-    Only rank 0's ``state`` is written.
+    Several ranks go on to write after this has returned, until ``SaveEnded`` is true. Only rank 0's ``state`` is
+    written.
     """
 
     folder: Path
     state: Mapping[str, Any]
 
     def run(self, state: RankState) -> None:
-        """Each rank writes its shards."""
+        """Each rank copies its shards, and begins to write them.
+
+        Raises:
+            EnvironmentFault: the checkpoint cannot be written, or an earlier one could not be.
+        """
         parts = {"model": state.model, "optimizer": state.optimizer, "state": self.state, "tokenizer": state.tokenizer}
         if state.ranks.size == 1:
             checkpoint.save(self.folder, **parts)
-        else:
-            checkpoint.save_sharded(self.folder, state.ranks, **parts)
+            return
+        if SAVER not in state.connections:
+            state.connections[SAVER] = BackgroundSaver(state.ranks)
+        state.connections[SAVER].start(self.folder, **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEnded:
+    """Ask whether the last checkpoint is complete, and wait for it for at most ``seconds``."""
+
+    seconds: float = 0.0
+
+    def run(self, state: RankState) -> bool:
+        """Whether no checkpoint is being written; rank 0 knows of all ranks.
+
+        Raises:
+            EnvironmentFault: it could not be written.
+        """
+        saver: BackgroundSaver | None = state.connections.get(SAVER)
+        return saver is None or saver.has_ended(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +196,15 @@ class GatherAdapters:
     def run(self, state: RankState) -> Mapping[str, Tensor]:
         """The adapters."""
         return adapter_weights(state.model)
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenWeights:
+    """The weights under LoRA adapters, by the names that they had before LoRA; LoRA trains in one process."""
+
+    def run(self, state: RankState) -> Mapping[str, Tensor]:
+        """The tensors themselves, not copies."""
+        return frozen_weights(state.model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Training on one or many ranks: a controller plans the work and has all ranks run its commands together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +11,9 @@ from magcli.errors import MagError
 from magcli.model import exhausted
 from magcli.train import checkpoint
 from magcli.train.commands import (
+    WAITING_SECONDS,
     Describe,
+    FrozenWeights,
     GatherAdapters,
     GatherWeights,
     Load,
@@ -21,6 +23,7 @@ from magcli.train.commands import (
     RankState,
     Save,
     SaveAdapter,
+    SaveEnded,
     SaveModel,
     TrySaving,
 )
@@ -82,6 +85,8 @@ class RankController:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._facts: ModelFacts | None = None
+        self._when_written: Callable[[], None] | None = None
+        """What to do once the checkpoint that is being written is complete; None: none is."""
 
     @property
     def size(self) -> int:
@@ -118,16 +123,57 @@ class RankController:
         adapters: Mapping[str, Tensor] = self._on_all(GatherAdapters())
         return adapters
 
-    def save(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint: in Hugging Face layout from a single process, in shards from several."""
+    def frozen_weights(self) -> Mapping[str, Tensor]:
+        """The weights under the LoRA adapters themselves, by the names that they had before LoRA."""
+        weights: Mapping[str, Tensor] = self._on_all(FrozenWeights())
+        return weights
+
+    def save(self, folder: Path, state: Mapping[str, Any], when_written: Callable[[], None] = lambda: None) -> None:
+        """Write a checkpoint: in Hugging Face layout from a single process, in shards from several.
+
+        Several ranks have copied their shards when this returns, and write them while later commands run. An earlier
+        checkpoint is finished before.
+
+        Args:
+            folder: where it appears when it is complete.
+            state: the caller's, in JSON types.
+            when_written: called once it is complete: by this, by a later ``check_save`` or by ``finish_save``.
+
+        Raises:
+            EnvironmentFault: it cannot be written, or the earlier one could not be.
+        """
+        self.finish_save()
         self.run([Save(folder, state)] + [Save(folder, {})] * (self.size - 1))
+        self._when_written = when_written
+        self.check_save()
+
+    def check_save(self) -> None:
+        """Learn whether a checkpoint that was being written is complete, without waiting for it.
+
+        Raises:
+            EnvironmentFault: it could not be written.
+        """
+        self._end_save(seconds=0.0)
+
+    def finish_save(self) -> None:
+        """Wait until no checkpoint is being written; errors as ``check_save``."""
+        while self._when_written is not None:
+            self._end_save(seconds=WAITING_SECONDS)
+
+    def _end_save(self, seconds: float) -> None:
+        if self._when_written is not None and self._on_all(SaveEnded(seconds)):
+            when_written, self._when_written = self._when_written, None
+            when_written()
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Resume from a checkpoint of any number of ranks; returns the caller's state saved with it.
 
+        One that is being written is waited for.
+
         Raises:
             DataError: it is incomplete, damaged or of another model.
         """
+        self.finish_save()
         checkpoint.check(folder)
         state: dict[str, Any] = self._on_all(Load(folder))
         return state

@@ -40,11 +40,11 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor.item()
 
-    def gather(self, value: Any) -> list[Any]:
-        """The objects of all ranks, by rank, on rank 0; an empty list on the others."""
+    def gather(self, value: Any, group: Any = None) -> list[Any]:
+        """The objects of all ranks, by rank, on rank 0; an empty list on the others. ``group``: another one of all."""
         gathered: list[Any] = [value] * self.size if self.rank == 0 else []
         if self.size > 1:
-            dist.gather_object(value, gathered or None)
+            dist.gather_object(value, gathered or None, group=group)
         return gathered
 
     def broadcast(self, value: Any = None) -> Any:
@@ -98,11 +98,14 @@ def join_ranks(
         )
     except (RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
-    return Ranks(rank, size, own, _mesh(own.type, size, fsdp_size or size), timeout)
+    return Ranks(rank, size, own, mesh_of(own.type, size, fsdp_size or size), timeout)
 
 
-def _mesh(device_type: str, size: int, sharing: int) -> DeviceMesh:
-    """Ranks that share one copy of the weights or, of hybrid sharding (HSDP), several such groups."""
+def mesh_of(device_type: str, size: int, sharing: int) -> DeviceMesh:
+    """All ranks as those that share one copy of the weights or, of hybrid sharding (HSDP), as several such groups.
+
+    All ranks call this at the same time.
+    """
     if sharing == size:
         return init_device_mesh(device_type, (size,))
     return init_device_mesh(device_type, (size // sharing, sharing), mesh_dim_names=("replicate", "shard"))

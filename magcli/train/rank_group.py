@@ -2,16 +2,15 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import RankGroup, Seat
+from magcli.cluster.ranks import RankGroup, RanksLost, Seat
 from magcli.cluster.runtime import Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
-from magcli.train.commands import OpenState, RankCommand, RankState
+from magcli.train.commands import WAITING_SECONDS, OpenState, RankCommand, RankState, SaveEnded
 from magcli.train.distributed import TIMEOUT, join_ranks
 
 
@@ -69,12 +68,27 @@ class ClusterRanks:
             return self._group.call([partial(_run, command) for command in commands])
 
     def stop(self) -> None:
-        """End the ranks, after they have removed what they keep for others."""
+        """End the ranks, after they have written a checkpoint to its end and removed what they keep for others.
+
+        A checkpoint that cannot be written is reported; the one before it stays.
+        """
         if self._group is None:
             return
-        with suppress(EnvironmentFault):  # of a group that has failed nobody is left
+        try:
             self._group.call([_release] * self._size)
+            self._finish_save(self._group)
+        except RanksLost:
+            pass  # of a group that has failed nobody is left
+        except EnvironmentFault as error:
+            self._say(str(error))
         self._group.close()
+
+    def _finish_save(self, group: RankGroup) -> None:
+        if group.call([partial(_run, SaveEnded())] * self._size):
+            return
+        self._say("waiting until the last checkpoint is written")
+        while not group.call([partial(_run, SaveEnded(WAITING_SECONDS))] * self._size):
+            pass
 
     def _variables(self) -> dict[str, str]:
         variables = {

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -251,6 +252,7 @@ class SFTRun:
 
     def resume(self, trainer: SFTTrainer) -> None:
         """Continue from the newest complete checkpoint; later steps are recomputed with equal results."""
+        checkpoint.remove_unfinished(self.folder.checkpoints)
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.best_step = state["step"], state["best_step"]
@@ -269,7 +271,10 @@ class SFTRun:
         durable.rename(self.folder.shorter, best)
 
     def save(self, trainer: SFTTrainer) -> None:
-        """Write a checkpoint and remove old ones."""
+        """Write a checkpoint and, once it is complete, remove old ones.
+
+        Several ranks write it while the next steps run.
+        """
         trainer.controller.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
             {
@@ -278,8 +283,8 @@ class SFTRun:
                 "best_loss": str(trainer.best_loss),
                 "best_step": trainer.best_step,
             },
+            partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints),
         )
-        checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def evaluate(self, trainer: SFTTrainer) -> dict[str, Any]:
         """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
@@ -306,9 +311,11 @@ class SFTRun:
 
         The last checkpoint stays, so that the run can be prolonged.
         """
+        trainer.controller.finish_save()
         last = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
         if checkpoint.latest(self.folder.checkpoints) != last:
             self.save(trainer)
+            trainer.controller.finish_save()
         best, best_adapter, adapter = (self.folder.path / name for name in ("best", "best-adapter", "adapter"))
         if best_adapter.exists():
             shutil.rmtree(adapter, ignore_errors=True)
@@ -342,6 +349,7 @@ def train(trainer: SFTTrainer, run: SFTRun, report: Callable[[dict[str, Any]], N
         if due and (trainer.held_out or run.evaluator):
             metrics |= run.evaluate(trainer)
         run.folder.log(metrics)
+        trainer.controller.check_save()
         if trainer.done % run.checkpoint_every == 0:
             run.save(trainer)
         report(metrics)

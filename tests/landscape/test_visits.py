@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from magcli.errors import EnvironmentFault
 from magcli.landscape import results
 from magcli.landscape.surface import grid
 from magcli.landscape.visits import VISIT, JournalledVisits, SurveyPlan, Visit, column, merge_samples, survey
@@ -110,6 +111,48 @@ def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):
     assert len(made) == len(set(made)) == size + 3 + len(more) + 1
     again = results.compare_origin(found)
     assert (again["completions"], again["equal"], again["difference"]) == (2 * PROBLEMS, 2 * PROBLEMS, 0)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_visits_wait_together_except_for_those_that_follow_from_others(planted, at_once):
+    expected, _ = planted(points=19, plan=SurveyPlan(2, refine=3, more_samples=6))
+    waiting, ended, most = [], [], 0
+
+    async def measure(visit):
+        nonlocal most
+        waiting.append(visit)
+        most = max(most, len(waiting))
+        for _ in range(len(ended) % 4):
+            await asyncio.sleep(0)  # in another order than they began
+        waiting.remove(visit)
+        ended.append(visit)
+        return answered(visit, 0.1 * np.linspace(-1, 1, PROBLEMS))
+
+    plan = SurveyPlan(2, refine=3, more_samples=6)
+    found = asyncio.run(survey(grid(PATH, points=19), PATH, plan, measure, at_once=at_once))
+    assert most == at_once
+    assert found.points == expected.points
+    assert all(one.equals(other) for one, other in zip(found.rows, expected.rows, strict=True))
+    size = len(grid(PATH, points=19))
+    assert {visit.first for visit in ended[: size + 3]} == {0}
+    assert ended[-1].repeat
+
+
+def test_the_first_error_ends_all_visits():
+    cancelled = []
+
+    async def measure(visit):
+        if visit.a1 == 0 and visit.a2 == 0:
+            raise EnvironmentFault("no engine")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(visit)
+            raise
+
+    with pytest.raises(EnvironmentFault, match="no engine"):
+        asyncio.run(survey(grid(PATH, points=7), PATH, FOUR, measure, at_once=100))
+    assert len(cancelled) == len(grid(PATH, points=7)) - 1
 
 
 def test_an_engine_that_does_not_restore_the_final_weights_is_detected(planted):

@@ -133,6 +133,23 @@ def test_ranks_share_the_states_and_gather_the_embedding():
     assert loading == 4 * QWEN_1_5B.parameters
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_ranks_copy_their_checkpoints_to_host_memory(on_gpu):
+    alone = TrainingPlan(QWEN_1_5B, 2048, on_gpu=on_gpu, bf16=True)
+    four = replace(alone, ranks=4)
+    copies = [
+        sum(line.size for line in lines if line.name == "copy of a rank's checkpoint")
+        for lines in (
+            memory.training_lines(alone),
+            memory.host_lines(alone),
+            memory.training_lines(four),
+            memory.host_lines(four),
+        )
+    ]
+    share = 3 * QWEN_1_5B.parameters
+    assert copies == ([0, 0, 0, share] if on_gpu else [0, 0, share, 0])
+
+
 def test_the_peak_is_that_of_the_largest_phase():
     lines = [Line("a", 10), Line("b", 5, ("sampling",)), Line("c", 7, ("forward", "backward"))]
     assert memory.peak_bytes(lines) == 17
@@ -173,6 +190,26 @@ def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
     assert [change.flags for change in changes] == [f"--gpu-memory {share}" for share in (0.3, 0.25, 0.2, 0.15)]
     assert fit.changed(plan, changes[-1:]).share == total * 15 // 100
     assert fit.smaller_share(plan, total=8 << 30, longest=1300) == []
+
+
+def test_an_engine_on_the_frozen_weights_is_proposed_where_vllm_does_not_fit():
+    training = TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True, lora_rank=32, bf16_base=True)
+    plan = fit.Plan(training, share=12 << 30)
+    engine = EnginePlan(QWEN_1_5B, 64, 1324, bf16=True, on_gpu=True)
+    changes = fit.shared_base(plan, engine, group=16)
+    assert [change.flags for change in changes] == [
+        "--engine torch",
+        "--engine torch --n-async 32",
+        "--engine torch --n-async 16",
+    ]
+    shared = fit.changed(plan, changes[:1])
+    own = memory.engine_weight_bytes(shared.engine)
+    adapters = memory.lora_parameters(QWEN_1_5B, 32)
+    assert own == 2 * adapters + 4 * QWEN_1_5B.head
+    assert shared.share == 0
+    all_weights = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=12 << 30)
+    assert fit.changed(all_weights, changes[:1]) == all_weights, "without LoRA the trainer changes its weights"
+    assert fit.shared_base(fit.Plan(training), engine, group=16) == []
 
 
 def test_micro_batches_are_not_smaller_than_the_longest_sequence():

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import call_stage, kill_and_resume, seconds_of
+from calling import call_stage, journaled, kill_and_resume, seconds_of
 from safetensors.torch import load_file
 
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.landscape.components import perturbed
 from magcli.model.sums import _check_once
-from magcli.run.journal import FRAME
 
 ASK = {
     "points": 7,
@@ -114,17 +113,6 @@ def test_a_killed_and_resumed_landscape_has_the_same_points(trained, problems, t
     for run in runs.values():
         keys = journaled(run / "landscape")
         assert len(keys) == len(set(keys)) == len(rows_of(run / "points.arrow")) + 1
-
-
-def journaled(out):
-    """The keys of all records in a journal of points, however often they stand there."""
-    data, start, keys = (out / "points.journal").read_bytes(), 0, []
-    while start < len(data):
-        length, _ = FRAME.unpack_from(data, start)
-        payload = data[start + FRAME.size : start + FRAME.size + length]
-        keys.append(json.loads(payload[: payload.find(b"\n")] or b"{}").get("key") if start else None)
-        start += FRAME.size + length
-    return [key for key in keys if key is not None]
 
 
 def test_the_final_weights_give_the_same_completions_at_the_end(drawn):

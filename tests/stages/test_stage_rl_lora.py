@@ -10,7 +10,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from magcli.errors import UsageError
+from magcli.generate import open as generate_open
 from magcli.run.rundir import RunDir
+from magcli.stages.rl import sampling_engine
 
 LORA = TRAINED | {"lora": 4, "lr": 1e-2, "checkpoint_every": 2}
 ASYNC = {name: value for name, value in LORA.items() if name != "schedule"}
@@ -85,6 +87,26 @@ def test_merged_weights_in_bf16_reach_the_engine_in_either_placement(generators,
     assert max(line["mismatch_p50"] for line in lines) < 0.05
     state = json.loads(next((run / "checkpoints").glob("*/state.json")).read_text())
     assert state["step"] == 3
+
+
+@pytest.mark.parametrize("stored_in", ["fp32", "bf16"])
+def test_an_engine_on_the_frozen_weights_of_the_trainer_agrees_with_it_and_resumes(
+    stored_in, guesser, letters, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
+    opened = []
+    monkeypatch.setattr(generate_open, "open_policy", lambda spec: opened.append(spec))
+    model = in_bf16(guesser, tmp_path / "stored") if stored_in == "bf16" else guesser
+    run = tmp_path / "run"
+    options = ASYNC | {"bf16": "yes" if stored_in == "bf16" else "no", "dtype": stored_in, "model": str(model)}
+    call_stage("rl", letters, run=run, **options | {"updates": 3, "checkpoint_every": 1})
+    call_stage("rl", letters, run=run, **options | {"updates": 5, "checkpoint_every": 1})
+    lines = RunDir(run).metrics()
+    assert [line["weights_version"] for line in lines] == [1, 2, 3, 4, 5]
+    assert len({line["weights_digest"] for line in lines}) == 5
+    assert all(line["mismatch_tokens"] for line in lines)
+    assert max(line["mismatch_p50"] for line in lines) < (0.05 if stored_in == "bf16" else 1e-4)
+    assert opened == [], "the engine has a copy of the weights"
 
 
 def in_bf16(source, folder):

@@ -66,6 +66,7 @@ def test_ranks_load_the_whole_model_only_where_they_cannot_read_slices(magcli, c
     done = magcli("sft", "--model", config_alone, *flags, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ("whole model before it is sharded" in done.stderr) is scratch
+    assert "host: copy of a rank's checkpoint 4.3 GiB always" in " ".join(done.stderr.split())
 
 
 def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_alone, tmp_path):

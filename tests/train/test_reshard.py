@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import random
-import resource
 import shutil
 import signal
 import time
@@ -17,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from magcli.errors import DataError
 from magcli.train import checkpoint
+from magcli.train.background_save import BackgroundSaver
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, clip_and_step
@@ -69,8 +69,13 @@ def begin(ranks, model_dir, folder):
     held = full_weights(whole.model, ranks), moments(whole.model, optimizer)
     held = ({name: tensor.clone() for name, tensor in held[0].items()}, held[1])
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    arguments = {"model": whole.model, "optimizer": optimizer, "state": {"step": 3}, "tokenizer": tokenizer}
-    checkpoint.save(folder, **arguments) if ranks.size == 1 else checkpoint.save_sharded(folder, ranks, **arguments)
+    parts = {"model": whole.model, "optimizer": optimizer, "state": {"step": 3}, "tokenizer": tokenizer}
+    if ranks.size == 1:
+        checkpoint.save(folder, **parts)
+    else:
+        saver = BackgroundSaver(ranks)
+        saver.start(folder, **parts)
+        assert saver.has_ended(None)
     return *held, learn(ranks, whole, optimizer, range(3, 5))
 
 
@@ -163,38 +168,17 @@ def test_shards_of_another_model_are_rejected_and_change_nothing(shards):
     assert all(torch.equal(now, then) for now, then in zip(model.parameters(), before, strict=True))
 
 
-def full_disk(ranks, model_dir, folder):
-    """Save when rank 1 cannot write more than 4 KiB per file."""
-    whole, optimizer = shared(ranks, model_dir)
-    learn(ranks, whole, optimizer, range(1))
-    if ranks.rank == 1:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    checkpoint.save_sharded(folder, ranks, model=whole.model, optimizer=optimizer, state={}, tokenizer=tokenizer)
-
-
-def test_a_rank_that_cannot_write_is_named_and_leaves_no_checkpoint(tiny_model_dir, tmp_path):
-    folder = checkpoint.step_folder(tmp_path, 1)
-    with started(full_disk, tiny_model_dir, folder, size=2) as ranks:
-        kind, text = ranks[0].outcome()
-    assert kind == "raised"
-    assert text.startswith("EnvironmentFault: cannot write")
-    assert "rank 1" in text
-    assert list(tmp_path.iterdir()) == []
-
-
 def save_for_ever(ranks, model_dir, root):
     whole, optimizer = shared(ranks, model_dir)
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    saver = BackgroundSaver(ranks)
     for step in itertools.count(1):
         learn(ranks, whole, optimizer, [step])
-        folder = checkpoint.step_folder(root, step)
-        checkpoint.save_sharded(
-            folder, ranks, model=whole.model, optimizer=optimizer, state={"step": step}, tokenizer=tokenizer
-        )
+        saver.has_ended(None)
         if ranks.rank == 0:
             checkpoint.prune(root, keep=1)
+        folder = checkpoint.step_folder(root, step)
+        saver.start(folder, model=whole.model, optimizer=optimizer, state={"step": step}, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from magcli.stages.rl.config import Config
+from magcli.stages.rl.sharing import shares_base
 from magcli.stages.shared import engines, forecast, training
 from magcli.stages.shared.forecast import Forecast
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
     from magcli.model.card import Card
-    from magcli.model.fit import Plan
+    from magcli.model.fit import Change, Plan
     from magcli.model.memory import EnginePlan, TrainingPlan
     from magcli.model.model import Model
     from magcli.model.shape import ModelShape
@@ -40,11 +42,23 @@ def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNK
         fit.fewer_sequences(plan, group=config.group_size),
         fit.offloaded_moments(plan),
         fit.adapters(plan, bf16_base=forecast.would_have_bf16_base(config, model, card)),
+        _shared_base(config, model, card, plan, longest),
         fit.smaller_share(plan, total=card.total, longest=longest, ranks=config.tensor_parallel),
     ]
     stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
     disk = memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=stored)
     return Forecast("rl", plan, card, changes, disk)
+
+
+def _shared_base(config: Config, model: Model, card: Card, plan: Plan, longest: int) -> Sequence[Change]:
+    """The change to an engine on the trainer's frozen weights, where the embedded engine can have them."""
+    from magcli.model import fit
+
+    with_lora = replace(config, lora=config.lora or fit.PROPOSED_RANK)
+    if not shares_base(with_lora, model, on_gpu=card.is_gpu):
+        return []
+    engine = _embedded(config, model, card, plan.training.shape, longest)
+    return fit.shared_base(plan, engine, group=config.group_size)
 
 
 def with_vllm_as_planned(config: Config, forecast: Forecast) -> Config:
@@ -129,4 +143,7 @@ def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longe
     slots, copies = _largest(config, "n_async"), max(config.generators, 1)
     bounded = card.is_gpu and not exact
     share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
-    return EnginePlan(shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies, share=share)
+    rank = config.lora if shares_base(config, model, on_gpu=card.is_gpu) else 0
+    return EnginePlan(
+        shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies, share=share, adapter_rank=rank
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from magcli.cluster.runtime import LOCAL, Demand, address_for
 from magcli.errors import usage
 from magcli.stages.rl.config import Config, transfer_of
+from magcli.stages.rl.sharing import shares_base
 from magcli.stages.shared import engines, trainers
 from magcli.stages.shared.run_sizes import options_in
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.generate.wire import Spec
     from magcli.model.model import Model
     from magcli.run.job import Job
+    from magcli.train.controller import RankController
 
 
 def check_devices(config: Config, cluster: Cluster | None) -> None:
@@ -72,11 +74,16 @@ def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
 
 
 @asynccontextmanager
-async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster | None) -> AsyncIterator[RolloutEngine]:
-    """The engine for the duration of the block: a second copy of the model, in this process or on the cluster."""
+async def build_engine(
+    config: Config, model: Model, job: Job, cluster: Cluster | None, controller: RankController
+) -> AsyncIterator[RolloutEngine]:
+    """The engine for the duration of the block, in this process or on the cluster.
+
+    It has a second copy of the model, or in this process the frozen weights of the trainer and its adapters.
+    """
     import torch
 
-    from magcli.generate.open import open_policy
+    from magcli.generate.open import open_adapted, open_policy
 
     opened: RolloutEngine
     if config.generators:
@@ -84,7 +91,11 @@ async def build_engine(config: Config, model: Model, job: Job, cluster: Cluster 
         opened = await _open_fleet(config, model, job, cluster)
     else:
         devices = sampling_devices(config, cards=torch.cuda.device_count())
-        opened = open_policy(_spec(config, model, devices).placed(devices, 0))
+        spec = _spec(config, model, devices).placed(devices, 0)
+        if _samples_with_base_of_trainer(config, model):
+            opened = open_adapted(spec, controller.frozen_weights())
+        else:
+            opened = open_policy(spec)
     try:
         yield opened
     finally:
@@ -135,8 +146,10 @@ def engine_name(config: Config) -> Literal["torch", "vllm"]:
 
 def sends_adapters(config: Config, model: Model) -> bool:
     """Whether the engines get LoRA adapters themselves; else the weights that they are merged into."""
-    if not config.lora or engine_name(config) != "vllm":
+    if not config.lora:
         return False
+    if engine_name(config) != "vllm":
+        return _samples_with_base_of_trainer(config, model)
     import torch
 
     from magcli.generate.vllm_adapter import accepts
@@ -145,6 +158,10 @@ def sends_adapters(config: Config, model: Model) -> bool:
     device = _first_device(config)
     in_bf16 = dtype_of(config.dtype, model, device) == torch.bfloat16
     return accepts(config.lora, on_gpu=device.startswith("cuda"), bf16=in_bf16)
+
+
+def _samples_with_base_of_trainer(config: Config, model: Model) -> bool:
+    return engine_name(config) == "torch" and shares_base(config, model, on_gpu=config.device.startswith("cuda"))
 
 
 def _first_device(config: Config) -> str:

@@ -176,7 +176,7 @@ def _train(
             _say_resumed(ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
-            engine = build_engine(config, model, job, cluster)
+            engine = build_engine(config, model, job, cluster, controller)
             verifiers = open_verifiers(config, grader, usable, cluster, job.console)
             run = _loop(
                 config, model, engine, trainer, stages, checkpointing, repeated, rows, verifiers, held_out, monitor

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import MagError
-from magcli.stages.shared.shared_engines import SharedEngines
+from magcli.stages.shared.shared_engines import OpenEngine, SharedEngines, open_server
 
 if TYPE_CHECKING:
     from magcli.cluster.service import ServiceClient
@@ -27,13 +27,16 @@ class ClusterEngines:
         config: the engine and ``cluster``, the option.
         job: the stage's run, which is told what options left to ``auto`` resolve to.
         unfinished: as in ``Job.choose``; what it chose is kept.
+        open_server: opens an engine in its process.
 
     Raises:
         EnvironmentFault: the cluster cannot be used, or has no room.
         MagError: what opening an engine raised.
     """
 
-    def __init__(self, config: Any, job: Job, unfinished: Sequence[Notes]) -> None:
+    def __init__(
+        self, config: Any, job: Job, unfinished: Sequence[Notes], open_server: OpenEngine = open_server
+    ) -> None:
         from magcli.cluster.runtime import address_for, open_cluster
 
         chosen: dict[str, str] = {}
@@ -49,7 +52,7 @@ class ClusterEngines:
             cluster = self._stack.enter_context(open_cluster(address_for(config.cluster)))
             self._thread.start()
             self._stack.callback(self._end_thread)
-            self._engines = SharedEngines(cluster, config, job, self._run_id, chosen)
+            self._engines = SharedEngines(cluster, config, job, self._run_id, chosen, open_server)
             self._stack.callback(lambda: self._wait_for(self._engines.close()))
             opened = self._wait_for(self._engines.start())
             job.record(opened.chosen, unfinished)
@@ -57,16 +60,28 @@ class ClusterEngines:
             self._stack.close()
             raise
 
-    def generator(self) -> ServiceGenerator:
-        """All engines as one generator. It ends with the error if an engine cannot be replaced."""
-        from magcli.cluster.service import ServiceClient
-        from magcli.generate.service import service_generator
+    @property
+    def number(self) -> int:
+        """Number of engines."""
+        addresses, _ = self._engines.addresses_and_opened
+        return len(addresses)
 
-        addresses, opened = self._engines.addresses_and_opened
+    def client(self) -> ServiceClient:
+        """Asks all engines, and replaces those that are lost. Calls end with the error if one cannot be replaced."""
+        from magcli.cluster.service import ServiceClient
+
+        addresses, _ = self._engines.addresses_and_opened
         self._client = ServiceClient(addresses, f"{self._run_id}-stage")
         self._watching = asyncio.run_coroutine_threadsafe(self._engines.watch(), self._loop)
         self._watching.add_done_callback(self._tell_client)
-        return service_generator(self._client, opened)
+        return self._client
+
+    def generator(self) -> ServiceGenerator:
+        """All engines as one generator, which asks them as ``client`` does."""
+        from magcli.generate.service import service_generator
+
+        _, opened = self._engines.addresses_and_opened
+        return service_generator(self.client(), opened)
 
     def close(self) -> None:
         """End the engines, and a Ray that was started for them."""

@@ -53,6 +53,13 @@ class Forecast:
         """Whether the largest phase fits."""
         return self.plan.peak <= self.card.usable
 
+    @property
+    def host(self) -> Sequence[Line]:
+        """What ranks on GPUs take of host memory, which is not checked: on a cluster it is that of other machines."""
+        from magcli.model import memory
+
+        return memory.host_lines(self.plan.training)
+
 
 def card_for(config: TrainingOptions) -> Card:
     """The card that a run is checked for: the one of --card, that of --device, or this machine's memory."""
@@ -140,6 +147,7 @@ def show(forecast: Forecast, console: Console) -> None:
             usable=card.usable,
             peak=plan.peak,
             lines=[{"part": line.name, "bytes": line.size, "phases": line.phases} for line in plan.lines],
+            host=[{"part": line.name, "bytes": line.size} for line in forecast.host],
             disk=[{"part": line.name, "bytes": line.size} for line in forecast.disk],
         )
     else:
@@ -169,6 +177,8 @@ def table(forecast: Forecast) -> str:
         rows.add_column(heading, justify="right" if heading == "size" else "left")
     for line in forecast.plan.lines:
         rows.add_row(line.name, size(line.size), when(line.phases))
+    for line in forecast.host:
+        rows.add_row(f"host: {line.name}", size(line.size), when(line.phases))
     for line in forecast.disk:
         rows.add_row(f"disk: {line.name}", size(line.size), "on disk")
     text = StringIO()

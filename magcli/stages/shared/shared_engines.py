@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 from magcli.console import Console
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines
-from magcli.stages.shared.options import EngineOptions
+from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
     from magcli.cluster.mailbox import Surroundings
     from magcli.cluster.runtime import Cluster, Resources
-    from magcli.cluster.service import OpenServer
+    from magcli.cluster.service import OpenServer, Server
     from magcli.generate.service import EngineServer, Opened
+
+START_SECONDS = 600.0
+"""How long an engine may take to start, in a stage without --deadline."""
+
+OpenEngine = Callable[[str, Any, Mapping[str, str]], "Server"]
+"""Opens an engine in its process, by the stage, its options with the engine's own device, and what options left to
+``auto`` resolved to, if it is known. Its ``opened`` is of type ``Opened``, its status a number that grows."""
 
 
 def samples_locally(config: Any) -> bool:
@@ -29,15 +36,22 @@ class SharedEngines:
     """The engines of one run: starts, watches and replaces them."""
 
     def __init__(
-        self, cluster: Cluster, config: EngineOptions, job: Job, run_id: str, chosen: Mapping[str, str]
+        self,
+        cluster: Cluster,
+        config: LocalEngineOptions,
+        job: Job,
+        run_id: str,
+        chosen: Mapping[str, str],
+        open_server: OpenEngine,
     ) -> None:
         from magcli.cluster.service_group import ServerKind, ServiceGroup
 
-        self._config, self._job = config, job
+        self._config, self._job, self._open_server = config, job, open_server
         self._chosen = dict(chosen)
         self._devices = devices(cluster, config.device, config.tensor_parallel)
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
-        kind = ServerKind("engine", _resources(cluster, config), surroundings(), start_seconds=config.deadline)
+        start_seconds = getattr(config, "deadline", START_SECONDS)
+        kind = ServerKind("engine", _resources(cluster, config), surroundings(), start_seconds)
         self._group = ServiceGroup(cluster, kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
 
@@ -84,10 +98,10 @@ class SharedEngines:
     def _opener_of(self, number: int) -> OpenServer:
         """Opens the engine on the device of that number."""
         config = replace(self._config, device=self._devices[number])
-        return partial(open_server, self._job.stage, config, dict(self._chosen))
+        return partial(self._open_server, self._job.stage, config, dict(self._chosen))
 
 
-def _resources(cluster: Cluster, config: EngineOptions) -> Resources:
+def _resources(cluster: Cluster, config: LocalEngineOptions) -> Resources:
     """Ray's GPUs, one a rank; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
     from magcli.cluster.runtime import Resources
 
@@ -138,7 +152,12 @@ def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) ->
     """Open an engine in its process; ``chosen`` is what options left to ``auto`` resolved to, if it is known."""
     from magcli.generate.service import EngineServer
 
-    console = _KeptMessages()
-    job = Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen)))
+    job, messages = job_in_engine(stage, chosen)
     generator = engines.open_engine(config, job)
-    return EngineServer(generator, job.chosen, console.messages)
+    return EngineServer(generator, job.chosen, messages)
+
+
+def job_in_engine(stage: str, chosen: Mapping[str, str]) -> tuple[Job, list[tuple[str, dict[str, Any]]]]:
+    """A job for opening an engine in its process, and the list of what it says, which is kept for the driver."""
+    console = _KeptMessages()
+    return Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen))), console.messages

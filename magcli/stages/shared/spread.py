@@ -159,13 +159,13 @@ def _run_shards(cluster: Cluster, run: ShardRun, job: Job) -> None:
 
 
 async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) -> None:
-    from magcli.stages.shared.shared_engines import SharedEngines, samples_locally
+    from magcli.stages.shared.shared_engines import SharedEngines, open_server, samples_locally
 
     if not samples_locally(run.config):
         await _map(cluster, run, job, bar, None)
         return
     assert isinstance(run.config, EngineOptions)
-    engines = SharedEngines(cluster, run.config, job, run.run_id, run.whole.chosen)
+    engines = SharedEngines(cluster, run.config, job, run.run_id, run.whole.chosen, open_server)
     try:
         opened = await engines.start()
         job.record(opened.chosen)

@@ -1,0 +1,143 @@
+"""Options of `magcli landscape` and their checks; what determines its points besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.stages.shared import cluster, engines, options, run_options, tables, templates
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GRID = "Plane and grid"
+
+
+@dataclass(frozen=True)
+class Config(
+    options.RewardOptions,
+    options.SamplingOptions,
+    options.TemplateOptions,
+    options.LocalEngineOptions,
+    cluster.ClusterEngineOptions,
+):
+    """Options of `magcli landscape`."""
+
+    run: Path = opt(Path("runs/rl"), "Folder of an RL run with a stored trajectory.", affects_rows=False)
+    out: Path | None = opt(
+        None, "Folder for plots and points (default: landscape in the run's folder).", affects_rows=False
+    )
+    points: int = opt(61, "Minimum number of grid points.", panel=GRID)
+    pad: float = opt(0.35, "Margin of the grid around the trajectory, as a fraction of its extent.", panel=GRID)
+    range: str = opt("", "Rectangle of the grid, instead of --pad: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
+    refine: int = opt(
+        0,
+        "Number of additional points, at the centres of the triangles where another point is most informative.",
+        panel=GRID,
+    )
+    more_samples: int = opt(
+        0, "Additional samples per problem at the points nearest to the trajectory and to the best point.", panel=GRID
+    )
+    texts: int = opt(
+        4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
+    )
+    shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
+    longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
+    method: Literal["gram", "lanczos"] = opt(
+        "gram",
+        "Algorithm for the plane: gram reads the weights once; lanczos, an independent check, about ten times.",
+        panel=GRID,
+    )
+    plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
+    cost: bool = opt(
+        False, "With --dry-run: report the I/O and memory needed for the plane.", panel=GRID, preview_only=True
+    )
+    round: Literal["auto", "none", "nearest", "dither"] = opt(
+        "auto", "Rounding of perturbed weights to bf16; auto: none for an fp32 engine, else dither.", panel=GRID
+    )
+    samples: int = options.samples(4)
+    device: str = options.device(affects_rows=False)
+
+
+EXTENT = ("points", "pad", "range", "refine", "samples", "more_samples", "shortest", "longest", "plane_only", "cost")
+"""Options that change how much is sampled, but no result at a point: existing points and samples are reused."""
+
+
+def reads(config: Config) -> tuple[str, ...] | None:
+    """The required columns; the plane alone, or its cost, needs no problems."""
+    if config.plane_only or config.cost:
+        return None
+    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+
+
+layouts = tables.problem_layouts(reads)
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """How the run samples and grades."""
+    return run_options.options_of_run(config.run)
+
+
+def check(config: Config) -> None:
+    """Refuse options that are out of range or contradict each other."""
+    usage(config.points >= 4, f"landscape.points: {config.points} points are too few for a surface; give at least 4")
+    options.check_positive("landscape", config, ("pad",))
+    options.check_not_negative("landscape", config, ("refine", "more_samples", "texts"))
+    if config.range:
+        from magcli.landscape.surface import parse_box
+
+        parse_box(config.range)
+    samples_nothing = config.plane_only or config.cost
+    text = f"landscape: --cluster {config.cluster} samples at points, and --plane-only and --cost do not; omit it"
+    usage(not (config.cluster and samples_nothing), text)
+    usage(config.engine != "server", "landscape: --engine server cannot load each point's weights; use torch or vllm")
+    options.check_template("landscape", config)
+    options.check_local_engine("landscape", config)
+    options.check_sampling("landscape", config)
+    options.check_reward("landscape", config)
+
+
+def output_folder(config: Config) -> Path:
+    """The folder for plots and points."""
+    return config.out or config.run / "landscape"
+
+
+def side_outputs(config: Config) -> tuple[Path, ...]:
+    """The figures."""
+    return (output_folder(config) / "landscape.json",)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the system prompt, of the grader and of the run's checkpoints."""
+    if reads(config) is None:
+        return {}
+    from magcli.model.model import Model
+    from magcli.run.rundir import RunDir
+
+    stored = RunDir(config.run).stored_weights()
+    if not stored:
+        return sampling_identity(config)
+    weights = {"checkpoints": [folder.name for folder in stored], "last": Model.open(stored[-1]).digest}
+    return sampling_identity(config) | weights
+
+
+def sampling_identity(config: Config) -> dict[str, Any]:
+    """Digests of the system prompt and of the grader."""
+    prompts = engines.model_identity(templates.open_model("", config), config.system)
+    return prompts | engines.grader_identity(config, config.reward)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """One row a point: its coordinates, means with intervals, and the means of each problem."""
+    from magcli.landscape.results import POINT
+
+    return POINT
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first problem."""
+    return None if config.plane_only or config.cost else engines.reward_trial(config)

@@ -1,0 +1,171 @@
+"""Run `magcli landscape`: the plane of a run's checkpoints, the visits of its points, the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.config import as_json
+from magcli.errors import DataError, usage
+from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
+from magcli.stages.landscape.points import Work, open_points
+from magcli.stages.shared import engines, forms, options, run_options, templates, training
+
+if TYPE_CHECKING:
+    from magcli.data.source import Rows
+    from magcli.landscape.gram import Array
+    from magcli.landscape.pca import Plane
+    from magcli.landscape.visits import Survey
+    from magcli.model.model import Model
+    from magcli.run.job import Job
+    from magcli.run.journal import Journal
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Compute the plane, sample every point, write the figures."""
+    from magcli.data import durable
+    from magcli.landscape import components, results
+
+    checkpoints = _checkpoints(config)
+    if config.cost:
+        job.console.result(_cost(checkpoints), event="cost")
+        return
+    given = [row for batch in rows for row in batch.to_pylist()]
+    out = output_folder(config)
+    with durable.locked(out):
+        plane = _plane(config, checkpoints, out, job)
+        components.write_components(plane, out / "components")
+        results.write_plane(out, plane, job)
+        if config.plane_only:
+            return
+        _warn_of_differences(config, job)
+        model = _model(plane.folders[-1], config, job)
+        problems = _problems(config, given, model, job)
+        usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
+        with _journal(config, plane, out, job) as journal:
+            found = survey_points(config, model, _grid(config, plane), problems, plane, out, journal, job)
+        points = results.point_table(found)
+        fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
+        results.write(out, found, points, plane, fit, job)
+        yield from points.to_batches()
+
+
+def _warn_of_differences(config: Config, job: Job) -> None:
+    """Say what makes rewards and lengths differ from those of the run's own completions."""
+    different = run_options.differences_from_run(config.run, as_json(config), sampling_identity(config))
+    if different:
+        job.console.warn(f"landscape: not as in the run: {different}", event="differs")
+
+
+def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
+    """The problems that fit into the context and can be graded, the same at every point."""
+    system = engines.system_text(config.system, model.thoughts)
+    with engines.open_grader(config, config.reward) as grader:
+        return engines.answerable(given, model, system, grader, job)
+
+
+def _grid(config: Config, plane: Plane) -> Array:
+    from magcli.landscape.surface import grid, parse_box
+
+    box = parse_box(config.range) if config.range else None
+    return grid(plane.trajectory, points=config.points, pad=config.pad, box=box)
+
+
+def _checkpoints(config: Config) -> list[Path]:
+    """The run's stored weights, in training order."""
+    from magcli.run.rundir import RunDir
+
+    folder = RunDir(config.run)
+    if not config.run.is_dir():
+        raise DataError(f"landscape: run folder {config.run} does not exist")
+    stored = folder.stored_weights()
+    if len(stored) < 3:
+        raise DataError(
+            f"landscape: {folder.trajectory} holds {len(stored)} checkpoints, but a plane needs at least 3; "
+            f"{_advice_for_more(config.run)}"
+        )
+    return stored
+
+
+def _advice_for_more(run: Path) -> str:
+    """How a run stores more weights: by the option for that, or if it has that already, by more updates."""
+    every = run_options.record(run).get("trajectory_every")
+    if not every:
+        return "run magcli rl with --trajectory-every"
+    more = "prolong the run by --updates"
+    return more if every == 1 else f"{more}, or run another one with a --trajectory-every below {every}"
+
+
+def _cost(checkpoints: Sequence[Path]) -> str:
+    from magcli.landscape.checkpoints import open_checkpoint
+    from magcli.landscape.pca import cost
+
+    return cost([open_checkpoint(folder) for folder in checkpoints])
+
+
+def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
+    from magcli.landscape import pca
+
+    job.console.result(_cost(checkpoints), event="cost")
+    plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
+    job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())
+    for text in pca.details(plane):
+        job.console.say(text, event="plane-detail")
+    for text in pca.warnings(plane):
+        job.console.warn(text)
+    return plane
+
+
+def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractContextManager[Journal]:
+    """The finished visits of these weights and problems with these options of sampling and grading."""
+    from magcli.config import row_options
+    from magcli.landscape.visits import VISIT
+    from magcli.run.journal import Journal
+
+    options = {key: value for key, value in row_options(config).items() if key not in EXTENT}
+    identity = options | sampling_identity(config)
+    identity["plane"] = plane.digest
+    identity["problems"] = [source.sha256 for source in job.sources]
+    path = out / "points.journal"
+    if job.restart:
+        path.unlink(missing_ok=True)
+    return closing(Journal.open(path, VISIT, identity))
+
+
+def survey_points(
+    config: Config,
+    model: Model,
+    grid: Array,
+    problems: Sequence[dict[str, Any]],
+    plane: Plane,
+    out: Path,
+    journal: Journal,
+    job: Job,
+) -> Survey:
+    """Visit the points with engines whose weights are replaced; the journal holds finished visits."""
+    from magcli.landscape.visits import JournalledVisits, SurveyPlan, survey
+    from magcli.run.units import AsyncRunner
+
+    plan = SurveyPlan(config.samples, config.refine, config.more_samples)
+    work = Work(config, model, problems, out / "components")
+    total = None if config.more_samples else len(grid) + config.refine + 1
+    points = open_points(work, job, journal)
+    with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
+        visits = JournalledVisits(journal, points.visit, lambda reused: bar.advance(reused=reused))
+        try:
+            return loop.run(survey(grid, plane.trajectory, plan, visits.measure, at_once=points.at_once))
+        finally:
+            loop.run(points.close())
+
+
+def _model(folder: Path, config: Config, job: Job) -> Model:
+    """A model of the run, which renders prompts with the date of the run's own, and has its form of thoughts."""
+    recorded = training.recorded(config.run, forms.THOUGHTS)
+    if config.thoughts == options.AUTO and recorded:
+        config = replace(config, thoughts=recorded)
+    model = templates.open_model(folder, config)
+    forms.record(model.thoughts, job, [])
+    return templates.with_date(model, job, [], date=training.recorded(config.run, "date"))
