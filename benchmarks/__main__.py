@@ -1,16 +1,20 @@
 """Compare magcli with other tools on this machine: ``python -m benchmarks [NAME ...]``, all comparisons without a name.
 
-Public files and graders are downloaded into ``.peers`` and ``.venv-peers``; a comparison is skipped with a message if
-they are unavailable. The last lines, one per comparison, are ``peer NAME ratio=X low=A high=B``: the median, smallest
-and largest ratio of the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is faster, except for
-``simulation-*`` (predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use),
-``rl-slow-verifier`` and ``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and
-``rl-toy-vs-floor`` (lower bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code
-is 1 if a ratio misses the bound of its comparison.
-Comparisons of accuracy, and ``rank-memory``, print tables instead.
+What a comparison needs besides magcli's own environment is downloaded into ``.peers`` and ``.venv-peers``. Those with
+headline figures in the README take packages from pip's registry alone: TRL, and SmolLM2-135M, which is in one. Only
+``math-accuracy`` among them, ``gsm8k-harness``, ``humaneval-checker``, ``language-*`` and ``clean-math-labels`` take
+public files from GitHub. A comparison is skipped with a message if something is unavailable.
+
+The last lines, one per comparison, are ``peer NAME ratio=X low=A high=B``: the median, smallest and largest ratio of
+the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is faster, except for ``simulation-*``
+(predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use), ``rl-slow-verifier`` and
+``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and ``rl-toy-vs-floor`` (lower
+bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code is 1 if a ratio misses the
+bound of its comparison. Comparisons of accuracy, and ``rank-memory``, print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
-with TRL; ``PEERS_ARM`` skips the search for TRL's best configuration (``PEERS_ARM='continuous bf16'``).
+with TRL and ``simulation-layouts``. ``PEERS_ARM`` skips the search for TRL's best configuration
+(``PEERS_ARM='continuous bf16'``).
 """
 
 import argparse
@@ -51,6 +55,7 @@ COMPARISONS = {
     "trl-parity": "trl_parity:run",
     "simulation-shared": "simulation:shared",
     "simulation-split": "simulation:split",
+    "simulation-layouts": "simulation_layouts:run",
     "rank-memory": "rank_memory.table:run",
     "sft-vs-trl": "sft_trl:run",
     "rl-occupancy": "rl.occupancy:run",
@@ -61,6 +66,8 @@ COMPARISONS = {
     "rl-vs-floor": "rl.floor:smollm2",
     "rl-toy-vs-floor": "rl.floor:toy",
     "rl-reward-per-second": "rl.reward_curve:run",
+    "rl-lora-vs-full": "rl.lora:against_full",
+    "rl-lora-vs-trl": "rl.lora:against_trl",
 }
 
 AVX2 = "-avx2"

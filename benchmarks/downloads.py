@@ -19,6 +19,10 @@ SHARED = ROOT.parent / "shared" / "data"
 """A folder that may hold these files already, under ``GithubFile.shared``."""
 TIMEOUT_SECONDS = 60.0
 TRL_RELEASE = "1.16.0"
+TRL_DATE = "2026-10-15"
+"""The day on which the wheel of this release was built; what pip installs no longer has it."""
+TRL_TITLE = f"TRL {TRL_RELEASE} ({TRL_DATE})"
+"""As in the output."""
 
 
 class Unavailable(Exception):

@@ -14,7 +14,7 @@ from statistics import median
 
 PAIRS = 5
 SHORT = os.environ.get("PEERS_SHORT") == "1"
-"""Whether comparisons with TRL run one pair only."""
+"""Whether comparisons with TRL, and ``simulation-layouts``, are shortened: one pair, fewer tokens or updates."""
 
 Side = Callable[[], float]
 """Does the work once; returns the seconds it took."""

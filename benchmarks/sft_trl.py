@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.downloads import CACHE, ROOT, trl_path
+from benchmarks.downloads import CACHE, ROOT, TRL_TITLE, trl_path
 from benchmarks.models import SMOLLM2_135M, random_llama
 from benchmarks.monitor import Record, TooSlow, monitor
 from benchmarks.pairs import SHORT, Result
@@ -109,6 +109,7 @@ class Timed:
 def run() -> Result:
     """magcli against TRL's fastest arm."""
     trl_path()
+    print(f"{NAME}: against {TRL_TITLE}", flush=True)
     arm = _best_arm()
     return Result(NAME, tuple(_pair(SIZE, arm) for _ in range(SIZE.pairs)), least=1.0)
 

@@ -29,6 +29,13 @@ from magcli.rl.simulate.workload import resampled_source
 
 TOLERANCE = 0.15
 TOKENIZER = ROOT / "recipes" / "tiny" / "model"
+SIZES = {
+    "hidden_size": 128,
+    "intermediate_size": 352,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 ENDS = (1, 100, 200, 300)
 """Tokens that end a completion, of 435: a mean length of about 109 unless truncated."""
 WORKERS = 2
@@ -93,10 +100,10 @@ def split() -> Result:
 def _compare(placement: str, options: Mapping[str, int]) -> Result:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        _write_inputs(folder)
-        _run(folder / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
+        write_inputs(folder)
+        run_rl(folder / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
         for sizes in _alternating(CALIBRATION, PREDICTED):
-            _run(_run_folder(folder, sizes), {**COMMON, **options, **sizes})
+            run_rl(_run_folder(folder, sizes), {**COMMON, **options, **sizes})
         calibration = [read_run(_run_folder(folder, sizes)) for sizes in CALIBRATION]
         machine = calibrate(calibration, workers=WORKERS)
         print(f"{placement}, fitted:\n{_as_toml(machine)}", flush=True)
@@ -122,8 +129,8 @@ def _predict(
         source = resampled_source(
             groups, group=real.settings.group_size, max_tokens=real.settings.max_tokens, seed=seed
         )
-        simulated.append(_of_updates(Simulation(real.settings, machine, source).run().updates, machine))
-    predicted, measured = _mean(simulated), _of_run(real, run_folder)
+        simulated.append(of_updates(Simulation(real.settings, machine, source).run().updates, machine))
+    predicted, measured = mean_of(simulated), of_run(real, run_folder)
     ratio = predicted.tokens_per_s / measured.tokens_per_s
     options = ", ".join(f"{name} {value}" for name, value in sizes.items() if name != "n_mini")
     print(f"  {placement}: {options}: predicted/measured {ratio:.3f}")
@@ -143,7 +150,8 @@ def _as_toml(machine: Machine) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-def _of_updates(updates: Sequence[SimulatedUpdate], machine: Machine) -> Figures:
+def of_updates(updates: Sequence[SimulatedUpdate], machine: Machine) -> Figures:
+    """The figures of a simulated run."""
     first, last = updates[0], updates[-1]
     seconds = last.time - first.time
     busy = (last.work.seconds - first.work.seconds) / machine.generators.engines
@@ -157,7 +165,8 @@ def _of_updates(updates: Sequence[SimulatedUpdate], machine: Machine) -> Figures
     )
 
 
-def _of_run(run: MeasuredRun, folder: Path) -> Figures:
+def of_run(run: MeasuredRun, folder: Path) -> Figures:
+    """The figures of a real run in a folder."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][1:]
     seconds = run.seconds[1:].sum()
     return Figures(
@@ -169,7 +178,8 @@ def _of_run(run: MeasuredRun, folder: Path) -> Figures:
     )
 
 
-def _mean(figures: Sequence[Figures]) -> Figures:
+def mean_of(figures: Sequence[Figures]) -> Figures:
+    """The mean of each figure."""
     names = Figures.__dataclass_fields__
     return replace(figures[0], **{name: mean(getattr(one, name) for one in figures) for name in names})
 
@@ -178,7 +188,8 @@ def _run_folder(folder: Path, sizes: Mapping[str, int]) -> Path:
     return folder / "-".join(map(str, sizes.values()))
 
 
-def _run(run: Path, options: Mapping[str, object]) -> None:
+def run_rl(run: Path, options: Mapping[str, object]) -> None:
+    """Run ``magcli rl`` on the inputs beside the run's folder, on one thread in each process."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "magcli", "rl", "problems.jsonl", "--model", "model", "--run", str(run)]
     done = subprocess.run(
@@ -193,19 +204,16 @@ def _run(run: Path, options: Mapping[str, object]) -> None:
     print(f"  ran {run.name}", flush=True)
 
 
-def _write_inputs(folder: Path) -> None:
+def write_inputs(folder: Path, **sizes: int) -> None:
+    """Problems, a reward function, and a random model, whose ``sizes`` replace the usual ones."""
     rows = [{"id": f"p{i}", "prompt": f"What is {i} and {i + 1}?"} for i in range(64)]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "reward.py").write_text(REWARD)
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER, trust_remote_code=False)
     tokenizer.save_pretrained(folder / "model")
     model = random_llama(
+        **SIZES | sizes,
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=352,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         max_position_embeddings=512,
         eos_token_id=list(ENDS),
         pad_token_id=0,

@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from benchmarks.downloads import ROOT, hide_vllm, trl_path
+from benchmarks.downloads import ROOT, TRL_TITLE, hide_vllm, trl_path
 from benchmarks.models import SMOLLM2_135M, random_llama
 from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
@@ -130,6 +130,7 @@ def run() -> None:
     sys.path.insert(0, trl_path())
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     hide_vllm()
+    print(f"trl-parity: against {TRL_TITLE}", flush=True)
     for case in CASES:
         model = _model(case.shape)
         batch = _batch(model, case)

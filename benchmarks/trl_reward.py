@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from benchmarks.downloads import ROOT, TRL_RELEASE, trl_path
+from benchmarks.downloads import ROOT, TRL_TITLE, trl_path
 
 STEPS = 3
 SECONDS = 1800
@@ -31,7 +31,7 @@ def run() -> None:
     assert len(returned) == len(logged) == STEPS, done.stdout[-2000:]
     assert all(abs(ours - theirs) < 0.006 for ours, theirs in zip(returned, logged, strict=True)), (returned, logged)
     print(
-        f"trl-reward: {STEPS} steps of TRL {TRL_RELEASE}'s GRPOTrainer with magcli's rewards, means {logged}",
+        f"trl-reward: {STEPS} steps of the GRPOTrainer of {TRL_TITLE} with magcli's rewards, means {logged}",
         flush=True,
     )
 

@@ -66,7 +66,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, or cpu")
     parser.add_argument("--small", action="store_true", help="a toy model and a few updates")
     parser.add_argument("--model", help="a model's folder, instead of SmolLM2-135M-Instruct from the package registry")
-    parser.add_argument("--problems", help="a table of math problems, instead of MultiArith from GitHub")
+    parser.add_argument("--problems", help="a table of math problems, instead of the shipped ones of GSM8K")
     parser.add_argument("--trl-python", default=".venv-trl/bin/python", help="an interpreter with trl[vllm]")
     parser.add_argument("--output", default="gpu.md", help="file for the table")
     options = parser.parse_args(arguments)
@@ -93,7 +93,7 @@ def _setup(options: argparse.Namespace, folder: Path) -> Setup:
     """The model and the problems of the short runs.
 
     Raises:
-        Unavailable: they cannot be downloaded.
+        Unavailable: the model cannot be downloaded.
     """
     model = _model(options, folder)
     problems = _problems(options)

@@ -6,7 +6,7 @@ TRL knows other releases of vLLM than magcli, so it runs by an interpreter of it
 import tempfile
 from pathlib import Path
 
-from benchmarks.downloads import Unavailable
+from benchmarks.downloads import TRL_TITLE
 from benchmarks.gpu.runs import Failed, Setup
 from benchmarks.monitor import TooSlow
 from benchmarks.rl import inputs
@@ -27,27 +27,22 @@ SECONDS = 600.0
 
 def smollm2(setup: Setup) -> str:
     """SmolLM2-135M-Instruct, or the model of ``--model``; errors as ``_race``."""
-    try:
-        return _race(setup, Path(setup.model))
-    except Unavailable as error:
-        raise Failed(str(error)) from error
+    return _race(setup, Path(setup.model))
 
 
 def qwen(setup: Setup) -> str:
     """Qwen2.5-0.5B-Instruct; errors as ``_race``."""
-    try:
-        return _race(setup, _downloaded(QWEN))
-    except Unavailable as error:
-        raise Failed(str(error)) from error
+    return _race(setup, _downloaded(QWEN))
 
 
 def _downloaded(name: str) -> Path:
+    """A model of the hub; Failed if it cannot be downloaded."""
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.jinja"]))
     except Exception as error:  # whatever the hub's client raises, there is no model
-        raise Unavailable(f"{name}: {error}") from error
+        raise Failed(f"{name}: {error}") from error
 
 
 def _race(setup: Setup, model: Path) -> str:
@@ -55,7 +50,6 @@ def _race(setup: Setup, model: Path) -> str:
 
     Raises:
         Failed: a side did not get through, or TRL's interpreter is missing.
-        Unavailable: the problems cannot be downloaded.
     """
     if not setup.trl_python.exists():
         raise Failed(f"{setup.trl_python} is missing: make gpu installs TRL there")
@@ -65,7 +59,9 @@ def _race(setup: Setup, model: Path) -> str:
         ours, theirs = _magcli(setup, task), _trl(setup, task)
     except (TooSlow, AssertionError) as error:
         raise Failed(" ".join(str(error).split())) from error
-    return f"magcli {ours.rate:,.0f} trained tokens/s, TRL {theirs.rate:,.0f}: {ours.rate / theirs.rate:.2f} times"
+    return (
+        f"magcli {ours.rate:,.0f} trained tokens/s, {TRL_TITLE} {theirs.rate:,.0f}: {ours.rate / theirs.rate:.2f} times"
+    )
 
 
 def _magcli(setup: Setup, task: Task) -> Timed:

@@ -1,4 +1,7 @@
-"""Models and problems of the RL comparisons: SmolLM2-135M-Instruct, with and without an end token, and MultiArith."""
+"""Models and problems of the RL comparisons: SmolLM2-135M-Instruct, with and without an end token, and GSM8K.
+
+The model comes from the package registry; the problems are shipped with ``recipes/smollm2``.
+"""
 
 import json
 import shutil
@@ -7,17 +10,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from benchmarks.downloads import CACHE, ROOT, GithubFile, Unavailable
+from benchmarks.downloads import CACHE, ROOT, Unavailable
 from benchmarks.rl.settings import COMPLETIONS, GROUP, UNUSED_TOKEN
 
 FOLDER = CACHE / "rl"
-MULTIARITH = GithubFile(
-    "QwenLM/Qwen2.5-Math",
-    "a45202bd16f1ec06f433442dc1152d0074773465",
-    "evaluation/data/mawps/multiarith.jsonl",
-    "12e8295088364af21fb6591dbdbd1dda452aade57227f63d725677471ded2951",
-    shared="math/mawps_multiarith.jsonl",
-)
+SHIPPED = tuple(ROOT / "recipes/smollm2/data" / name for name in ("test_gsm8k.jsonl", "problems.jsonl"))
+"""Tables with problems of GSM8K among others."""
 
 
 @cache
@@ -55,14 +53,25 @@ def smollm2_without_end() -> Path:
 
 
 def problems(updates: int) -> Path:
-    """The word problems of a number of updates; each side trains on all of them, in its own order."""
+    """The word problems of a number of updates; each side trains on all of them, in its own order.
+
+    Raises:
+        ValueError: there are fewer problems than the updates take.
+    """
     count = updates * COMPLETIONS // GROUP
-    rows = [json.loads(line) for line in MULTIARITH.text().splitlines()[:count]]
-    lines = [
-        json.dumps({"id": str(number), "prompt": row["input"], "answer": f"{row['target']:g}"})
-        for number, row in enumerate(rows)
-    ]
+    rows = _gsm8k()
+    if count > len(rows):
+        raise ValueError(f"{updates} updates take {count} problems; {len(rows)} are shipped")
     path = FOLDER / f"problems-{updates}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
     return path
+
+
+def _gsm8k() -> list[dict[str, str]]:
+    """All shipped problems of GSM8K, as they are in the files."""
+    lines = [line for table in SHIPPED for line in table.read_text().splitlines()]
+    rows = [json.loads(line) for line in lines]
+    return [
+        {"id": row["id"], "prompt": row["prompt"], "answer": row["answer"]} for row in rows if row["source"] == "gsm8k"
+    ]

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.downloads import ROOT
+from benchmarks.downloads import ROOT, TRL_TITLE
 from benchmarks.monitor import Record, monitor
 from benchmarks.pairs import Result
 from benchmarks.rl import inputs, settings
@@ -34,6 +34,7 @@ Curve = Sequence[tuple[float, float]]
 
 def run() -> Result:
     """One pair per seed: TRL's seconds over magcli's."""
+    print(f"rl-reward-per-second: against {TRL_TITLE}", flush=True)
     problems = _problems()
     return Result("rl-reward-per-second", tuple(_ratio(seed, problems) for seed in settings.TOY_SEEDS))
 

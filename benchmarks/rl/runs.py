@@ -24,13 +24,14 @@ REWARD = f"{ROOT}/benchmarks/rl/reward.py:correct_anywhere"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Model, problems, token limit, and updates before the clock starts and on it."""
+    """Model, problems, token limit, updates before the clock starts and on it, and the rank of adapters; 0: none."""
 
     model: Path
     problems: Path
     limit: int
     warmup: int
     timed: int
+    lora: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def magcli_options(task: Task, run: Path) -> dict[str, Any]:
         "reward": REWARD,
         "seed": settings.SEED,
         "checkpoint_every": 10**6,
+        "lora": task.lora,
+        "lora_alpha": settings.LORA_ALPHA,
         **settings.MAGCLI,
     }
 
@@ -142,6 +145,8 @@ def trl_spec(task: Task) -> dict[str, Any]:
         "reward": REWARD,
         "workers": 1,
         "rule": {},
+        "lora": task.lora,
+        "lora_alpha": settings.LORA_ALPHA,
     }
 
 

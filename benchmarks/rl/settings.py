@@ -62,6 +62,9 @@ TRL_MICRO = 8
 TRL_BLOCKS = 96
 """Pages of 256 tokens for continuous batching, more than 32 completions need; the default takes half of the memory."""
 
+LORA_ALPHA = 32
+"""Adapters are scaled by this over their rank, on both sides."""
+
 TOY_SEEDS = (0,) if SHORT else (0, 1, 2)
 TOY_LEVEL = 0.7
 """The mean reward to reach; the toy model starts near 0.5."""

@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+from benchmarks.downloads import TRL_TITLE
 from benchmarks.monitor import TooSlow
 from benchmarks.pairs import Result
 from benchmarks.rl import inputs, settings
@@ -26,6 +27,7 @@ def fixed_length() -> Result:
 
 
 def _compare(name: str, model: Path, limit: int, *, fixed: bool) -> Result:
+    print(f"{name}: against {TRL_TITLE}", flush=True)
     task = _task(model, limit, settings.WARMUP, settings.TIMED)
     arm = _best_arm(name, model, limit)
     ratios = [_pair(name, task, arm, fixed=fixed) for _ in range(settings.PAIRS)]

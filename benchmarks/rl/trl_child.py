@@ -119,7 +119,7 @@ def options(spec: Spec) -> "GRPOConfig":
         gradient_checkpointing=spec.get("vllm", False),
         use_cpu=not spec.get("vllm", False),
         bf16=spec["bf16"],
-        model_init_kwargs={"dtype": "float32"},
+        model_init_kwargs={"dtype": "bfloat16" if _has_bf16_base(spec) else "float32"},
         use_transformers_continuous_batching=spec["continuous"],
         transformers_continuous_batching_config={"num_blocks": spec["blocks"]} if spec["continuous"] else None,
         shuffle_dataset=spec.get("shuffle", False),
@@ -131,6 +131,20 @@ def options(spec: Spec) -> "GRPOConfig":
         dataloader_pin_memory=False,
         **_colocated(spec),
     )
+
+
+def _has_bf16_base(spec: Spec) -> bool:
+    """Whether the frozen weights are stored in bf16, as magcli stores them; adapters are float32 all the same."""
+    return bool(spec.get("lora") and spec["bf16"])
+
+
+def _adapters(spec: Spec) -> Any:
+    """Adapters on all linear layers but the LM head, if the spec asks for them."""
+    if not spec.get("lora"):
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(r=spec["lora"], lora_alpha=spec["lora_alpha"], target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def _colocated(spec: Spec) -> dict[str, Any]:
@@ -163,6 +177,7 @@ def main(path: str) -> None:
             model=spec["model"],
             reward_funcs=reward(grader, RewardRule(**spec["rule"]), log),
             args=options(spec),
+            peft_config=_adapters(spec),
             train_dataset=Dataset.from_list(rows),
             callbacks=[Lines(log)],
         )

@@ -156,21 +156,21 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
+    trainers.check_room("sft", config, job.console)
     model = previews.open_readable(config.model, config, config.system, job)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
     if model is None:
         _require_traces(job.schema, where)
         usable: int = sum(batch.num_rows for batch in rows)
-        forecast(config, job.console)
+        _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
         examples = list(_examples(config, model, rows, job.schema, job, where))
         _require_examples(examples, job, where)
         usable = job.rows_in - job.drops.counts.total()
         _held_out(config, model, job)
         longest = max((len(example.tokens) for example in examples), default=0)
-        made = partial(_forecast, config, model, longest)
-        forecasts.announce(made, job.console, stage="sft", folder=config.run)
+        _announce_memory(config, model, job.console, longest)
     if config.eval_table is not None:
         with engines.open_grader(config) as grader:
             heldout.check_table("sft", config.eval_table, config.system, model, grader)
@@ -178,9 +178,14 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory, where no trace was read."""
-    model = templates.open_model(config.model, config)
-    made = partial(_forecast, config, model)
+    """What a run takes in memory and of the devices, where no trace was read."""
+    trainers.check_room("sft", config, console)
+    _announce_memory(config, templates.open_model(config.model, config), console)
+
+
+def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
+    """What a run takes in memory whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    made = partial(_forecast, config, model, longest)
     forecasts.announce(made, console, stage="sft", folder=config.run)
 
 

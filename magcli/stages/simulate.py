@@ -3,21 +3,31 @@
 MACHINE is a TOML file that describes the hardware, or the folder of a finished `magcli rl` run, whose measured speeds
 and completion lengths are used to predict runs of other sizes. The options are those of `magcli rl`; with --recipe they
 are read from its table `rl`. Each stage of the run is predicted separately.
+
+`--trainers`, `--generators` and `--tensor-parallel` give the machine another layout, whose speed follows from its own:
+ranks divide the tokens, and the devices of an engine the time of a step. With `--link` the collectives of the model
+take time, by their counted bytes. What is assumed is printed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
-from magcli.errors import usage
-from magcli.stages.shared import run_sizes
+from magcli.errors import EnvironmentFault, usage
+from magcli.stages.shared import options, run_sizes
+from magcli.stages.shared.options import CLUSTER
 from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
+    from magcli.rl.simulate.collectives import Costs
+    from magcli.rl.simulate.machine import Machine
+    from magcli.rl.simulate.placement import Layout
     from magcli.rl.simulate.simulation import SimulationSettings
     from magcli.run.job import Job
 
@@ -26,6 +36,8 @@ RECIPE_TABLE = "rl"
 EXAMPLE = "magcli simulate runs/rl --updates 20 --group-size 4 --n-async 32 --n-batch 16 --n-mini 16 --max-tokens 48"
 MAX_UPDATES_BY_RULE = 40
 """Updates to simulate of a stage that ends by a rule: enough for its figures to settle."""
+
+GB, MICROSECOND = 1e9, 1e-6
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,22 @@ class Config(RunSizes):
         None, "TOML file that describes the machine, or the folder of a finished run.", positional=True
     )
     workers: int = opt(1, "Number of verifier workers that the finished run used.")
+    trainers: int | None = opt(None, "Number of trainer ranks; default: as the machine has.", panel=CLUSTER)
+    generators: int | None = opt(
+        None,
+        "Number of generators; 0: trainer and engine take turns on the same devices; default: as the machine has.",
+        panel=CLUSTER,
+    )
+    tensor_parallel: int | None = opt(
+        None, "Number of devices over which each engine is split; default: as the machine has.", panel=CLUSTER
+    )
+    link: float = opt(
+        0.0,
+        "GB per second between two devices, with which collectives of another layout are timed; 0: they take no time.",
+        panel=CLUSTER,
+    )
+    latency: float = opt(0.0, "Microseconds that each collective takes besides.", panel=CLUSTER)
+    model: str = opt("", "Model whose collectives are counted, by its config.json; default: the run's.", panel=CLUSTER)
 
 
 def check(config: Config) -> None:
@@ -45,6 +73,11 @@ def check(config: Config) -> None:
     for number, stage in enumerate(config.stage, 1):
         run_sizes.check(f"rl.stage {number}", run_sizes.options_in(stage, config))
     run_sizes.check_ends(config.stage, config.updates)
+    options.check_not_negative("simulate", config, ["link", "latency"])
+    usage(config.link > 0 or not config.latency, "simulate: --latency needs --link, the speed of the same link")
+    for name, least in (("trainers", 1), ("generators", 0), ("tensor_parallel", 1)):
+        number = getattr(config, name)
+        usage(number is None or number >= least, f"simulate.{name}: {number} is less than {least}")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -52,11 +85,60 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl.simulate.predict import report, simulate
 
     assert config.machine is not None
+    place = _place(config, job)
     for number, (sizes, updates) in enumerate(_stages(config), 1):
-        prediction = simulate(config.machine, _settings(sizes, updates), seed=config.seed, workers=config.workers)
+        settings = _settings(sizes, updates)
+        prediction = simulate(config.machine, settings, seed=config.seed, workers=config.workers, place=place)
         title = f"stage {number}\n" if config.stage else ""
         job.console.print(title + report(prediction), event="prediction", stage=number, **asdict(prediction))
     return iter(())
+
+
+def _place(config: Config, job: Job) -> Callable[[Machine], Machine] | None:
+    """What gives the machine the layout of the options, and says what it assumes; None if they have none."""
+    from magcli.rl.simulate.placement import Layout
+
+    layout = Layout(config.trainers, config.generators, config.tensor_parallel)
+    if layout == Layout():
+        return None
+    costs = _costs(config) if config.link else None
+    said: set[str] = set()
+    return partial(_placed, layout, costs, job, said)
+
+
+def _placed(layout: Layout, costs: Costs | None, job: Job, said: set[str], machine: Machine) -> Machine:
+    """The machine with a layout; assumptions that were not ``said`` for an earlier stage are."""
+    from magcli.rl.simulate.placement import assumptions, placed
+
+    other = placed(machine, layout, costs)
+    for text in assumptions(machine, other, costs):
+        if text not in said:
+            job.console.say(f"simulate: {text}", event="assumption")
+            said.add(text)
+    return other
+
+
+def _costs(config: Config) -> Costs:
+    """The collectives of the model on the link.
+
+    Raises:
+        EnvironmentFault: the model has no readable configuration.
+    """
+    from magcli.model.model import Model
+    from magcli.model.shape import shape_of
+    from magcli.rl.layout import noted_model
+    from magcli.rl.simulate.collectives import Costs, Link
+
+    assert config.machine is not None
+    name, bf16 = noted_model(config.machine) if config.machine.is_dir() else ("", True)
+    name = config.model or name
+    usage(bool(name), "simulate: --link needs --model, whose collectives are counted: a folder with config.json")
+    try:
+        shape = shape_of(Model.open(name))
+    except EnvironmentFault as error:
+        text = f"simulate: collectives cannot be counted: {error}"
+        raise EnvironmentFault(f"{text}; give a folder with config.json by --model") from error
+    return Costs(shape, bf16, Link(config.link * GB, config.latency * MICROSECOND))
 
 
 def _stages(config: Config) -> list[tuple[Config, int | None]]:

@@ -45,13 +45,12 @@ class ClusterRanks:
 
     def open(self, open_state: OpenState, *, bf16: bool) -> None:
         """Start the ranks and load the state of each; errors as ``RankGroup.start``."""
-        on_gpu = self._device.startswith("cuda")
         is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
             self._size,
             partial(_open_rank, open_state, bf16, self._device, self._threads, self._fsdp_size, self._timeout),
-            Resources() if is_local else Resources(cpus=1, gpus=1 if on_gpu else 0),
+            Resources() if is_local else rank_resources(self._device),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
             timeout=self._timeout,
@@ -99,6 +98,11 @@ class ClusterRanks:
         if self._cluster.is_local:
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables
+
+
+def rank_resources(device: str) -> Resources:
+    """What a rank takes of a node of a cluster; on this machine devices are named instead."""
+    return Resources(cpus=1, gpus=1 if device.startswith("cuda") else 0)
 
 
 def _open_rank(

@@ -1,5 +1,6 @@
 """Room for generators that take much of one node, beside trainer ranks that take little of any."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,3 +70,18 @@ def test_verifiers_have_room_beside_generators(monkeypatch):
     text = "room for 3 of 4 verifiers, each with 3 CPUs on one node, beside 2 generators with 4 GPUs and 1 CPUs each"
     with pytest.raises(EnvironmentFault, match=text):
         Cluster("auto").check_room([GENERATORS, Demand("verifiers", 4, Resources(cpus=3))])
+
+
+@pytest.mark.timeout(200)
+def test_a_dry_run_asks_the_cluster_for_room(machines, tiny_model_dir, tmp_path):
+    def dry_run(*more: str) -> subprocess.CompletedProcess[str]:
+        asked = ["rl", "--model", str(tiny_model_dir), "--trainers", "2", "--cluster", machines.address, "--dry-run"]
+        command = [sys.executable, "-m", "magcli", *asked, *more]
+        return subprocess.run(command, cwd=tmp_path, env=machines.environment, capture_output=True, text=True)
+
+    fits = dry_run()
+    assert fits.returncode == 0, fits.stderr
+    refused = dry_run("--generators", "1")
+    assert refused.returncode == 4
+    assert "the cluster has room for 1 of 2 trainer ranks" in refused.stderr
+    assert refused.stderr.count("\n") == 1

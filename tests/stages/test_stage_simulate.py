@@ -9,7 +9,7 @@ from calling import call_stage
 from typer.testing import CliRunner
 
 from magcli.cli import with_stages
-from magcli.errors import UsageError
+from magcli.errors import EnvironmentFault, UsageError
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
 MACHINE = RECIPES / "cluster.toml"
@@ -58,3 +58,56 @@ def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):
 def test_runs_that_cannot_be_simulated_are_refused(change, message):
     with pytest.raises(UsageError, match=message):
         call_stage("simulate", **{"machine": MACHINE, **SIZES} | change)
+
+
+def test_another_layout_of_a_described_machine_says_what_it_assumes(capsys):
+    call_stage("simulate", machine=MACHINE, **SIZES, quiet=False)
+    described = capsys.readouterr()
+    assert "simulate: " not in described.err
+    call_stage("simulate", machine=MACHINE, trainers=64, generators=96, tensor_parallel=2, **SIZES, quiet=False)
+    same = capsys.readouterr()
+    assert same.out == described.out
+    call_stage("simulate", machine=MACHINE, trainers=8, tensor_parallel=4, **SIZES, quiet=False)
+    other = capsys.readouterr()
+    assert "simulate: 8 trainer ranks instead of 64 divide the tokens of an update\n" in other.err
+    assert "simulate: 4 devices divide the time of an engine's step: 0.0065 s and its sequences" in other.err
+    assert "simulate: collectives take no time: --link GB/s counts them\n" in other.err
+    assert other.out != described.out
+
+
+def test_the_collectives_of_a_run_are_those_of_its_model(finished_run, capsys):
+    def predicted(**options: object) -> tuple[float, str]:
+        sizes = {**SIZES, "n_async": 8, "n_batch": 8, "n_mini": 8, "max_tokens": 24}
+        call_stage("simulate", machine=finished_run, **sizes, **options, quiet=False, json_events=True)
+        captured = capsys.readouterr()
+        return json.loads(captured.out)["trained_tokens_per_s"], captured.err
+
+    ideal, _ = predicted(trainers=2)
+    fast, said = predicted(trainers=2, link=1000.0)
+    slow, _ = predicted(trainers=2, link=1e-4)
+    late, _ = predicted(trainers=2, link=1000.0, latency=1e6)
+    assert "s of collectives besides" in said
+    assert ideal == pytest.approx(fast, rel=0.05)
+    assert slow < 0.5 * fast
+    assert late < 0.5 * fast
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainers": 0}, r"simulate\.trainers: 0 is less than 1"),
+        ({"generators": -1}, r"simulate\.generators: -1 is less than 0"),
+        ({"link": -1.0}, r"simulate\.link: -1\.0 is negative"),
+        ({"latency": 5.0}, "--latency needs --link"),
+        ({"trainers": 8, "link": 50.0}, "--link needs --model"),
+    ],
+)
+def test_layouts_that_cannot_be_simulated_are_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("simulate", **{"machine": MACHINE, **SIZES} | change)
+
+
+def test_a_model_without_configuration_is_named(tmp_path):
+    missing = str(tmp_path / "missing")
+    with pytest.raises(EnvironmentFault, match=r"collectives cannot be counted: .*; give a folder with config\.json"):
+        call_stage("simulate", machine=MACHINE, trainers=8, link=50.0, model=missing, **SIZES)

@@ -94,6 +94,8 @@ class TrainerSpec:
         tokens_per_s: of one device, forward and backward, prompts included.
         update_seconds: fixed time of an update: optimizer, logging.
         transfer_seconds: time to send new weights to the engines, which are paused meanwhile.
+        micro_tokens: tokens of a micro-batch on one device; needed with ``collective_seconds`` only.
+        collective_seconds: time of the collectives of a micro-batch, which its computation does not hide.
         shared: trainer and engines take turns on the same devices; else the engines generate during training.
     """
 
@@ -101,6 +103,8 @@ class TrainerSpec:
     tokens_per_s: float
     update_seconds: float = 0.0
     transfer_seconds: float = 0.0
+    micro_tokens: int = 0
+    collective_seconds: float = 0.0
     shared: bool = False
 
 
@@ -174,8 +178,11 @@ def _rules(machine: Machine) -> dict[str, bool]:
         "[generators] sequence_seconds, token_seconds, gap_seconds: not below 0": min(costs) >= 0,
         "[generators] slots, cache_tokens: not below 0": min(engines.slots, engines.cache_tokens) >= 0,
         "[trainer] devices, tokens_per_s: above 0": min(trainer.devices, trainer.tokens_per_s) > 0,
-        "[trainer] update_seconds, transfer_seconds: not below 0": (
-            min(trainer.update_seconds, trainer.transfer_seconds) >= 0
+        "[trainer] update_seconds, transfer_seconds, collective_seconds: not below 0": (
+            min(trainer.update_seconds, trainer.transfer_seconds, trainer.collective_seconds) >= 0
+        ),
+        "[trainer] micro_tokens: above 0 with collective_seconds": (
+            trainer.micro_tokens >= (1 if trainer.collective_seconds else 0)
         ),
         "[verifiers] workers above 0, seconds not below 0": verifiers.workers > 0 and verifiers.seconds >= 0,
     }

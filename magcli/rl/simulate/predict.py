@@ -7,7 +7,7 @@ needs the speeds that it is to find, this is iterated, at the end with half step
 of a run are noisy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from magcli.data import checksum
 from magcli.errors import DataError
+from magcli.rl.layout import noted_layout
 from magcli.rl.ledger import read as read_ledger
 from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
 from magcli.rl.simulate.simulation import Simulation, SimulationResult, SimulationSettings
@@ -72,11 +73,18 @@ class Prediction:
     preemptions: int
 
 
-def simulate(path: Path, settings: SimulationSettings, *, seed: int, workers: int = 1) -> Prediction:
+def simulate(
+    path: Path,
+    settings: SimulationSettings,
+    *,
+    seed: int,
+    workers: int = 1,
+    place: Callable[[Machine], Machine] | None = None,
+) -> Prediction:
     """Predict a run on the machine of a TOML file, or on that of a finished run, given by its folder, with its lengths.
 
     The same seed gives the same figures. The placement is that of the machine, not of ``settings``. ``workers`` is the
-    number of verifier workers of the finished run.
+    number of verifier workers of the finished run. ``place`` gives the machine another layout.
 
     Raises:
         UsageError: the description is invalid.
@@ -89,6 +97,7 @@ def simulate(path: Path, settings: SimulationSettings, *, seed: int, workers: in
     else:
         machine = read_machine(path)
         groups = group_source(machine.lengths, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
+    machine = place(machine) if place else machine
     placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
     return predict(replace(settings, placement=placement), machine, groups)
 
@@ -162,7 +171,8 @@ class MeasuredRun:
     The arrays have one value for each update: ``seconds`` since the update before, ``training`` in which the trainer
     worked, ``transfer`` from then to the end of the update, ``generating`` in which the engines worked (their mean);
     ``tokens`` trained, prompts included. ``verdict`` is the median of the seconds from a group's last token to its
-    reward. ``padded``: the engine is the embedded one.
+    reward. ``padded``: the engine is the embedded one. ``trainers`` is the number of ranks, ``micro_tokens`` the limit
+    of their micro-batches, and each engine is over ``tensor_parallel`` devices.
     """
 
     settings: SimulationSettings
@@ -175,6 +185,9 @@ class MeasuredRun:
     generating: Floats
     tokens: Floats
     verdict: float
+    trainers: int = 1
+    tensor_parallel: int = 1
+    micro_tokens: int = 0
 
     def group(self, number: int) -> GroupShape:
         """The run's group with this number; another one of the run if a replay needs more groups."""
@@ -210,7 +223,12 @@ def read_run(folder: Path) -> MeasuredRun:
         raise DataError(f"{problem}: it has fewer than {MIN_UPDATES} updates")
     if len({line.get("stage") for line in lines}) > 1:
         raise DataError(f"{folder}: a run with stages has no single size to calibrate with")
-    return _measured(config, lines, events, [read_groups(run.rollouts_of(line["step"])) for line in lines])
+    try:
+        layout = noted_layout(config)
+    except DataError as error:
+        raise DataError(f"{problem}: {error}") from None
+    rollouts = [read_groups(run.rollouts_of(line["step"])) for line in lines]
+    return _measured(config, lines, events, rollouts, layout)
 
 
 def _with_present_names(record: dict[str, Any]) -> dict[str, Any]:
@@ -223,10 +241,12 @@ def _measured(
     lines: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     rollouts: Sequence[Mapping[int, GroupShape]],
+    layout: tuple[int, int],
 ) -> MeasuredRun:
     generators = int(config.get("generators", 0))
     given = {field.name: config[field.name] for field in fields(SimulationSettings) if field.name in config}
     given |= {"updates": len(lines), "placement": "split" if generators else "shared"}
+    trainers, tensor_parallel = layout
     begun, trained = _times(events, "taken"), _times(events, "trained")
     training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
     trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
@@ -241,6 +261,9 @@ def _measured(
         generating=_column(lines, "generate_seconds"),
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         verdict=_verdict_seconds(events),
+        trainers=trainers,
+        tensor_parallel=tensor_parallel,
+        micro_tokens=int(config.get("micro_tokens", 0)),
     )
 
 
@@ -261,11 +284,11 @@ def _verdict_seconds(events: Sequence[Mapping[str, Any]]) -> float:
 
 
 def calibrate(runs: Sequence[MeasuredRun], *, workers: int) -> Machine:
-    """The machine on which a simulation of these runs takes as long as they did, with one device for the trainer and
-    one for each engine.
+    """The machine on which a simulation of these runs takes as long as they did, with a device for each rank of the
+    trainer and of an engine.
 
     Runs with different ``n_async`` separate the fixed time of a step from that of each sequence. The runs must have the
-    same placement and the same engine. ``workers`` is their number of verifier workers.
+    same layout and the same engine. ``workers`` is their number of verifier workers.
     """
     machine = _first_guess(runs, workers)
     for _ in range(FULL_STEPS):
@@ -309,10 +332,23 @@ def _first_guess(runs: Sequence[MeasuredRun], workers: int) -> Machine:
     groups = [group for run in runs for group in run.groups.values()]
     decoding = sum(run.generating.sum() * run.engines for run in runs)
     verdict = np.median([run.verdict / run.settings.group_size for run in runs])
+    first = runs[0]
     return Machine(
         fit_lengths(groups),
-        GeneratorSpec(runs[0].engines, decoding / sum(sum(group.lengths) for group in groups), padded=runs[0].padded),
-        TrainerSpec(1, 1 / max(per_token, 1e-12), fixed, transfer, shared=runs[0].settings.placement == "shared"),
+        GeneratorSpec(
+            first.engines * first.tensor_parallel,
+            decoding / sum(sum(group.lengths) for group in groups),
+            devices_per_engine=first.tensor_parallel,
+            padded=first.padded,
+        ),
+        TrainerSpec(
+            first.trainers,
+            1 / (max(per_token, 1e-12) * first.trainers),
+            fixed,
+            transfer,
+            micro_tokens=first.micro_tokens,
+            shared=first.settings.placement == "shared",
+        ),
         VerifierSpec(workers, float(verdict)),
     )
 

@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Literal
 
 from magcli.errors import Stopped
@@ -281,7 +282,11 @@ class Simulation:
     def _training_seconds(self) -> float:
         trainer = self.machine.trainer
         tokens = sum(completion.prompt + completion.length for completion in self._trained_completions())
-        return trainer.update_seconds + tokens / (trainer.tokens_per_s * trainer.devices)
+        of_device = tokens / trainer.devices
+        seconds = trainer.update_seconds + of_device / trainer.tokens_per_s
+        if trainer.collective_seconds:
+            seconds += ceil(of_device / trainer.micro_tokens) * trainer.collective_seconds
+        return seconds
 
     def _trained_completions(self) -> list[SimulatedCompletion]:
         return [completion for group in self.training.values() for completion in group.completions]

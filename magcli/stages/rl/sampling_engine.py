@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from magcli.cluster.runtime import Demand
+from magcli.cluster.runtime import LOCAL, Demand, address_for
 from magcli.errors import usage
 from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.rl.sharing import shares_base
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, trainers
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
@@ -40,6 +40,21 @@ def check_devices(config: Config, cluster: Cluster | None) -> None:
     on_this_machine = cluster is None or cluster.is_local or not config.generators
     if cards and on_this_machine:
         sampling_devices(config, cards=cards)
+
+
+def check_room(config: Config, console: Console, *, beside: Sequence[Demand]) -> None:
+    """For --dry-run: refuse trainer ranks and processes beside them for which this machine or cluster has no room.
+
+    Raises:
+        UsageError: this machine has too few GPUs.
+        EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
+    """
+    import torch
+
+    trainers.check_room("rl", config, console, beside=beside)
+    on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
+    if on_this_machine and trainers.counts_cards(config):
+        sampling_devices(config, cards=torch.cuda.device_count())
 
 
 def generators_demand(config: Config) -> Demand | None:
@@ -236,7 +251,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         slots=-(-most // max(config.generators, 1)),
         deterministic=exact,
         device=devices[0],
-        threads=_share_threads(config.generators),
+        threads=_share_threads(config.trainers, config.generators),
         transfer="file" if adapters else transfer_of(config),  # adapters are small
         source=config.device,
         gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices]),
@@ -247,16 +262,18 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
     )
 
 
-def _share_threads(generators: int) -> int:
-    """Divide torch's threads among trainer and generators; returns those of each generator, 0 without any.
+def _share_threads(ranks: int, generators: int) -> int:
+    """Divide torch's threads among trainer ranks and generators; returns those of each generator, 0 without any.
 
-    With more threads than cores, threads would wait for others that are not running.
+    A single trainer is in this process, which gets what the generators leave. Several ranks are processes with
+    threads of their own, and this one hardly computes.
     """
     import torch
 
     if not generators:
         return 0
     threads = torch.get_num_threads()
-    each = max(1, threads // (generators + 1))
-    torch.set_num_threads(max(1, threads - each * generators))
+    each = trainers.share_threads(threads, ranks, generators)
+    if ranks == 1:
+        torch.set_num_threads(max(1, threads - each * generators))
     return each

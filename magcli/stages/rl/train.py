@@ -16,6 +16,7 @@ from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
     build_engine,
     check_devices,
+    check_room,
     engine_name,
     generators_demand,
     ranks_send_weights,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.generate.types import RolloutEngine
@@ -60,6 +61,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     from magcli.data.values import to_rows
 
+    check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
     pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
     with engines.open_grader(config, config.reward) as grader:
@@ -69,31 +71,37 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     stage_curriculum(config, usable)
     if model is None:
-        forecast(config, job.console)
+        _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
-        _announce(config, model, [row for pool in usable for row in pool], job.console)
+        problems = [row for pool in usable for row in pool]
+        _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
     return len(usable[0])
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory, where no problem was read."""
-    model = templates.open_model(config.model, config)
-    made = partial(plan_memory, config, model)
+    """What a run takes in memory and of the devices, where no problem was read."""
+    check_room(config, console, beside=_beside(config))
+    _announce_memory(config, templates.open_model(config.model, config), console)
+
+
+def _announce_memory(
+    config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
+) -> None:
+    """What a run takes in memory."""
+    made = partial(plan_memory, config, model, longest_prompt)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
 
-def _announce(config: Config, model: Model, problems: Sequence[Row], console: Console) -> None:
-    """What a run on these problems takes in memory."""
-    system = engines.system_text(config.system, model.thoughts)
-    longest = forecasts.longest_prompt(problems, model, system)
-    made = partial(plan_memory, config, model, longest)
-    forecasts.announce(made, console, stage="rl", folder=config.run)
+def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:
+    """Tokens of the longest prompt, system prompt included."""
+    return forecasts.longest_prompt(problems, model, engines.system_text(config.system, model.thoughts))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
     from magcli.data.values import to_rows
+    from magcli.rl.layout import note_layout
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
 
@@ -110,6 +118,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
+                note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
                 train = partial(_train, config, model, pools, job, folder, log_lines)
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
@@ -182,14 +191,18 @@ def _train(
     job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
+def _beside(config: Config) -> list[Demand]:
+    """The processes of the run under Ray besides its trainer ranks."""
+    demands = [generators_demand(config), verifiers_demand(config)]
+    return [demand for demand in demands if demand is not None]
+
+
 @contextmanager
 def _opened_processes(
     config: Config, console: Console, after_loss: bool
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
-    demands = [generators_demand(config), verifiers_demand(config)]
-    beside = [demand for demand in demands if demand is not None]
-    opened = trainers.opened("rl", config, console, beside=beside, after_loss=after_loss)
+    opened = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss)
     with opened as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks
@@ -229,9 +242,7 @@ def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder:
     Raises:
         EnvironmentFault: it does not fit its GPU.
     """
-    system = engines.system_text(config.system, model.thoughts)
-    longest = forecasts.longest_prompt(problems, model, system)
-    forecast = plan_memory(config, model, longest)
+    forecast = plan_memory(config, model, _longest_prompt(config, model, problems))
     forecasts.check(forecast, folder.path, console)
     if config.generators and transfer_of(config) == "file" and not sends_adapters(config, model):
         weights = 4 * forecast.plan.training.shape.parameters

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from magcli.cluster.runtime import address_for, open_cluster, require_ray
+from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster, require_ray
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared.options import CLUSTER, TrainingOptions
@@ -122,6 +122,48 @@ def opened(
             ranks.stop()
 
 
+def check_room(stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()) -> None:
+    """For --dry-run: refuse ranks for which this machine has too few GPUs, or processes that a cluster cannot hold.
+
+    ``beside`` are the run's other processes under Ray.
+
+    Raises:
+        UsageError: there are more ranks than GPUs of this machine.
+        EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
+    """
+    if not beside and config.trainers == 1:
+        return
+    address = address_for(config.cluster)
+    if address == AUTO:  # Ray waits for minutes where none answers
+        text = f"{stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
+        console.say(text, event="not-checked")
+    elif address != LOCAL:
+        with open_cluster(address) as cluster:
+            _check_placeable(cluster, config, beside)
+    elif counts_cards(config):
+        _check_cards(stage, config)
+    elif config.device.startswith("cuda") and not config.card:
+        text = f"{stage}: dry run: processes are not checked: PyTorch finds no GPU on this machine"
+        console.say(text, event="not-checked")
+
+
+def counts_cards(config: RankOptions) -> bool:
+    """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
+    import torch
+
+    return config.device.startswith("cuda") and not config.card and torch.cuda.device_count() > 0
+
+
+def _check_placeable(cluster: Cluster, config: RankOptions, beside: Sequence[Demand]) -> None:
+    """Refuse ranks and other processes that the nodes of a cluster cannot hold together."""
+    from magcli.train.rank_group import rank_resources
+
+    if config.trainers == 1:
+        cluster.check_room(beside)
+    else:
+        cluster.check_placeable("trainer ranks", config.trainers, rank_resources(config.device), beside=beside)
+
+
 def _check_cards(stage: str, config: RankOptions) -> None:
     """Refuse more ranks than this machine has GPUs."""
     import torch
@@ -145,8 +187,7 @@ def _cluster_ranks(
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
-        processes = config.trainers + sum(demand.number for demand in beside)
-        threads = max(1, torch.get_num_threads() // processes)
+        threads = share_threads(torch.get_num_threads(), config.trainers, sum(demand.number for demand in beside))
     return ClusterRanks(
         cluster,
         config.trainers,
@@ -156,6 +197,14 @@ def _cluster_ranks(
         fsdp_size=config.fsdp_size,
         beside=beside,
     )
+
+
+def share_threads(threads: int, trainers: int, generators: int) -> int:
+    """How many of a machine's threads each trainer rank and each generator gets, at least one.
+
+    With more threads than cores, threads would wait for others that are not running.
+    """
+    return max(1, threads // (trainers + generators))
 
 
 def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, console: Console) -> None:
