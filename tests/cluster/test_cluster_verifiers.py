@@ -76,9 +76,12 @@ def test_a_killed_verifier_is_replaced_and_what_it_had_not_graded_is_asked_again
     pid_file = tmp_path / "pid"
     reward_file = tmp_path / "judge.py"
     reward_file.write_text(
+        f"FILE = {str(pid_file)!r}\n"
         "import os, pathlib, time\n"
         "def judge(completion, row):\n"
-        f"    pathlib.Path({str(pid_file)!r}).write_text(str(os.getppid()))\n"
+        "    own = pathlib.Path(f'{FILE}.{os.getpid()}')\n"
+        "    own.write_text(str(os.getppid()))\n"
+        "    own.replace(FILE)\n"
         "    time.sleep(0.02)\n"
         "    return 1.0 if row['answer'] in completion else 0.0\n"
     )

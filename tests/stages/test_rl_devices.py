@@ -55,7 +55,7 @@ def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, mess
 
 def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(trainers, "open_cluster", lambda address: nullcontext(Cluster("local")))
+    monkeypatch.setattr(trainers, "open_cluster", lambda address, **_: nullcontext(Cluster("local")))
     with trainers.opened("rl", replace(ON_GPU, trainers=2), Console()) as (_, controller):
         assert controller.size == 2
     refused = trainers.opened("rl", replace(ON_GPU, trainers=3), Console())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from magcli.cluster.runtime import Demand, Resources
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import engines
-from magcli.stages.shared.shared_engines import surroundings
 
 if TYPE_CHECKING:
+    import asyncio
+
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.verify.grader import CompletionGrader, Grader
@@ -47,8 +47,11 @@ async def open_verifiers(
     if demand is None or cluster is None:
         yield grader
         return
+    import asyncio
+
     from magcli.cluster.service import ServiceClient
     from magcli.cluster.service_group import ServerKind, ServiceGroup
+    from magcli.stages.shared.shared_engines import surroundings
     from magcli.verify.service import ClusterVerifiers, open_verifier
 
     run_id = uuid.uuid4().hex[:12]

@@ -166,7 +166,7 @@ def test_asserts_that_cannot_be_split_are_refused_by_name(source: str) -> None:
     begun = time.process_time()
     with pytest.raises(DataError):
         parse_assert(source)
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 5
 
 
 def test_a_call_and_its_value_may_be_separate() -> None:
@@ -387,7 +387,7 @@ def test_colliding_keys_take_little_time() -> None:
     for text in (b'{"set":[%s]}' % colliding, b"[%s,%s]" % (half, half)):
         with pytest.raises(NotPlain, match="collide"):
             decode(text)
-    assert time.process_time() - begun < 2
+    assert time.process_time() - begun < 10
 
 
 def test_a_value_may_have_many_keys() -> None:
