@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import as_json
 from magcli.errors import DataError, usage
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
-from magcli.stages.landscape.points import Work, open_points
 from magcli.stages.shared import engines, forms, options, run_options, templates, training
 
 if TYPE_CHECKING:
@@ -148,6 +147,7 @@ def survey_points(
     """Visit the points with engines whose weights are replaced; the journal holds finished visits."""
     from magcli.landscape.visits import JournalledVisits, SurveyPlan, survey
     from magcli.run.units import AsyncRunner
+    from magcli.stages.landscape.points import Work, open_points
 
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     work = Work(config, model, problems, out / "components")
