@@ -18,7 +18,7 @@ from benchmarks.pairs import Result, compare, timed
 
 NAME = "filter-ray-vs-shards"
 TOKENIZER = ROOT / "examples" / "model"
-PROBLEMS, SAMPLES, TOKENS = 96, 8, 128
+PROBLEMS, SAMPLES, TOKENS = 48, 8, 64
 PAIRS = 3
 LEAST = 0.9
 
