@@ -47,7 +47,7 @@ def filtering(problems: Path, model: Path):
     options = ["--model", model, "--deterministic", "--max-tokens", 24, "--samples", 2, "--slots", 8]
     system = ["--system", problems.with_name("system.txt")]
     return lambda place: [
-        *("filter-math", problems, *options, *system),
+        *("filter-math", problems, "--allow-empty", *options, *system),
         *("-o", place / "out.parquet", "--dropped", place / "dropped.arrow"),
     ]
 
