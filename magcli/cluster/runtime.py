@@ -135,19 +135,20 @@ class Cluster:
         """
         if self._awaits_nodes:
             return
-        nodes = self.nodes()
-        left = nodes
         text = f"each with {resources} on one node"
         if beside:
             self.check_room(beside)
-            for demand in beside:
-                left = _without(left, demand)
             text += f", beside {' and '.join(map(str, beside))}"
-        places = sum(_fitting(node, resources) for node in left)
+        nodes = self.nodes()
+        places = _places(nodes, resources, beside)
         if places < number:
             held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
             room = f"the cluster has room for {places} of {number} {what}, {text} ({held})"
             raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+
+    def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
+        """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
+        return _places(self.nodes(), resources, beside)
 
     def has_room_for(self, resources: Resources) -> bool:
         """Whether a node could hold a process, with nothing else on it."""
@@ -188,6 +189,14 @@ def _bundle(resources: Resources) -> dict[str, float]:
     """Resources under Ray's names."""
     named = {"CPU": resources.cpus, "GPU": resources.gpus}
     return {name: amount for name, amount in named.items() if amount > 0}
+
+
+def _places(nodes: Sequence[Node], resources: Resources, beside: Sequence[Demand]) -> int:
+    """How many processes fit into what other processes leave of the nodes."""
+    left = list(nodes)
+    for demand in beside:
+        left = _without(left, demand)
+    return sum(_fitting(node, resources) for node in left)
 
 
 def _without(nodes: Sequence[Node], demand: Demand) -> list[Node]:
@@ -274,6 +283,7 @@ def _local_ray(cpus: int) -> Iterator[None]:
         assert reaper.stdin is not None
         reaper.stdin.close()
         reaper.wait()
+        _read_settings_again()  # Ray would keep the private token for the next cluster of this process
 
 
 def _read_settings_again() -> None:

@@ -276,12 +276,18 @@ def _train(
     """
     from magcli.train import sft
 
+    longest = max(len(example.tokens) for example in examples)
+
+    def fits(ranks: int) -> bool:
+        return _forecast(replace(config, trainers=ranks), model, longest).fits
+
     with ExitStack() as stack:
         evaluator = stack.enter_context(_open_evaluator(config, model))
-        _, controller = stack.enter_context(trainers.opened("sft", config, job.console, after_loss=after_loss))
+        opened = trainers.opened("sft", config, job.console, after_loss=after_loss, fits=fits)
+        _, controller = stack.enter_context(opened)
+        config = replace(config, trainers=controller.size)
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
-        longest = max(len(example.tokens) for example in examples)
         forecasts.check(_forecast(config, model, longest), folder.path, job.console)
         trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)

@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 
 from magcli.cluster.reaper import session_processes
-from magcli.cluster.runtime import Cluster, Node, Resources, address_for, open_cluster
+from magcli.cluster.runtime import LOCAL, Cluster, Node, Resources, address_for, open_cluster
 from magcli.errors import EnvironmentFault, UsageError
 
 SCRIPT = """
@@ -160,3 +162,17 @@ def test_the_option_comes_before_the_environment(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert address_for("") == "10.0.0.1:6379"
     assert address_for("local") == "local"
+
+
+def test_the_private_token_of_a_local_ray_is_forgotten_with_it(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    with open_cluster(LOCAL):
+        assert own_token() != "0" * 64
+    assert own_token() == "0" * 64
+
+
+def own_token() -> str:
+    """The token that Ray in this process sends."""
+    raylet: Any = import_module("ray._raylet")
+    return str(raylet.AuthenticationTokenLoader.instance().get_raw_token())

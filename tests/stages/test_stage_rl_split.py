@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,34 +95,40 @@ def test_several_generators_sample_the_same_bits_in_the_synchronous_schedule(gue
     assert [(row["tokens"], row["logprobs"]) for row in here] == [(row["tokens"], row["logprobs"]) for row in there]
 
 
-def children(pid, module):
-    """Processes of a module below a process."""
-    found = []
+def descendants(pid: int, name: str) -> list[int]:
+    """Processes below a process, at any depth, whose command line names something; Ray's workers are below a raylet."""
+    parents, named = {}, []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            command = (entry / "cmdline").read_bytes().split(b"\0")
-        except (OSError, IndexError):
-            continue
-        if parent == pid and module.encode() in command:
-            found.append(int(entry.name))
-    return found
+        with suppress(OSError, IndexError):
+            parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if name in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                named.append(int(entry.name))
+    return [process for process in named if pid in ancestors(process, parents)]
+
+
+def ancestors(process: int, parents: dict[int, int]) -> set[int]:
+    """The parent of a process, its parent, and so on."""
+    above: set[int] = set()
+    while (process := parents.get(process, 0)) and process not in above:
+        above.add(process)
+    return above
 
 
 @pytest.mark.faults
 def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, problems, tmp_path):
     run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
     command = ["rl", problems, "--model", guesser, "--run", run, "--generators", 1, "--workers", 1, *flags_of(sizes)]
-    modules = ["ray::Mailbox", "magcli.verify.worker"]
+    names = ["ray::Mailbox", "magcli.verify.worker"]
     with Running(*command, env=quiet()) as process:
         killed = 0
         deadline = time.monotonic() + 120
         while killed < 2 and process.poll() is None and time.monotonic() < deadline:
             enough = (run / "metrics.jsonl").exists() and len(metrics(run)) >= 3 * (killed + 1)
-            if enough and (found := children(process.pid, modules[killed])):
-                os.kill(found[0], signal.SIGKILL)
+            victims = descendants(process.pid, names[killed]) if enough else []
+            if victims:
+                os.kill(victims[0], signal.SIGKILL)
                 killed += 1
             time.sleep(0.02)
         said = process.communicate(timeout=120)[1].decode()

@@ -101,7 +101,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
     from magcli.data.values import to_rows
-    from magcli.rl.layout import note_layout
     from magcli.rl.loop import keep_last_checkpoint
     from magcli.rl.store import RolloutStore
 
@@ -118,7 +117,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
                 train = partial(_train, config, model, pools, job, folder, log_lines)
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
@@ -146,12 +144,15 @@ def _train(
         Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
+    from magcli.rl.layout import note_layout
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster, controller = stack.enter_context(_opened_processes(config, job.console, after_loss))
+        cluster, controller = stack.enter_context(_opened_processes(config, model, job.console, after_loss))
+        config = replace(config, trainers=controller.size)
+        note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -199,10 +200,14 @@ def _beside(config: Config) -> list[Demand]:
 
 @contextmanager
 def _opened_processes(
-    config: Config, console: Console, after_loss: bool
+    config: Config, model: Model, console: Console, after_loss: bool
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
-    opened = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss)
+
+    def fits(ranks: int) -> bool:
+        return plan_memory(replace(config, trainers=ranks), model).fits
+
+    opened = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
     with opened as (cluster, ranks):
         check_devices(config, cluster)
         yield cluster, ranks

@@ -1,4 +1,8 @@
-"""Engines on a cluster that the shards of a stage share: one for each --tensor-parallel GPUs, or on CPUs one a node."""
+"""Engines on a cluster that the shards of a stage share: one for each --tensor-parallel GPUs, or on CPUs one a node.
+
+A local Ray without GPUs has several, each with a part of the threads: one engine leaves cores idle while its Python
+chooses tokens and admits requests.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.console import Console
+from magcli.errors import EnvironmentFault
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines
 from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
@@ -18,6 +23,15 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster, Resources
     from magcli.cluster.service import OpenServer, Server
     from magcli.generate.service import EngineServer, Opened
+
+MOST_ON_CPUS = 4
+"""The most engines on the CPUs of a local Ray; each has a copy of the weights."""
+
+MEMORY_SHARE = 0.5
+"""How much of this machine's free memory several engines on CPUs may take."""
+
+LOADED_COPIES = 4
+"""Bytes of an engine per byte of its weights' files while it loads: float32 of bf16 files, and its own beside them."""
 
 START_SECONDS = 600.0
 """How long an engine may take to start, in a stage without --deadline."""
@@ -49,9 +63,13 @@ class SharedEngines:
         self._config, self._job, self._open_server = config, job, open_server
         self._chosen = dict(chosen)
         self._devices = devices(cluster, config.device, config.tensor_parallel)
+        threads = 0
+        if cluster.is_local and not config.device.startswith("cuda"):
+            self._devices *= engines_on_cpus(config)
+            threads = _threads() // len(self._devices) if len(self._devices) > 1 else 0
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
-        kind = ServerKind("engine", _resources(cluster, config), surroundings(), start_seconds)
+        kind = ServerKind("engine", _resources(cluster, config), surroundings(threads), start_seconds)
         self._group = ServiceGroup(cluster, kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
 
@@ -109,12 +127,48 @@ def _resources(cluster: Cluster, config: LocalEngineOptions) -> Resources:
     return Resources(gpus=config.tensor_parallel if on_gpu else 0)
 
 
-def surroundings() -> Surroundings:
-    """What the tasks and engines take over: the working directory, and variables of libraries and servers."""
+def engines_on_cpus(config: Any) -> int:
+    """How many engines share the CPUs of this machine.
+
+    It is one with ``--deterministic``, whose results must not depend on the number of threads, for vLLM, which uses all
+    cores, and if there is memory for one only.
+    """
+    if config.deterministic or config.engine == "vllm":
+        return 1
+    return max(1, min(_threads(), MOST_ON_CPUS, _engines_in_memory(config)))
+
+
+def _threads() -> int:
+    """The threads that engines on this machine's CPUs have together."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
+
+
+def _engines_in_memory(config: Any) -> int:
+    """How many engines this machine's free memory holds."""
+    from magcli.model import card
+    from magcli.model.tensors import weight_files
+    from magcli.stages.shared import templates
+
+    model = templates.open_model(config.model, config)
+    try:
+        stored = sum(file.stat().st_size for file in weight_files(model.folder))
+    except (EnvironmentFault, OSError):
+        return 1  # opening the engine says what is wrong
+    return int(MEMORY_SHARE * card.host().usable // (LOADED_COPIES * stored))
+
+
+def surroundings(threads: int = 0) -> Surroundings:
+    """What tasks and engines take over: the working directory, and variables of libraries and servers.
+
+    ``threads``: of the compute libraries; 0: as this process.
+    """
     from magcli.cluster.mailbox import Surroundings
 
     prefixes = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_NUM_THREADS", "TORCHDYNAMO_", "TOKENIZERS_")
     variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    if threads:
+        variables["OMP_NUM_THREADS"] = str(threads)
     return Surroundings(os.path.realpath(os.getcwd()), variables)
 
 

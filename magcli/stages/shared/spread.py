@@ -131,11 +131,22 @@ def _planned(
     assert job.inputs is not None
     per_task = max(1, getattr(config, "workers", 1))
     at_once = max(1, sum(int(node.cpus // per_task) for node in cluster.nodes()))
-    rows = job.inputs.total or 0
     path = harness.shards_folder(str(tables.output)) / PLAN
-    out_of = _number_of_shards(path, min(SHARDS_A_PLACE * at_once, max(1, rows)))
+    out_of = _number_of_shards(path, _shards_for(config, job.inputs.total or 0, at_once))
     whole = Whole(job.settings, chosen, at_once=min(at_once, out_of))
     return ShardRun(stage, config, tables, out_of, whole, None, uuid.uuid4().hex[:12])
+
+
+def _shards_for(config: Any, rows: int, at_once: int) -> int:
+    """How many shards a run has of which so many run at once.
+
+    A shard of a stage that samples has rows enough to fill an engine's slots: at its end they are partly empty.
+    """
+    from magcli.stages.shared.shared_engines import samples_locally
+
+    least_rows = config.num_slots if samples_locally(config) else 1
+    most = max(at_once, rows // least_rows)
+    return max(1, min(rows, SHARDS_A_PLACE * at_once, most))
 
 
 def _number_of_shards(path: Path, wanted: int) -> int:

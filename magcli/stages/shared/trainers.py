@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster, require_ray
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 MAX_LOSSES = 5
 """How often ranks may be lost without an update finished in between."""
 
+REPLACEMENT_SECONDS = 120.0
+"""How long a run waits for room for all ranks after a loss before it goes on with fewer."""
+
+MESSAGE_SECONDS = 30.0
+POLL_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class RankOptions(TrainingOptions):
@@ -39,6 +46,13 @@ class RankOptions(TrainingOptions):
         0,
         "Number of ranks that share one copy of weights and optimizer state, such as the GPUs of a node (hybrid "
         "sharding); default: all --trainers.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+    min_trainers: int = opt(
+        0,
+        "Fewest trainer ranks to go on with if no node replaces a lost one within two minutes; the number of "
+        "--trainers waits for one; default: 2, or --fsdp-size.",
         panel=CLUSTER,
         affects_rows=False,
     )
@@ -62,6 +76,11 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
     usage(
         size == 0 or (size > 1 and config.trainers % size == 0),
         f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
+    )
+    least = config.min_trainers
+    usage(
+        least == 0 or 2 <= least <= config.trainers,
+        f"{stage}.min_trainers: {least} must be 2 or more and at most the {config.trainers} ranks of --trainers",
     )
     needs_ray = others > 0 or config.trainers > 1
     usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
@@ -91,12 +110,15 @@ def opened(
     *,
     beside: Sequence[Demand] = (),
     after_loss: bool = False,
+    fits: Callable[[int], bool] = lambda ranks: True,
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
     A single rank is in this process, and with nothing ``beside`` it its run has no cluster. What is beside the ranks is
-    started later, and they leave room for it. ``after_loss``: ranks were lost, perhaps with their node, so the run
-    waits for another node instead of being refused.
+    started later, and they leave room for it.
+
+    ``after_loss``: ranks were lost, perhaps with their node. The run then waits for another node instead of being
+    refused, and goes on with fewer ranks if none comes and the model ``fits`` them.
 
     Raises:
         UsageError: there are more ranks than GPUs of this machine.
@@ -115,11 +137,53 @@ def opened(
             return
         if cluster.is_local:
             _check_cards(stage, config)
+        elif after_loss:
+            config = replace(config, trainers=_ranks_after_loss(stage, config, cluster, console, beside, fits))
         ranks = _cluster_ranks(stage, config, cluster, console, beside)
         try:
             yield cluster, RankController(ranks)
         finally:
             ranks.stop()
+
+
+def _ranks_after_loss(
+    stage: str,
+    config: RankOptions,
+    cluster: Cluster,
+    console: Console,
+    beside: Sequence[Demand],
+    fits: Callable[[int], bool],
+) -> int:
+    """How many ranks to go on with: all as soon as there is room, or after two minutes as many as there is room for."""
+    from magcli.train.rank_group import rank_resources
+
+    resources = rank_resources(config.device)
+    start = time.monotonic()
+    next_message = start + MESSAGE_SECONDS
+    while (places := cluster.places_for(resources, beside=beside)) < config.trainers:
+        now = time.monotonic()
+        fewer = _largest_size(config, places, fits) if now > start + REPLACEMENT_SECONDS else 0
+        if fewer:
+            console.warn(
+                f"{stage}: going on with {fewer} of {config.trainers} trainer ranks; to use all of them when there are "
+                "nodes again, stop the command and start it again",
+                event="fewer-ranks",
+                ranks=fewer,
+            )
+            return fewer
+        if now > next_message:
+            console.say(f"{stage}: the cluster has room for {places} of {config.trainers} trainer ranks; waiting")
+            next_message = now + MESSAGE_SECONDS
+        time.sleep(POLL_SECONDS)
+    return config.trainers
+
+
+def _largest_size(config: RankOptions, places: int, fits: Callable[[int], bool]) -> int:
+    """The most ranks that there is room for and that the model fits, a multiple of --fsdp-size; 0 for none."""
+    step = config.fsdp_size or 1
+    least = config.min_trainers or max(step, 2)
+    most = places - places % step
+    return next((ranks for ranks in range(most, least - 1, -step) if fits(ranks)), 0)
 
 
 def check_room(stage: str, config: RankOptions, console: Console, *, beside: Sequence[Demand] = ()) -> None:
