@@ -5,6 +5,7 @@ its neighbours usually fail first, in a collective; the error of a group names t
 """
 
 import contextlib
+import math
 import os
 import pickle
 import socket
@@ -103,6 +104,7 @@ class RankGroup:
         say: Callable[[str], None],
         timeout: float,
         beside: Sequence[Demand] = (),
+        patience: float = math.inf,
     ) -> "RankGroup":
         """Start the processes where there is room, those of a node next to each other, and make their states.
 
@@ -115,10 +117,11 @@ class RankGroup:
             say: told every 30 seconds what is waited for.
             timeout: seconds that a call may take.
             beside: processes that are started later, for which the ranks leave room.
+            patience: seconds to wait for nodes, if those that are alive are too few for the ranks.
 
         Raises:
             EnvironmentFault: there is no room for them, or not beside the others.
-            RanksLost: one of them was killed.
+            RanksLost: one of them was killed, or its node was lost and no other came.
             MagError: what ``open_state`` raised in one of them.
         """
         import ray
@@ -136,7 +139,8 @@ class RankGroup:
             with cluster.room_kept(beside, say):
                 create = partial(actor_class.remote, surroundings)
                 group._actors = [create() for _ in range(size)]
-                places = group._placed(create, cluster, resources, say)
+                wait = _Wait(cluster, size, resources, beside, say, patience)
+                places = group._placed(create, wait)
             group._take_seats(cluster, open_state, places)
         except BaseException:
             group.close()
@@ -158,20 +162,15 @@ class RankGroup:
             references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
         self._results(references)
 
-    def _placed(
-        self, create: Callable[[], Any], cluster: Cluster, resources: Resources, say: Callable[[str], None]
-    ) -> list[Place]:
+    def _placed(self, create: Callable[[], Any], wait: "_Wait") -> list[Place]:
         """Where each rank runs, as soon as all do; those that Ray put on a node that was gone are made again."""
         import ray
 
         references = [actor.where.remote() for actor in self._actors]
         while True:
-            _, waiting = ray.wait(references, num_returns=len(references), timeout=WAITING_SECONDS)
+            _, waiting = ray.wait(references, num_returns=len(references), timeout=wait.seconds)
             if waiting:
-                say(
-                    f"waiting for {resources} each for {len(waiting)} of {self.size} trainer ranks; the cluster has "
-                    f"{cluster.free()} free"
-                )
+                wait.go_on(len(waiting))
                 continue
             unplaced = [index for index, reference in enumerate(references) if _never_ran(reference)]
             if not unplaced:
@@ -244,6 +243,39 @@ class RankGroup:
         if type(first) is EnvironmentFault and not str(first).startswith(self._names[rank]):
             return EnvironmentFault(f"{self._names[rank]}: {first}")
         return first
+
+
+class _Wait:
+    """The wait for room for ranks, of which people are told every 30 seconds."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        size: int,
+        resources: Resources,
+        beside: Sequence[Demand],
+        say: Callable[[str], None],
+        patience: float,
+    ) -> None:
+        self._cluster, self._size, self._resources, self._beside = cluster, size, resources, beside
+        self._say, self._patience = say, patience
+        self._start = time.monotonic()
+        self.seconds = min(WAITING_SECONDS, patience)
+        """How long to wait before ``go_on``."""
+
+    def go_on(self, missing: int) -> None:
+        """Say how many ranks have no place yet.
+
+        Raises:
+            RanksLost: the nodes that are alive are too few, and the patience is at an end.
+        """
+        self._say(
+            f"waiting for {self._resources} each for {missing} of {self._size} trainer ranks; the cluster has "
+            f"{self._cluster.free()} free"
+        )
+        places = self._cluster.places_for(self._resources, beside=self._beside)
+        if places < self._size and time.monotonic() - self._start >= self._patience:
+            raise RanksLost(f"training stopped: the nodes have room for {places} of {self._size} trainer ranks")
 
 
 def _never_ran(reference: Any) -> bool:

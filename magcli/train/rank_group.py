@@ -1,5 +1,6 @@
 """Several trainer ranks, in processes of a cluster."""
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,10 +32,11 @@ class ClusterRanks:
         fsdp_size: int = 0,
         timeout: float = TIMEOUT,
         beside: Sequence[Demand] = (),
+        patience: float = math.inf,
     ) -> None:
         self._cluster, self._device, self._threads = cluster, device, threads
         self._say, self._timeout = say, timeout
-        self._size, self._fsdp_size, self._beside = size, fsdp_size, beside
+        self._size, self._fsdp_size, self._beside, self._patience = size, fsdp_size, beside, patience
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 
@@ -55,6 +57,7 @@ class ClusterRanks:
             say=self._say,
             timeout=self._timeout,
             beside=() if is_local else self._beside,
+            patience=self._patience,
         )
 
     def run(self, commands: Sequence[RankCommand]) -> Any:

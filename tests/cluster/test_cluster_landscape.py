@@ -68,7 +68,7 @@ def visit_with_two_engines(trained, problems, folder):
     """Run the command as on a machine with two GPUs, but on CPUs."""
     from magcli.stages.shared import shared_engines
 
-    shared_engines.devices = lambda cluster, device, ranks: [device, device]
+    shared_engines.devices_for = lambda cluster, config: [config.device, config.device]
     drawn(trained, problems, folder, cluster="local")
 
 

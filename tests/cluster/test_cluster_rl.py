@@ -1,12 +1,14 @@
 """`magcli rl` on a Ray cluster: generators on other nodes, weights by broadcast, a node lost meanwhile."""
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from calling import flags_of, quiet
-from forking import Running
+from forking import Running, fork_server
 from ray_machines import workers_on
 
 from magcli.rl import ledger
@@ -97,3 +99,38 @@ def test_generators_for_which_there_is_no_room_are_refused_before_the_work(
     assert process.returncode == 4
     assert "the cluster has room for 2 of 3 generators, each with 1 CPUs on one node" in said
     assert "Traceback" not in said
+
+
+def run_that_waits_a_second(arguments, environment, log):
+    """The command, which waits for lost nodes a second instead of two minutes."""
+    from magcli.__main__ import main
+    from magcli.stages.shared import trainers
+
+    trainers.REPLACEMENT_SECONDS = 1.0
+    os.environ |= environment
+    with open(log, "ab") as messages:
+        os.dup2(messages.fileno(), 2)
+    sys.argv = ["magcli", *map(str, arguments)]
+    main()
+
+
+@pytest.mark.timeout(300)
+def test_a_run_goes_on_with_fewer_ranks_when_no_node_replaces_a_lost_one(machines, guesser, problems, tmp_path):
+    third = machines.add()
+    run, log = tmp_path / "run", tmp_path / "log"
+    sizes = {**SIZES, "updates": 8, "checkpoint_every": 2}
+    options = ["--trainers", 3, "--cluster", machines.address, "--workers", 1, *flags_of(sizes)]
+    command = ["rl", problems, "--model", guesser, "--run", run, *options]
+    arguments = (command, {**quiet(), **machines.environment}, log)
+    process = fork_server().Process(target=run_that_waits_a_second, args=arguments)
+    process.start()
+    while process.is_alive() and not ((run / "metrics.jsonl").exists() and len(RunDir(run).metrics()) >= 3):
+        time.sleep(0.05)
+    machines.kill(third)
+    process.join(200)
+    said = log.read_text()
+    assert process.exitcode == 0, said
+    assert "going on with 2 of 3 trainer ranks" in said
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (8 * 4, 0, ())
+    assert [line["step"] for line in RunDir(run).metrics()] == list(range(1, 9))

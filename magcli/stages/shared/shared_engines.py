@@ -62,11 +62,10 @@ class SharedEngines:
 
         self._config, self._job, self._open_server = config, job, open_server
         self._chosen = dict(chosen)
-        self._devices = devices(cluster, config.device, config.tensor_parallel)
-        threads = 0
-        if cluster.is_local and not config.device.startswith("cuda"):
-            self._devices *= engines_on_cpus(config)
-            threads = _threads() // len(self._devices) if len(self._devices) > 1 else 0
+        self._devices = devices_for(cluster, config)
+        threads = 0  # as many as a single engine chooses
+        if _is_on_these_cpus(cluster, config) and len(self._devices) > 1:
+            threads = max(1, _threads() // len(self._devices))
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
         kind = ServerKind("engine", _resources(cluster, config), surroundings(threads), start_seconds)
@@ -125,6 +124,16 @@ def _resources(cluster: Cluster, config: LocalEngineOptions) -> Resources:
 
     on_gpu = config.device.startswith("cuda") and not cluster.is_local
     return Resources(gpus=config.tensor_parallel if on_gpu else 0)
+
+
+def devices_for(cluster: Cluster, config: LocalEngineOptions) -> list[str]:
+    """The first device of each engine of a stage."""
+    here = devices(cluster, config.device, config.tensor_parallel)
+    return here * engines_on_cpus(config) if _is_on_these_cpus(cluster, config) else here
+
+
+def _is_on_these_cpus(cluster: Cluster, config: LocalEngineOptions) -> bool:
+    return cluster.is_local and not config.device.startswith("cuda")
 
 
 def engines_on_cpus(config: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -135,11 +136,13 @@ def opened(
                 cluster.check_room(beside)
             yield cluster, RankController(OneProcess(config.device))
             return
+        patience = math.inf
         if cluster.is_local:
             _check_cards(stage, config)
         elif after_loss:
             config = replace(config, trainers=_ranks_after_loss(stage, config, cluster, console, beside, fits))
-        ranks = _cluster_ranks(stage, config, cluster, console, beside)
+            patience = REPLACEMENT_SECONDS  # Ray may not know yet that a node is gone
+        ranks = _cluster_ranks(stage, config, cluster, console, beside, patience)
         try:
             yield cluster, RankController(ranks)
         finally:
@@ -239,7 +242,7 @@ def _check_cards(stage: str, config: RankOptions) -> None:
 
 
 def _cluster_ranks(
-    stage: str, config: RankOptions, cluster: Cluster, console: Console, beside: Sequence[Demand]
+    stage: str, config: RankOptions, cluster: Cluster, console: Console, beside: Sequence[Demand], patience: float
 ) -> ClusterRanks:
     """Several trainer ranks, which start when their state is opened."""
     import torch
@@ -260,6 +263,7 @@ def _cluster_ranks(
         say=say,
         fsdp_size=config.fsdp_size,
         beside=beside,
+        patience=patience,
     )
 
 
