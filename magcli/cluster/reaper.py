@@ -21,14 +21,13 @@ POLL_SECONDS = 0.05
 
 
 def session_processes(folder: str) -> set[int]:
-    """The processes of a session: those that name its folder in their command line, and all their descendants."""
+    """The processes of a session: those that belong to its folder, and all their descendants."""
     children: dict[int, list[int]] = {}
     session: set[int] = set()
     for process in _processes():
         with contextlib.suppress(OSError):
-            command_line = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
             children.setdefault(_parent(process), []).append(process)
-            if folder in command_line:
+            if _belongs_to(process, folder):
                 session.add(process)
     unvisited = list(session)
     while unvisited:
@@ -50,6 +49,17 @@ def end_session(folder: str) -> None:
 
 def _processes() -> Iterable[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _belongs_to(process: int, folder: str) -> bool:
+    """Whether a process names the folder in its command line, or works in it.
+
+    Ray's agents overwrite their command line, and those of a raylet that was killed are nobody's children.
+    """
+    here = Path(f"/proc/{process}")
+    if folder in (here / "cmdline").read_bytes().decode(errors="replace"):
+        return True
+    return os.readlink(here / "cwd").startswith(f"{folder}/")
 
 
 def _parent(process: int) -> int:

@@ -96,10 +96,14 @@ class Cluster:
         return self.address == LOCAL
 
     def nodes(self) -> list[Node]:
-        """The nodes that are alive."""
+        """The nodes that are alive.
+
+        Raises:
+            EnvironmentFault: that of a local Ray is not, and nobody starts another.
+        """
         import ray
 
-        return [
+        alive = [
             Node(
                 str(node["NodeID"]),
                 str(node["NodeManagerHostname"]),
@@ -109,6 +113,9 @@ class Cluster:
             for node in ray.nodes()
             if node["Alive"]
         ]
+        if self.is_local and not alive:
+            raise EnvironmentFault("the Ray of this command was killed; start the command again")
+        return alive
 
     def own_address(self) -> str:
         """This machine's address for processes of the cluster."""
@@ -117,9 +124,10 @@ class Cluster:
         return LOOPBACK if self.is_local else str(ray.util.get_node_ip_address())
 
     def free(self) -> Resources:
-        """What no process has taken now."""
+        """What no process has taken now; errors as ``nodes``."""
         import ray
 
+        self.nodes()
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
 

@@ -216,13 +216,15 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
     waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
     watching = asyncio.create_task(engines.watch()) if engines else None
+    watched = [waiting, *([watching] if watching else [])]
+    tasks = [mapping, ticking, *watched]
     try:
-        await asyncio.wait({mapping, *([watching] if watching else [])}, return_when=asyncio.FIRST_COMPLETED)
-        if watching and watching.done():
-            await watching  # raises: it ends only if engines cannot be replaced
+        await asyncio.wait([mapping, *watched], return_when=asyncio.FIRST_COMPLETED)
+        for task in watched:
+            if task.done():
+                await task  # raises: it ends only if Ray is lost, or an engine that cannot be replaced
         await mapping
     finally:
-        tasks = [mapping, ticking, waiting, *([watching] if watching else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
