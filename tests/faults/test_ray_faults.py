@@ -1,6 +1,7 @@
 """`magcli rl` on a Ray cluster whose nodes, processes and driver are killed at random instants.
 
-``KILLS`` is the number of raylets that are killed, ``DRIVER_KILLS`` that of drivers; ``FAULT_SEED`` repeats a run.
+``KILLS`` is the number of raylets that are killed, ``VERIFIER_KILLS`` that of a run with verifiers on nodes,
+``DRIVER_KILLS`` that of drivers; ``FAULT_SEED`` repeats a run.
 """
 
 import os
@@ -20,6 +21,7 @@ from rl_runs import OPTIONS, check_account, check_metrics
 from magcli.run.rundir import RunDir
 
 KILLS = int(os.environ.get("KILLS", "20"))
+VERIFIER_KILLS = int(os.environ.get("VERIFIER_KILLS", "8"))
 DRIVER_KILLS = int(os.environ.get("DRIVER_KILLS", "10"))
 SIZES = {**OPTIONS, "lr": 1e-5, "trainers": 2, "micro_tokens": 256}
 UPDATES = 120
@@ -29,9 +31,10 @@ HORIZON = 12.0
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 
-def start(letters: Path, model: Path, run: Path, machines: Machines) -> Command:
-    """Start a run with two ranks and a generator, or resume it."""
-    options = [*flags_of({**SIZES, "updates": UPDATES}), "--cluster", machines.address]
+def start(letters: Path, model: Path, run: Path, machines: Machines, *, verifiers: int = 0) -> Command:
+    """Start a run with two ranks and a generator, and perhaps verifiers on nodes, or resume it."""
+    sizes = {**SIZES, "updates": UPDATES, "verifiers": verifiers}
+    options = [*flags_of(sizes), "--cluster", machines.address]
     arguments = ["rl", letters, "--model", model, "--run", run, *options]
     return Command.start(arguments, run.with_suffix(".log"), machines)
 
@@ -67,6 +70,22 @@ def test_raylets_are_killed(machines: Machines, letters: Path, guesser: Path, tm
         command = start(letters, guesser, run, machines)
         landed += kill_raylets(command, machines, paced(command, run, draw), draw, KILLS - len(landed))
         check_ended(command, run, machines)
+    print(Counter(landed), landed)
+
+
+def test_raylets_are_killed_while_verifiers_are_on_nodes(
+    machines: Machines, letters: Path, guesser: Path, tmp_path: Path
+) -> None:
+    draw = random.Random(fresh_seed())
+    machines.nodes.append(machines.add())
+    landed: list[str] = []
+    runs = runs_in(tmp_path)
+    while len(landed) < VERIFIER_KILLS:
+        run = next(runs)
+        command = start(letters, guesser, run, machines, verifiers=1)
+        landed += kill_raylets(command, machines, paced(command, run, draw), draw, VERIFIER_KILLS - len(landed))
+        check_ended(command, run, machines)
+    machines.kill(machines.nodes.pop())
     print(Counter(landed), landed)
 
 
