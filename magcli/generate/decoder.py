@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3 decoders for the embedded engine.
+"""Llama, Mistral, Qwen2 and Qwen3 decoders for the embedded engine.
 
 The same operations in the same order as in transformers' models, hence the same bits, with the same parameter names.
 Importing transformers' models takes longer than everything else before the first token.

@@ -98,8 +98,8 @@ def open_adapted(spec: Spec, frozen: Weights) -> "TorchPolicy":
     from magcli.generate.adapted import adapted_decoder
     from magcli.generate.torch_policy import TorchPolicy
 
-    assert spec.model.plain is not None, "only plain decoders share their weights"
-    decoder = adapted_decoder(spec.model.plain, frozen, rank=spec.lora_rank, alpha=spec.lora_alpha)
+    assert spec.model.decoder is not None, "only plain decoders share their weights"
+    decoder = adapted_decoder(spec.model.decoder, frozen, rank=spec.lora_rank, alpha=spec.lora_alpha)
     return TorchPolicy(spec, decoder)
 
 

@@ -21,7 +21,14 @@ from magcli.data.seal import hash_file, hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
-from magcli.model.plain import FAMILIES, read_json, tokenizer_class
+from magcli.model.plain import (
+    FAMILIES,
+    DecoderConfig,
+    decoder_config,
+    nested_decoder_config,
+    read_json,
+    tokenizer_class,
+)
 from magcli.model.settings import PATTERNS
 from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
@@ -213,6 +220,26 @@ def load_config(name: str) -> Any:
 
     with quiet_transformers(), _explained(name):
         return AutoConfig.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
+
+
+def nested_decoder(name: str, *, tied: bool) -> DecoderConfig | None:
+    """The configuration of the plain decoder inside the larger model of a folder or hub id, if it is one."""
+    return nested_decoder_config(_config_folder(name), tied=tied)
+
+
+def plain_decoder(name: str) -> DecoderConfig | None:
+    """The configuration of a folder's or hub id's plain decoder, whose weights need not be there."""
+    return decoder_config(_config_folder(name))
+
+
+def _config_folder(name: str) -> Path:
+    """Where the configuration of a model is; for a hub id, in the hub client's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    from transformers.utils import cached_file
+
+    with quiet_transformers(), _explained(name):
+        return Path(cached_file(name, "config.json", local_files_only=_local_only(name))).parent
 
 
 def load_text_config(name: str, config: Any) -> Any:

@@ -74,6 +74,20 @@ class Model:
         return decoder_config(Path(self.name))
 
     @cached_property
+    def decoder(self) -> DecoderConfig | None:
+        """The configuration with which magcli's own decoder computes the text model; None if it cannot.
+
+        Unlike ``plain`` also that of a hub id, and of a decoder inside a larger model.
+        """
+        if self.plain:
+            return self.plain
+        from magcli.model.load import nested_decoder, plain_decoder
+
+        if self.is_nested:
+            return nested_decoder(self.name, tied=bool(self.text_config.tie_word_embeddings))
+        return plain_decoder(self.name)
+
+    @cached_property
     def config(self) -> Any:
         """The configuration, of transformers' class."""
         from magcli.model.load import load_config

@@ -1,4 +1,4 @@
-"""Plain model folders: Llama and Qwen decoders that can be loaded without transformers.
+"""Plain model folders: Llama, Mistral and Qwen decoders that can be loaded without transformers.
 
 Importing transformers' models takes longer than loading such a folder. Files are interpreted as transformers does;
 functions return None for any other folder, which is left to transformers to load or reject.
@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FAMILIES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+FAMILIES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
 """Model types and their architectures."""
 
 SIZES = (
@@ -32,6 +37,9 @@ IGNORED = (
 """Settings that do not affect a plain decoder's logits or that ``_is_plain`` checks; token ids and private settings
 never do."""
 KNOWN = {*SIZES, *OTHERS, *ROPE, *IGNORED}
+
+MISTRAL_WINDOW = 4096
+"""The sliding window of a Mistral model whose configuration does not have it."""
 
 TOKENIZERS = {
     ("llama", "TokenizersBackend"): "TokenizersBackend",
@@ -77,7 +85,24 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def decoder_config(folder: Path) -> DecoderConfig | None:
     """The configuration of a plain folder's decoder."""
     config = read_json(folder / "config.json")
-    if config is None or not _is_plain(config) or (folder / "adapter_config.json").exists():
+    if config is None or (folder / "adapter_config.json").exists():
+        return None
+    return _decoder_config(config)
+
+
+def nested_decoder_config(folder: Path, *, tied: bool) -> DecoderConfig | None:
+    """The configuration of the plain decoder in a larger model, as of Mistral 3; ``tied``: its head to its embeddings.
+
+    Its weights are not in the folder under the names of a plain decoder.
+    """
+    text = (read_json(folder / "config.json") or {}).get("text_config")
+    if not isinstance(text, dict) or text.get("model_type") not in FAMILIES:
+        return None
+    return _decoder_config({**text, "architectures": [FAMILIES[text["model_type"]]], "tie_word_embeddings": tied})
+
+
+def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
+    if not _is_plain(config):
         return None
     family, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     bias = bool(config.get("attention_bias"))
@@ -108,7 +133,8 @@ def _is_plain(config: dict[str, Any]) -> bool:
         and not any(config.get(name) for name in ("rope_scaling", "rope_interleaved", "use_sliding_window"))
         and config.get("layer_types") in (None, ["full_attention"] * config["num_hidden_layers"])
         and (family == "llama" or not config.get("mlp_bias"))
-        and (family != "qwen2" or not config.get("attention_bias"))
+        and (family not in ("mistral", "qwen2") or not config.get("attention_bias"))
+        and (family != "mistral" or config.get("sliding_window", MISTRAL_WINDOW) is None)
         and _has_default_rope(config)
     )
 

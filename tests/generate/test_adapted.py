@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from nested import make_nested
 from torch import nn
 
 from magcli.generate.adapted import AdaptedLinear, adapted_decoder, adapted_linears, load_adapters
@@ -22,7 +23,12 @@ CONTEXT, TOKENS = [3, 40, 41, 42, 1, 4], [50, 51, 52, 53, 54]
 @pytest.fixture
 def trained(tiny_model_dir: Path) -> nn.Module:
     """A model with adapters that change its logits."""
-    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    return with_adapters(tiny_model_dir)
+
+
+def with_adapters(folder: Path) -> nn.Module:
+    """A folder's model with adapters that change its logits."""
+    model = load_model(str(folder), dtype=torch.float32)
     add_lora(model, rank=RANK, alpha=ALPHA, seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -58,6 +64,20 @@ def test_the_engine_computes_what_the_trained_model_does(tiny_model_dir: Path, t
     assert after == pytest.approx(logprobs_of(trained), abs=1e-5)
     assert before == pytest.approx(logprobs_of(load_model(str(tiny_model_dir), dtype=torch.float32)), abs=1e-5)
     assert before != pytest.approx(after, abs=1e-2)
+
+
+def test_a_text_model_inside_a_larger_one_is_shared_too(tiny_model_dir: Path, tmp_path: Path) -> None:
+    folder = make_nested("mistral3", tiny_model_dir, tmp_path / "model")
+    model = with_adapters(folder)
+    before, after = scored(folder, model)
+    assert after == pytest.approx(logprobs_of(model), abs=1e-5)
+    assert before == pytest.approx(logprobs_of(load_model(str(folder), dtype=torch.float32)), abs=1e-5)
+    assert before != pytest.approx(after, abs=1e-3)
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen2_5_vl"])
+def test_a_text_model_of_another_kind_is_not_shared(family: str, tiny_model_dir: Path, tmp_path: Path) -> None:
+    assert Model.open(make_nested(family, tiny_model_dir, tmp_path / "model")).decoder is None
 
 
 def test_the_weights_are_those_of_the_trained_model(tiny_model_dir: Path, trained: nn.Module) -> None:

@@ -46,6 +46,8 @@ CONFIGS = {
     "llama-tied": LlamaConfig(**SIZES, tie_word_embeddings=True, rms_norm_eps=1e-5),
     "llama-biases": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
     "llama-rope": LlamaConfig(**SIZES, head_dim=20, rope_parameters={"rope_type": "default", "rope_theta": 500_000.0}),
+    "mistral": MistralConfig(**SIZES, sliding_window=None),
+    "mistral-head": MistralConfig(**SIZES, sliding_window=None, head_dim=20),
     "qwen2": Qwen2Config(**SIZES),
     "qwen2-tied": Qwen2Config(**SIZES, tie_word_embeddings=True),
     "qwen3": Qwen3Config(**SIZES, head_dim=16),
@@ -163,7 +165,8 @@ def test_settings_of_older_transformers_versions_are_read(folders, tmp_path):
 
 
 STRANGE = {
-    "another family": {"model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+    "another family": {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"]},
+    "sliding windows by default": {"model_type": "mistral", "architectures": ["MistralForCausalLM"]},
     "another task": {"architectures": ["LlamaForSequenceClassification"]},
     "an unknown setting": {"partial_rotary_factor": 0.5},
     "quantised": {"quantization_config": {"quant_method": "gptq", "bits": 4}},
@@ -227,7 +230,7 @@ def test_weights_of_other_types_are_left_to_transformers(folders, tmp_path):
 
 
 def test_other_families_still_run(tmp_path, tiny_model_dir):
-    folder = saved(MistralConfig(**SIZES, sliding_window=None), tmp_path / "mistral")
+    folder = saved(MistralConfig(**SIZES, sliding_window=8), tmp_path / "mistral")
     assert read_json(folder / "generation_config.json") is not None
     assert GenerationConfig.from_pretrained(folder).eos_token_id == 1
     assert open_decoder(Model.open(folder), dtype=torch.float32, device="cpu") is None

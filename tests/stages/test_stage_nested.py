@@ -11,6 +11,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from magcli.data import table
+from magcli.generate import open as generate_open
+from magcli.run.rundir import RunDir
+from magcli.stages.rl import sampling_engine
 
 TRACES = [
     {"id": str(n), "prompt": f"{n}+1?", "completion": f"<think>one more</think>\\boxed{{{n + 1}}}"} for n in range(8)
@@ -81,6 +84,21 @@ def test_a_nested_text_model_goes_through_the_pipeline(family, tiny_model_dir, t
     call_stage("export", run=tmp_path / "rl", out=tmp_path / "out")
     check_saved(source, tmp_path / "out")
     torch.testing.assert_close(logits_of(tmp_path / "out"), logits_of(tmp_path / "rl" / "model"), rtol=0, atol=0)
+
+
+def test_the_engine_shares_the_frozen_weights_of_a_nested_text_model(tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
+    opened = []
+    monkeypatch.setattr(generate_open, "open_policy", lambda spec: opened.append(spec))
+    source = make_nested("mistral3", tiny_model_dir, tmp_path / "source")
+    problems, run = write(tmp_path / "p.jsonl", PROBLEMS), tmp_path / "rl"
+    reinforce(source, run, problems, "torch", lora=4)
+    lines = RunDir(run).metrics()
+    assert len({line["weights_digest"] for line in lines}) == len(lines) > 1
+    assert all(line["mismatch_p99"] < 1e-3 for line in lines if line["mismatch_tokens"])
+    assert any(line["mismatch_tokens"] for line in lines)
+    assert opened == [], "the engine has a copy of the weights"
+    check_saved(source, run / "model")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ def shares_base(config: Config, model: Model, *, on_gpu: bool) -> bool:
     On a CPU it does not: there it keeps weights in a layout of their own, which is faster. Models for which magcli has
     no decoder of its own are loaded a second time.
     """
-    if not (config.lora and on_gpu) or config.generators or config.schedule == "sync" or model.plain is None:
+    if not (config.lora and on_gpu) or config.generators or config.schedule == "sync" or model.decoder is None:
         return False
     samples_in_bf16 = config.dtype != "fp32"
     base_in_bf16 = training.has_bf16_base(config, model, bf16=config.bf16 != "no")
