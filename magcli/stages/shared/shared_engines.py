@@ -136,13 +136,13 @@ def _is_on_these_cpus(cluster: Cluster, config: LocalEngineOptions) -> bool:
     return cluster.is_local and not config.device.startswith("cuda")
 
 
-def engines_on_cpus(config: Any) -> int:
+def engines_on_cpus(config: LocalEngineOptions) -> int:
     """How many engines share the CPUs of this machine.
 
     It is one with ``--deterministic``, whose results must not depend on the number of threads, for vLLM, which uses all
-    cores, and if there is memory for one only.
+    cores, for `landscape`, whose engines load other weights for each point, and if there is memory for one only.
     """
-    if config.deterministic or config.engine == "vllm":
+    if config.deterministic or config.engine == "vllm" or not isinstance(config, EngineOptions):
         return 1
     return max(1, min(_threads(), MOST_ON_CPUS, _engines_in_memory(config)))
 
@@ -153,7 +153,7 @@ def _threads() -> int:
     return int(wanted) if wanted.isdigit() else len(os.sched_getaffinity(0))
 
 
-def _engines_in_memory(config: Any) -> int:
+def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
     from magcli.model import card
     from magcli.model.tensors import weight_files
