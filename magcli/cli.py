@@ -15,7 +15,7 @@ from magcli.command import EndedBySignal, Entry, register, register_plugins
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
-from magcli.run.limits import exhausted, memory_fault
+from magcli.run.limits import exhausted, is_panic, memory_fault
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
@@ -134,7 +134,7 @@ def _write_utf8() -> None:
             stream.reconfigure(encoding=encoding, errors="backslashreplace")
 
 
-def _fault_of(error: Exception) -> EnvironmentFault | None:
+def _fault_of(error: BaseException) -> EnvironmentFault | None:
     """What an exception of Python or a library says about this machine; None for a bug of magcli."""
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
@@ -174,16 +174,16 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
-    except Exception as error:
-        fault = _fault_of(error)
+    except EndedBySignal as ended:
+        if ended.signal != signal.SIGPIPE:
+            guard.exit(ended.signal)
+        discard_stdout()
+        sys.exit(128 + ended.signal)
+    except BaseException as error:  # a panic of a library in Rust is no Exception
+        fault = _fault_of(error) if isinstance(error, Exception) or is_panic(error) else None
         if fault is None:
             raise
         if isinstance(error, OSError):
             discard_stdout()
         console.error(str(fault), code=fault.exit_code)
         sys.exit(fault.exit_code)
-    except EndedBySignal as ended:
-        if ended.signal != signal.SIGPIPE:
-            guard.exit(ended.signal)
-        discard_stdout()
-        sys.exit(128 + ended.signal)

@@ -32,6 +32,7 @@ from magcli.model.plain import (
 from magcli.model.settings import PATTERNS
 from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
+from magcli.run import limits
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -388,7 +389,7 @@ def _explained(name: str) -> Iterator[None]:
     except MagError:
         raise
     except Exception as error:
-        raise EnvironmentFault(_reason(name, error)) from error
+        raise limits.exhausted(error) or EnvironmentFault(_reason(name, error)) from error
 
 
 def _reason(name: str, error: Exception) -> str:

@@ -62,12 +62,18 @@ def _require(limit: int, needed: int, what: str) -> None:
 def exhausted(error: BaseException) -> EnvironmentFault | None:
     """The fault to report for an error that means that descriptors or processes ran out; None for any other."""
     number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, RuntimeError) and NO_THREAD in _text(error):
+    is_without_thread = isinstance(error, RuntimeError) and NO_THREAD in _text(error)
+    if is_without_thread or (is_panic(error) and os.strerror(errno.EAGAIN) in _text(error)):
         number = errno.EAGAIN
     if number not in EXHAUSTED:
         return None
     reason, limit = EXHAUSTED[number]
     return EnvironmentFault(f"{reason}; raise the limit ({limit}), or use fewer --workers")
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust, such as tokenizers, has given up; that is no subclass of Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def _text(error: BaseException) -> str:

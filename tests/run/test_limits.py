@@ -182,6 +182,10 @@ def test_too_few_processes_never_change_a_verdict(tmp_path: Path, language: str)
 def test_a_limit_on_processes_is_named() -> None:
     for error in (BlockingIOError(errno.EAGAIN, "unavailable"), RuntimeError("can't start new thread")):
         assert "no more processes or threads can be started; raise the limit (ulimit -u)" in str(exhausted(error))
+    panic = type("PanicException", (BaseException,), {})
+    text = 'ThreadPoolBuildError { Os { code: 11, message: "Resource temporarily unavailable" } }'
+    assert "raise the limit (ulimit -u)" in str(exhausted(panic(text)))
+    assert exhausted(panic("index out of bounds")) is None
     assert exhausted(OSError(errno.ENOSPC, "full")) is None
     assert exhausted(ValueError("x")) is None
     for words in (b"bwrap: Creating new namespace failed: Resource temporarily unavailable", b"x: Too many open files"):
