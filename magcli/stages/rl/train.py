@@ -144,15 +144,13 @@ def _train(
         Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
-    from magcli.rl.layout import note_layout
-    from magcli.rl.ledger import Ledger, account, read
+    from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
     from magcli.run.units import AsyncRunner
 
     with ExitStack() as stack:
-        cluster, controller = stack.enter_context(_opened_processes(config, model, job.console, after_loss))
-        config = replace(config, trainers=controller.size)
-        note_layout(folder, trainers=config.trainers, tensor_parallel=config.tensor_parallel)
+        processes = _opened_processes(config, model, folder, job.console, after_loss)
+        cluster, controller, config = stack.enter_context(processes)
         grader = engines.open_grader(config, config.reward)
         stack.callback(grader.shutdown)
         model = templates.with_date(model, job, [folder], system=config.system)
@@ -188,8 +186,15 @@ def _train(
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
-    job.console.result(f"rl: {account(read(ledger.path))}", event="ledger")
-    job.console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+    _say_results(folder, job.console)
+
+
+def _say_results(folder: RunDir, console: Console) -> None:
+    """Say what became of the groups, and where the model is."""
+    from magcli.rl.ledger import account, read
+
+    console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
+    console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _beside(config: Config) -> list[Demand]:
@@ -200,17 +205,22 @@ def _beside(config: Config) -> list[Demand]:
 
 @contextmanager
 def _opened_processes(
-    config: Config, model: Model, console: Console, after_loss: bool
-) -> Iterator[tuple[Cluster | None, RankController]]:
-    """The run's cluster and the controller of its ranks; refuses engines for which this machine has too few GPUs."""
+    config: Config, model: Model, folder: RunDir, console: Console, after_loss: bool
+) -> Iterator[tuple[Cluster | None, RankController, Config]]:
+    """The run's cluster, the controller of its ranks, and the options with their number, which is noted in the folder.
+
+    Refuses engines for which this machine has too few GPUs.
+    """
+    from magcli.rl.layout import note_layout
 
     def fits(ranks: int) -> bool:
         return plan_memory(replace(config, trainers=ranks), model).fits
 
     opened = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
-    with opened as (cluster, ranks):
+    with opened as (cluster, controller):
         check_devices(config, cluster)
-        yield cluster, ranks
+        note_layout(folder, trainers=controller.size, tensor_parallel=config.tensor_parallel)
+        yield cluster, controller, replace(config, trainers=controller.size)
 
 
 def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | None:
