@@ -114,7 +114,7 @@ class Cluster:
             if node["Alive"]
         ]
         if self.is_local and not alive:
-            raise EnvironmentFault("the Ray of this command was killed; start the command again")
+            raise EnvironmentFault("the local Ray died; run the same command again to resume")
         return alive
 
     def own_address(self) -> str:

@@ -87,7 +87,7 @@ def test_a_run_whose_raylet_was_killed_ends_with_a_message(letters, guesser, tmp
     os.kill(raylet, signal.SIGKILL)
     errors = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 4, errors
-    assert errors.splitlines()[-1].endswith("the Ray of this command was killed; start the command again")
+    assert errors.splitlines()[-1].endswith("the local Ray died; run the same command again to resume")
     assert "Traceback" not in errors
 
 
