@@ -16,7 +16,6 @@ import torch.distributed as dist
 import torch.distributed._tools.fake_collectives  # what collectives return without values
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -24,7 +23,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from benchmarks.rank_memory.live import ACTIVATIONS, GRADIENTS, MOMENTS, TEMPORARY, WEIGHTS, LiveParts
 from magcli.model import attention, memory
 from magcli.train import logprobs, optim, packing
-from magcli.train.distributed import Ranks
+from magcli.train.distributed import Ranks, mesh_of
 from magcli.train.shard import ShardedModel, shard
 
 PROMPT_TOKENS, PROMPTS, COMPLETIONS = 256, 2, 8
@@ -65,12 +64,14 @@ class Setting:
     """How a step is done: ``tokens`` in each of the ``micro_batches``, matrix products in ``bf16``.
 
     ``keeps_whole_gradients``: gradients are reduced after the last micro-batch only, and whole on each rank until then.
+    ``fsdp_size``: of the ranks share one copy of the weights (hybrid sharding); 0: all.
     """
 
     tokens: int
     bf16: bool = True
     micro_batches: int = 2
     keeps_whole_gradients: bool = False
+    fsdp_size: int = 0
 
 
 def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting: Setting) -> Counted:
@@ -88,12 +89,12 @@ def count_step(config: PretrainedConfig, ranks: Ranks, batch: Prepared, setting:
         for number in range(1, setting.micro_batches + 1):
             is_last = number == setting.micro_batches
             sharded.set_requires_gradient_sync(is_last or not setting.keeps_whole_gradients)
-            _accumulate(sharded, batch, live, bf16=setting.bf16)
+            _accumulate(sharded, batch, live, bf16=setting.bf16, is_last=is_last)
         _step(model, optimizer)
         return Counted(live.peak, live.parts(), dict(live.calls), dict(live.sent))
 
 
-def _accumulate(sharded: ShardedModel, batch: Prepared, live: LiveParts, *, bf16: bool) -> None:
+def _accumulate(sharded: ShardedModel, batch: Prepared, live: LiveParts, *, bf16: bool, is_last: bool) -> None:
     """One micro-batch, as ``magcli.rl.objective.accumulate`` does it."""
 
     def compute(model: PreTrainedModel) -> Tensor:
@@ -104,7 +105,7 @@ def _accumulate(sharded: ShardedModel, batch: Prepared, live: LiveParts, *, bf16
     live.part = ACTIVATIONS
     loss = sharded(compute)
     live.part = TEMPORARY
-    loss.backward()
+    sharded.backward(loss, is_last=is_last)
     live.mark(_gradients(sharded.model), GRADIENTS)
 
 
@@ -135,7 +136,7 @@ def _moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def count_fake_step(config: PretrainedConfig, ranks: int, setting: Setting, *, on_gpu: bool = True) -> Counted:
     """The same for one of ``ranks`` pretended ranks, without memory for tensors; ``on_gpu``: as it would be there."""
     batch = micro_batch(setting.tokens, config.vocab_size)
-    with _pretended(ranks) as pretended, ExitStack() as patches:
+    with _pretended(ranks, setting.fsdp_size or ranks) as pretended, ExitStack() as patches:
         for change in _as_on_gpu() if on_gpu else _as_on_cpu():
             patches.enter_context(change)
         patches.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -143,11 +144,11 @@ def count_fake_step(config: PretrainedConfig, ranks: int, setting: Setting, *, o
 
 
 @contextmanager
-def _pretended(size: int) -> Iterator[Ranks]:
+def _pretended(size: int, sharing: int) -> Iterator[Ranks]:
     """Rank 0 of ``size`` ranks that do not exist."""
     dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
     try:
-        yield Ranks(0, size, torch.device("cpu"), init_device_mesh("cpu", (size,)))
+        yield Ranks(0, size, torch.device("cpu"), mesh_of("cpu", size, sharing))
     finally:
         dist.destroy_process_group()
 

@@ -236,12 +236,12 @@ def accumulate(
     """
     total = 0.0
     metrics: list[MicroBatchMetrics] = []
-    for samples in batch:
+    for number, samples in enumerate(batch, 1):
         compute = partial(
             micro_batch_loss, samples=samples, objective=objective, bf16=bf16, reference=reference, version=version
         )
         micro_batch: MicroBatchLoss = sharded(compute)
-        micro_batch.loss.backward()  # type: ignore[no-untyped-call]
+        sharded.backward(micro_batch.loss, is_last=number == len(batch))
         total += micro_batch.loss.item()
         metrics.append(micro_batch.metrics)
     return MiniBatchLoss(total, metrics)

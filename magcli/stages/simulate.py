@@ -4,9 +4,9 @@ MACHINE is a TOML file that describes the hardware, or the folder of a finished 
 and completion lengths are used to predict runs of other sizes. The options are those of `magcli rl`; with --recipe they
 are read from its table `rl`. Each stage of the run is predicted separately.
 
-`--trainers`, `--generators` and `--tensor-parallel` give the machine another layout, whose speed follows from its own:
-ranks divide the tokens, and the devices of an engine the time of a step. With `--link` the collectives of the model
-take time, by their counted bytes. What is assumed is printed.
+`--trainers`, `--fsdp-size`, `--generators` and `--tensor-parallel` give the machine another layout, whose speed
+follows from its own: ranks divide the tokens, and the devices of an engine the time of a step. With `--link` the
+collectives of the model take time, by their counted bytes. What is assumed is printed.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ class Config(RunSizes):
     )
     workers: int = opt(1, "Number of verifier workers that the finished run used.")
     trainers: int | None = opt(None, "Number of trainer ranks; default: as the machine has.", panel=CLUSTER)
+    fsdp_size: int | None = opt(
+        None,
+        "Number of trainer ranks that share one copy of the weights, such as the GPUs of a node; 0: all; default: as "
+        "the machine has.",
+        panel=CLUSTER,
+    )
     generators: int | None = opt(
         None,
         "Number of generators; 0: trainer and engine take turns on the same devices; default: as the machine has.",
@@ -62,6 +68,11 @@ class Config(RunSizes):
         "GB per second between two devices, with which collectives of another layout are timed; 0: they take no time.",
         panel=CLUSTER,
     )
+    node_link: float = opt(
+        0.0,
+        "GB per second between two nodes, over which copies of --fsdp-size add up their gradients; default: --link.",
+        panel=CLUSTER,
+    )
     latency: float = opt(0.0, "Microseconds that each collective takes besides.", panel=CLUSTER)
     model: str = opt("", "Model whose collectives are counted, by its config.json; default: the run's.", panel=CLUSTER)
 
@@ -73,9 +84,10 @@ def check(config: Config) -> None:
     for number, stage in enumerate(config.stage, 1):
         run_sizes.check(f"rl.stage {number}", run_sizes.options_in(stage, config))
     run_sizes.check_ends(config.stage, config.updates)
-    options.check_not_negative("simulate", config, ["link", "latency"])
+    options.check_not_negative("simulate", config, ["link", "node_link", "latency"])
     usage(config.link > 0 or not config.latency, "simulate: --latency needs --link, the speed of the same link")
-    for name, least in (("trainers", 1), ("generators", 0), ("tensor_parallel", 1)):
+    usage(config.link > 0 or not config.node_link, "simulate: --node-link needs --link, the speed inside a node")
+    for name, least in (("trainers", 1), ("fsdp_size", 0), ("generators", 0), ("tensor_parallel", 1)):
         number = getattr(config, name)
         usage(number is None or number >= least, f"simulate.{name}: {number} is less than {least}")
 
@@ -87,18 +99,31 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     assert config.machine is not None
     place = _place(config, job)
     for number, (sizes, updates) in enumerate(_stages(config), 1):
-        settings = _settings(sizes, updates)
-        prediction = simulate(config.machine, settings, seed=config.seed, workers=config.workers, place=place)
+        prediction = simulate(
+            config.machine,
+            _settings(sizes, updates),
+            seed=config.seed,
+            workers=config.workers,
+            place=place and partial(place, sizes.n_batch // sizes.n_mini),
+        )
         title = f"stage {number}\n" if config.stage else ""
         job.console.print(title + report(prediction), event="prediction", stage=number, **asdict(prediction))
     return iter(())
 
 
-def _place(config: Config, job: Job) -> Callable[[Machine], Machine] | None:
-    """What gives the machine the layout of the options, and says what it assumes; None if they have none."""
+def _place(config: Config, job: Job) -> Callable[[int, Machine], Machine] | None:
+    """What gives the machine the layout of the options, and says what it assumes; None if they have none.
+
+    Its first argument is the number of optimizer steps of an update.
+    """
     from magcli.rl.simulate.placement import Layout
 
-    layout = Layout(config.trainers, config.generators, config.tensor_parallel)
+    layout = Layout(
+        trainers=config.trainers,
+        fsdp_size=config.fsdp_size,
+        generators=config.generators,
+        tensor_parallel=config.tensor_parallel,
+    )
     if layout == Layout():
         return None
     costs = _costs(config) if config.link else None
@@ -106,11 +131,13 @@ def _place(config: Config, job: Job) -> Callable[[Machine], Machine] | None:
     return partial(_placed, layout, costs, job, said)
 
 
-def _placed(layout: Layout, costs: Costs | None, job: Job, said: set[str], machine: Machine) -> Machine:
+def _placed(
+    layout: Layout, costs: Costs | None, job: Job, said: set[str], optimizer_steps: int, machine: Machine
+) -> Machine:
     """The machine with a layout; assumptions that were not ``said`` for an earlier stage are."""
     from magcli.rl.simulate.placement import assumptions, placed
 
-    other = placed(machine, layout, costs)
+    other = placed(machine, layout, costs, optimizer_steps=optimizer_steps)
     for text in assumptions(machine, other, costs):
         if text not in said:
             job.console.say(f"simulate: {text}", event="assumption")
@@ -138,7 +165,9 @@ def _costs(config: Config) -> Costs:
     except EnvironmentFault as error:
         text = f"simulate: collectives cannot be counted: {error}"
         raise EnvironmentFault(f"{text}; give a folder with config.json by --model") from error
-    return Costs(shape, bf16, Link(config.link * GB, config.latency * MICROSECOND))
+    latency = config.latency * MICROSECOND
+    node_link = config.node_link or config.link
+    return Costs(shape, bf16, Link(config.link * GB, latency), Link(node_link * GB, latency))
 
 
 def _stages(config: Config) -> list[tuple[Config, int | None]]:

@@ -86,7 +86,7 @@ def num_targets(examples: Iterable[Example]) -> float:
 
 
 def accumulate(
-    sharded: ShardedModel, batches: Iterable[MicroBatch], *, total: float, bf16: bool, train: bool = True
+    sharded: ShardedModel, batches: Sequence[MicroBatch], *, total: float, bf16: bool, train: bool = True
 ) -> float:
     """This process's part of a step's loss; gradients accumulate over its micro-batches.
 
@@ -94,11 +94,11 @@ def accumulate(
     its example's weight), whichever micro-batch it is in.
     """
     loss = 0.0
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         with torch.set_grad_enabled(train):
             part: Tensor = sharded(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
         if train:
-            part.backward()  # type: ignore[no-untyped-call]
+            sharded.backward(part, is_last=number == len(batches))
         loss += part.item()
     return loss
 

@@ -42,6 +42,20 @@ class ShardedModel(nn.Module):
         """The result of ``compute`` on the model; a loss in it backpropagates to the shards."""
         return compute(self.model)
 
+    def backward(self, loss: Tensor, *, is_last: bool) -> None:
+        """Add the gradients of a micro-batch's loss to those before it.
+
+        Each group of ranks that shares a copy of the weights reduces them at once. The copies of hybrid sharding add
+        them up after the last micro-batch of an optimizer step only, so that gradients cross the nodes once a step.
+
+        Args:
+            loss: what ``forward`` returned.
+            is_last: no micro-batch of the optimizer step follows.
+        """
+        if isinstance(self, FSDPModule):
+            self.set_requires_all_reduce(is_last)
+        loss.backward()  # type: ignore[no-untyped-call]
+
 
 def shard(
     model: "PreTrainedModel", ranks: Ranks, *, bf16: bool = False, checkpoint_activations: bool = False

@@ -1,6 +1,7 @@
 """Memory and collectives of a rank, counted with fake tensors, against real ranks and the documentation."""
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from benchmarks.rank_memory.models import config_of
 from benchmarks.rank_memory.step import Setting, count_fake_step, count_step, micro_batch
 
 DOCS = Path(__file__).parents[2] / "docs" / "cluster.md"
-GATHER, REDUCE = table.GATHER, table.REDUCE
+GATHER, REDUCE, SUM_OF_COPIES = table.GATHER, table.REDUCE, "allreduce_"
 LAYERS = 3
 
 
@@ -60,6 +61,20 @@ def test_gradients_that_stay_whole_are_reduced_once_and_take_the_memory_of_all_w
     kept = count_fake_step(config, 8, Setting(tokens=1024, micro_batches=3, keeps_whole_gradients=True))
     assert kept.sent[REDUCE] == whole == reduced.sent[REDUCE] / 3
     assert kept.peak - reduced.peak > 0.5 * whole
+
+
+def test_copies_add_up_their_gradients_once_a_step():
+    config = small()
+    layer, end, norm = sizes_of(config)
+    weights = LAYERS * layer + 2 * end + norm
+    setting = Setting(tokens=1024, micro_batches=3, fsdp_size=4)
+    counted = count_fake_step(config, 8, setting)
+    of_one_copy = count_fake_step(config, 4, replace(setting, fsdp_size=0))
+    assert counted.calls[REDUCE] == of_one_copy.calls[REDUCE] == 3 * (LAYERS + 3)
+    assert counted.calls[SUM_OF_COPIES] == LAYERS + 3
+    assert counted.sent[SUM_OF_COPIES] == 4 * weights / 4
+    assert SUM_OF_COPIES not in of_one_copy.calls
+    assert counted.peak == pytest.approx(of_one_copy.peak, rel=0.02)
 
 
 def test_a_tied_head_is_gathered_with_the_embedding_for_the_whole_step():

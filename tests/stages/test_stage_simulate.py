@@ -86,7 +86,9 @@ def test_the_collectives_of_a_run_are_those_of_its_model(finished_run, capsys):
     fast, said = predicted(trainers=2, link=1000.0)
     slow, _ = predicted(trainers=2, link=1e-4)
     late, _ = predicted(trainers=2, link=1000.0, latency=1e6)
-    assert "s of collectives besides" in said
+    assert "simulate: the collectives of a micro-batch take " in said
+    _, said = predicted(trainers=4, fsdp_size=2, link=1000.0, node_link=0.001)
+    assert "simulate: 2 copies of the weights, over 2 ranks each; to add up their gradients takes " in said
     assert ideal == pytest.approx(fast, rel=0.05)
     assert slow < 0.5 * fast
     assert late < 0.5 * fast
@@ -99,6 +101,9 @@ def test_the_collectives_of_a_run_are_those_of_its_model(finished_run, capsys):
         ({"generators": -1}, r"simulate\.generators: -1 is less than 0"),
         ({"link": -1.0}, r"simulate\.link: -1\.0 is negative"),
         ({"latency": 5.0}, "--latency needs --link"),
+        ({"node_link": 5.0}, "--node-link needs --link"),
+        ({"fsdp_size": -1}, r"simulate\.fsdp_size: -1 is less than 0"),
+        ({"fsdp_size": 3}, r"simulate\.fsdp_size: 3 does not divide the 64 trainer ranks"),
         ({"trainers": 8, "link": 50.0}, "--link needs --model"),
     ],
 )

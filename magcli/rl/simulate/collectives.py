@@ -36,15 +36,27 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The collectives of a model: ``bf16`` if training gathers layers in bf16, as it does with ``--bf16``."""
+    """The collectives of a model.
+
+    Attributes:
+        shape: the sizes of the model.
+        bf16: training gathers layers in bf16, as it does with ``--bf16``.
+        link: between two ranks that share one copy of the weights, and between two devices of an engine.
+        node_link: between two ranks of different copies (hybrid sharding); None: as ``link``.
+    """
 
     shape: ModelShape
     bf16: bool
     link: Link
+    node_link: Link | None = None
 
     def micro_batch(self, ranks: int) -> float:
-        """Seconds of the collectives of a micro-batch on a trainer rank."""
+        """Seconds of the collectives of a micro-batch on one of the ``ranks`` that share one copy of the weights."""
         return self.link.seconds(of_micro_batch(self.shape, bf16=self.bf16), ranks)
+
+    def optimizer_step(self, ranks: int, copies: int) -> float:
+        """Seconds in which ``copies`` of the weights, of this many ranks each, add up their gradients."""
+        return (self.node_link or self.link).seconds(of_optimizer_step(self.shape, ranks), copies)
 
     def gathering(self, ranks: int) -> float:
         """Seconds in which trainer ranks gather all weights in float32, to send them to engines."""
@@ -71,9 +83,23 @@ def of_micro_batch(shape: ModelShape, *, bf16: bool) -> Collectives:
     gathered = 2 * (BF16 if bf16 else FP32) * layers + 2 * FP32 * (shape.head + shape.hidden)
     if not shape.tied:
         gathered += FP32 * shape.head
-    units = shape.layers + (1 if shape.tied else 3)
+    units = _units(shape)
     gathers = 2 * units if shape.tied else 2 * units - 1
     return Collectives(gathers + units, gathered + FP32 * shape.parameters)
+
+
+def of_optimizer_step(shape: ModelShape, ranks: int) -> Collectives:
+    """The all-reduces in which each of ``ranks`` adds up its shard of the gradients with those of other copies.
+
+    They are in float32, one for each unit of FSDP2, after the last micro-batch of an optimizer step.
+    """
+    both_ways = 2
+    return Collectives(_units(shape), both_ways * FP32 * shape.parameters / ranks)
+
+
+def _units(shape: ModelShape) -> int:
+    """The units that FSDP2 gathers and reduces: the layers, embedding and head if they are two, and the rest."""
+    return shape.layers + (1 if shape.tied else 3)
 
 
 def of_sequence(shape: ModelShape) -> Collectives:

@@ -91,8 +91,9 @@ class TrainerSpec:
 
     Args:
         devices: that share the tokens of an update.
+        fsdp_size: devices that share one copy of the weights (hybrid sharding); 0: all of them.
         tokens_per_s: of one device, forward and backward, prompts included.
-        update_seconds: fixed time of an update: optimizer, logging.
+        update_seconds: fixed time of an update: optimizer, logging, and what copies of the weights send each other.
         transfer_seconds: time to send new weights to the engines, which are paused meanwhile.
         micro_tokens: tokens of a micro-batch on one device; needed with ``collective_seconds`` only.
         collective_seconds: time of the collectives of a micro-batch, which its computation does not hide.
@@ -106,6 +107,17 @@ class TrainerSpec:
     micro_tokens: int = 0
     collective_seconds: float = 0.0
     shared: bool = False
+    fsdp_size: int = 0
+
+    @property
+    def sharing(self) -> int:
+        """Number of devices that share one copy of the weights."""
+        return self.fsdp_size or self.devices
+
+    @property
+    def copies(self) -> int:
+        """Number of copies of the weights."""
+        return self.devices // self.sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +190,9 @@ def _rules(machine: Machine) -> dict[str, bool]:
         "[generators] sequence_seconds, token_seconds, gap_seconds: not below 0": min(costs) >= 0,
         "[generators] slots, cache_tokens: not below 0": min(engines.slots, engines.cache_tokens) >= 0,
         "[trainer] devices, tokens_per_s: above 0": min(trainer.devices, trainer.tokens_per_s) > 0,
+        "[trainer] devices: a multiple of fsdp_size": (
+            trainer.fsdp_size >= 0 and trainer.devices % max(1, trainer.fsdp_size) == 0
+        ),
         "[trainer] update_seconds, transfer_seconds, collective_seconds: not below 0": (
             min(trainer.update_seconds, trainer.transfer_seconds, trainer.collective_seconds) >= 0
         ),

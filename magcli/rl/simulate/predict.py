@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from magcli.data import checksum
 from magcli.errors import DataError
-from magcli.rl.layout import noted_layout
+from magcli.rl.layout import NotedLayout, noted_layout
 from magcli.rl.ledger import read as read_ledger
 from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
 from magcli.rl.simulate.simulation import Simulation, SimulationResult, SimulationSettings
@@ -171,8 +171,7 @@ class MeasuredRun:
     The arrays have one value for each update: ``seconds`` since the update before, ``training`` in which the trainer
     worked, ``transfer`` from then to the end of the update, ``generating`` in which the engines worked (their mean);
     ``tokens`` trained, prompts included. ``verdict`` is the median of the seconds from a group's last token to its
-    reward. ``padded``: the engine is the embedded one. ``trainers`` is the number of ranks, ``micro_tokens`` the limit
-    of their micro-batches, and each engine is over ``tensor_parallel`` devices.
+    reward. ``padded``: the engine is the embedded one. ``micro_tokens`` is the limit of the ranks' micro-batches.
     """
 
     settings: SimulationSettings
@@ -185,8 +184,7 @@ class MeasuredRun:
     generating: Floats
     tokens: Floats
     verdict: float
-    trainers: int = 1
-    tensor_parallel: int = 1
+    layout: NotedLayout = NotedLayout()
     micro_tokens: int = 0
 
     def group(self, number: int) -> GroupShape:
@@ -241,12 +239,11 @@ def _measured(
     lines: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     rollouts: Sequence[Mapping[int, GroupShape]],
-    layout: tuple[int, int],
+    layout: NotedLayout,
 ) -> MeasuredRun:
     generators = int(config.get("generators", 0))
     given = {field.name: config[field.name] for field in fields(SimulationSettings) if field.name in config}
     given |= {"updates": len(lines), "placement": "split" if generators else "shared"}
-    trainers, tensor_parallel = layout
     begun, trained = _times(events, "taken"), _times(events, "trained")
     training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
     trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
@@ -261,8 +258,7 @@ def _measured(
         generating=_column(lines, "generate_seconds"),
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         verdict=_verdict_seconds(events),
-        trainers=trainers,
-        tensor_parallel=tensor_parallel,
+        layout=layout,
         micro_tokens=int(config.get("micro_tokens", 0)),
     )
 
@@ -333,19 +329,21 @@ def _first_guess(runs: Sequence[MeasuredRun], workers: int) -> Machine:
     decoding = sum(run.generating.sum() * run.engines for run in runs)
     verdict = np.median([run.verdict / run.settings.group_size for run in runs])
     first = runs[0]
+    layout = first.layout
     return Machine(
         fit_lengths(groups),
         GeneratorSpec(
-            first.engines * first.tensor_parallel,
+            first.engines * layout.tensor_parallel,
             decoding / sum(sum(group.lengths) for group in groups),
-            devices_per_engine=first.tensor_parallel,
+            devices_per_engine=layout.tensor_parallel,
             padded=first.padded,
         ),
         TrainerSpec(
-            first.trainers,
-            1 / (max(per_token, 1e-12) * first.trainers),
+            layout.trainers,
+            1 / (max(per_token, 1e-12) * layout.trainers),
             fixed,
             transfer,
+            fsdp_size=layout.fsdp_size,
             micro_tokens=first.micro_tokens,
             shared=first.settings.placement == "shared",
         ),

@@ -219,7 +219,12 @@ def _opened_processes(
     opened = trainers.opened("rl", config, console, beside=_beside(config), after_loss=after_loss, fits=fits)
     with opened as (cluster, controller):
         check_devices(config, cluster)
-        note_layout(folder, trainers=controller.size, tensor_parallel=config.tensor_parallel)
+        note_layout(
+            folder,
+            trainers=controller.size,
+            tensor_parallel=config.tensor_parallel,
+            fsdp_size=config.fsdp_size,
+        )
         yield cluster, controller, replace(config, trainers=controller.size)
 
 

@@ -15,8 +15,8 @@ from benchmarks.rank_memory.step import Setting, count_fake_step
 from magcli.errors import DataError, UsageError
 from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of
-from magcli.rl.layout import note_layout, noted_layout
-from magcli.rl.simulate.collectives import Collectives, Costs, Link, of_micro_batch, of_sequence
+from magcli.rl.layout import NotedLayout, note_layout, noted_layout
+from magcli.rl.simulate.collectives import Collectives, Costs, Link, of_micro_batch, of_optimizer_step, of_sequence
 from magcli.rl.simulate.machine import Machine
 from magcli.rl.simulate.placement import Layout, assumptions, placed
 from magcli.rl.simulate.predict import calibrate, predict
@@ -53,6 +53,16 @@ def test_the_formula_is_what_a_step_of_fsdp_does(tied, bf16, tmp_path):
     collectives = of_micro_batch(shape, bf16=bf16)
     assert collectives.calls == counted.calls[table.GATHER] + counted.calls[table.REDUCE]
     assert collectives.size == counted.sent[table.GATHER] + counted.sent[table.REDUCE]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_copies_of_the_weights_add_up_their_gradients_as_counted(tied, tmp_path):
+    shape = shape_from(tmp_path, {**LLAMA, "tie_word_embeddings": tied})
+    config = Model.open(str(tmp_path)).text_config
+    counted = count_fake_step(config, 8, Setting(tokens=1024, micro_batches=2, fsdp_size=4))
+    collectives = of_optimizer_step(shape, 4)
+    assert collectives.calls == counted.calls["allreduce_"]
+    assert collectives.size == 2 * counted.sent["allreduce_"], "a reduction and a gather"
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -92,6 +102,24 @@ def test_the_collectives_of_several_ranks_are_counted_and_their_weights_gathered
     back = placed(replace(SPLIT, trainer=other), Layout(trainers=1), costs).trainer
     assert replace(back, transfer_seconds=0.1) == SPLIT.trainer
     assert back.transfer_seconds == pytest.approx(0.1)
+
+
+def test_copies_gather_among_their_own_ranks_and_send_gradients_between_nodes_once_a_step(small):
+    costs = Costs(small, False, Link(1e6), node_link=Link(1e5))
+    whole = placed(SPLIT, Layout(trainers=4), costs).trainer
+    other = placed(SPLIT, Layout(trainers=4, fsdp_size=2), costs, optimizer_steps=3).trainer
+    assert (other.devices, other.sharing, other.copies) == (4, 2, 2)
+    assert other.collective_seconds == of_micro_batch(small, bf16=False).size / 2 / 1e6 < whole.collective_seconds
+    a_step = 2 * 4 * small.parameters / 2 / 2 / 1e5
+    assert other.update_seconds == pytest.approx(SPLIT.trainer.update_seconds + 3 * a_step)
+    machine = replace(SPLIT, trainer=other)
+    again = placed(machine, Layout(fsdp_size=0), costs, optimizer_steps=3).trainer
+    assert again.update_seconds == pytest.approx(SPLIT.trainer.update_seconds)
+    assert replace(again, update_seconds=whole.update_seconds) == whole
+    lines = assumptions(SPLIT, machine, costs)
+    assert lines[1].startswith("2 copies of the weights, over 2 ranks each; to add up their gradients takes ")
+    with pytest.raises(UsageError, match="fsdp_size: 3 does not divide the 4 trainer ranks"):
+        placed(SPLIT, Layout(trainers=4, fsdp_size=3), costs)
 
 
 def test_collectives_in_measured_speeds_are_taken_out_before_others_are_added(small):
@@ -139,7 +167,7 @@ def test_a_measured_run_predicts_the_layout_that_it_does_not_have(trainers, smal
     for n_async, n_batch in ((16, 32), (128, 64)):
         run = measured(replace(RUN, n_async=n_async, n_batch=n_batch, placement="split"), known)
         tokens = run.tokens * trainers
-        runs.append(replace(run, tokens=tokens, trainers=trainers, micro_tokens=4096))
+        runs.append(replace(run, tokens=tokens, layout=NotedLayout(trainers), micro_tokens=4096))
     found = calibrate(runs, workers=2)
     assert found.trainer.devices == trainers
     assert found.trainer.tokens_per_s == pytest.approx(3000, rel=1e-3)
@@ -167,10 +195,11 @@ def test_what_is_assumed_is_said(small):
     costs = Costs(small, False, Link(1e8))
     other = placed(SPLIT, Layout(trainers=2, generators=4, tensor_parallel=2), costs)
     lines = assumptions(SPLIT, other, costs)
-    assert lines[0].startswith("2 trainer ranks instead of 1 divide the tokens of an update; a micro-batch takes 0.")
-    assert lines[1].startswith("new weights take 0.")
-    assert lines[2] == "4 engines instead of 1, each as fast as one was"
-    assert lines[3].startswith("2 devices divide the time of an engine's step: 0.004 s")
+    assert lines[0] == "2 trainer ranks instead of 1 divide the tokens of an update"
+    assert lines[1].startswith("the collectives of a micro-batch take 0.")
+    assert lines[2].startswith("new weights take 0.")
+    assert lines[3] == "4 engines instead of 1, each as fast as one was"
+    assert lines[4].startswith("2 devices divide the time of an engine's step: 0.004 s")
     assert assumptions(SPLIT, SPLIT, None) == []
     unknown = assumptions(SPLIT, placed(SPLIT, Layout(trainers=2)), None)
     assert unknown[-1] == "collectives take no time: --link GB/s counts them"
@@ -178,12 +207,15 @@ def test_what_is_assumed_is_said(small):
 
 def test_a_run_notes_its_layout_and_that_it_was_resumed_with_another(tmp_path):
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        assert noted_layout({"chosen": folder.notes}) == (1, 1)
-        note_layout(folder, trainers=4, tensor_parallel=2)
-        assert noted_layout({"chosen": folder.notes}) == (4, 2)
+        assert noted_layout({"chosen": folder.notes}) == NotedLayout(1, 1)
+        note_layout(folder, trainers=4, tensor_parallel=2, fsdp_size=0)
+        assert noted_layout({"chosen": folder.notes}) == NotedLayout(4, 2)
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        note_layout(folder, trainers=4, tensor_parallel=2)
-        assert noted_layout({"chosen": folder.notes}) == (4, 2)
-        note_layout(folder, trainers=8, tensor_parallel=2)
-        with pytest.raises(DataError, match="it was resumed with other --trainers or --tensor-parallel"):
+        note_layout(folder, trainers=4, tensor_parallel=2, fsdp_size=4)
+        assert noted_layout({"chosen": folder.notes}) == NotedLayout(4, 2)
+        note_layout(folder, trainers=4, tensor_parallel=2, fsdp_size=2)
+        with pytest.raises(DataError, match="resumed with other --trainers, --fsdp-size or --tensor-parallel"):
             noted_layout({"chosen": folder.notes})
+    with RunDir.open(tmp_path / "hybrid", "rl", {}, restart=False) as folder:
+        note_layout(folder, trainers=4, tensor_parallel=1, fsdp_size=2)
+        assert noted_layout({"chosen": folder.notes}) == NotedLayout(4, 1, 2)
