@@ -95,10 +95,10 @@ def main() -> int:
     names = parser.parse_args().names
     if unknown := [name for name in names if name not in NAMES]:
         parser.error(f"unknown comparison: {', '.join(unknown)} (see --help)")
-    begun = time.monotonic()
+    started = time.monotonic()
     print(machine(), flush=True)
     results = [result for name in names or NAMES if (result := _compare(name)) is not None]
-    print(f"{time.monotonic() - begun:.0f} s; {machine()}")
+    print(f"{time.monotonic() - started:.0f} s; {machine()}")
     for result in results:
         print(result.line())
     return 0 if all(result.holds for result in results) else 1

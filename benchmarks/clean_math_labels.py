@@ -84,15 +84,15 @@ def decide(row: Mapping[str, Any], problem: Problem) -> Decision:
     if outcome.note != "opened":
         return Decision(row, problem, "keep", outcome.answer)
     truth = row.get("open_answer")
-    correct = truth is None or any(equal(outcome.answer, each) for each in (truth, plain_value(truth)))
+    correct = truth is None or any(equal(outcome.answer, gold) for gold in (truth, plain_value(truth)))
     return Decision(row, problem, "choice-rewrite" if correct else "wrong-rewrite", outcome.answer)
 
 
 def scores(decisions: Sequence[Decision]) -> list[Score]:
     """One score per label."""
-    labelled = Counter(str(each.row["label"]) for each in decisions)
-    predicted = Counter(each.predicted for each in decisions)
-    both = Counter(each.predicted for each in decisions if each.predicted == each.row["label"])
+    labelled = Counter(str(decision.row["label"]) for decision in decisions)
+    predicted = Counter(decision.predicted for decision in decisions)
+    both = Counter(decision.predicted for decision in decisions if decision.predicted == decision.row["label"])
     return [Score(label, labelled[label], predicted[label], both[label]) for label in sorted(labelled)]
 
 
@@ -127,14 +127,15 @@ def _file(source: Mapping[str, str]) -> GithubFile:
 
 def lines(part: str, decisions: Sequence[Decision]) -> Iterator[str]:
     """The table of one part: all rows, and those that are not borderline."""
-    clear = [each for each in decisions if not borderline(each.row)]
+    clear = [decision for decision in decisions if not borderline(decision.row)]
     clear_scores = {score.label: _cells(score) for score in scores(clear)}
     yield f"| {part}: label | rows | predicted | precision | recall | clear rows | predicted | precision | recall |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for each in scores(decisions):
-        yield f"| `{each.label}` | {_cells(each)} | {clear_scores.get(each.label, '0 | | | ')} |"
+    for score in scores(decisions):
+        yield f"| `{score.label}` | {_cells(score)} | {clear_scores.get(score.label, '0 | | | ')} |"
     for name, rows in ((part, decisions), (f"{part}, clear rows", clear)):
-        yield f"{name}: {sum(each.predicted == each.row['label'] for each in rows)} of {len(rows)} rows as labelled"
+        as_labelled = sum(decision.predicted == decision.row["label"] for decision in rows)
+        yield f"{name}: {as_labelled} of {len(rows)} rows as labelled"
 
 
 def borderline(row: Mapping[str, Any]) -> bool:
@@ -148,10 +149,10 @@ def _cells(score: Score) -> str:
 
 def misses(decisions: Iterable[Decision]) -> Iterator[str]:
     """The misclassified rows as JSON lines."""
-    for each in decisions:
-        if each.predicted != each.row["label"]:
-            line = {key: each.row[key] for key in ("source", "row", "label", "note")}
-            line |= {"predicted": each.predicted, "detail": each.detail, **each.problem._asdict()}
+    for decision in decisions:
+        if decision.predicted != decision.row["label"]:
+            line = {key: decision.row[key] for key in ("source", "row", "label", "note")}
+            line |= {"predicted": decision.predicted, "detail": decision.detail, **decision.problem._asdict()}
             yield json.dumps(line, ensure_ascii=False)
 
 

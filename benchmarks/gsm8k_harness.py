@@ -56,7 +56,7 @@ def _harness() -> Callable[[str, str], bool]:
 
     package = wheel("lm_eval", RELEASE)
     task = yaml.safe_load(package.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
-    options = next(each for each in task["filter_list"] if each["name"] == "flexible-extract")["filter"][0]
+    options = next(filters for filters in task["filter_list"] if filters["name"] == "flexible-extract")["filter"][0]
     ignored = task["metric_list"][0]["regexes_to_ignore"]
     extract = _filter(package.read("lm_eval/filters/extraction.py").decode())(
         options["regex_pattern"], options["group_select"]

@@ -135,7 +135,7 @@ def problem_of(prompt: str, problems: Sequence[dict[str, Any]]) -> dict[str, Any
     """
     name = re.findall(r"^def (\w+)\(", prompt, re.M)[-1]
     named = [problem for problem in problems if problem["entry_point"] == name]
-    return max(named, key=lambda each: _common_prefix(each["prompt"].strip(), prompt.strip()))
+    return max(named, key=lambda problem: _common_prefix(problem["prompt"].strip(), prompt.strip()))
 
 
 def _common_prefix(one: str, other: str) -> int:

@@ -100,9 +100,9 @@ def _measure(method: str, folder: Path) -> dict[str, float]:
     if method in ("magcli", "reads"):
         import magcli.landscape.components  # noqa: F401
     shutil.rmtree(folder / method, ignore_errors=True)
-    imports, begun = _peak_memory(), time.perf_counter()
+    imports, started = _peak_memory(), time.perf_counter()
     methods[method](sorted(folder.glob("step_*")), folder / method)
-    return {"seconds": time.perf_counter() - begun, "peak": _peak_memory(), "imports": imports}
+    return {"seconds": time.perf_counter() - started, "peak": _peak_memory(), "imports": imports}
 
 
 def _read_twice(folders: list[Path], out: Path) -> None:

@@ -103,7 +103,7 @@ def _formulas(questions: dict[str, list[str]], code: str, choose: random.Random)
 
 
 def _other(code: str, choose: random.Random) -> str:
-    return choose.choice([each for each in LANGUAGES if each != code])
+    return choose.choice([other for other in LANGUAGES if other != code])
 
 
 def _foreign_answer(questions: dict[str, list[str]], code: str, choose: random.Random) -> Trace:
@@ -153,9 +153,9 @@ def _print_speed(questions: list[str]) -> None:
     for name, sample in (("short", [text[:SHORT] for text in questions]), ("whole", questions)):
         seconds = []
         for _ in range(PASSES):
-            begun = time.process_time()
+            started = time.process_time()
             for text in sample:
                 language.identify(text)
-            seconds.append(time.process_time() - begun)
+            seconds.append(time.process_time() - started)
         mean = sum(map(len, sample)) / len(sample)
         print(f"language: {len(sample) / min(seconds):,.0f} {name} texts per CPU second ({mean:.0f} characters)")

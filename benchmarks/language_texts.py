@@ -160,8 +160,8 @@ def pud(code: str) -> list[str]:
     name, commit, digest = _PUD[code]
     file = f"{code}_pud-ud-test.conllu"
     text = GithubFile(f"UniversalDependencies/UD_{name}-PUD", commit, file, digest, shared=f"eval/{file}").text()
-    found = re.findall(r"^# sent_id = (\S+)\n(?:# .*\n)*?# text = (.*)$", text, re.MULTILINE)
-    return [sentence for _, sentence in sorted(found)]
+    sentences = re.findall(r"^# sent_id = (\S+)\n(?:# .*\n)*?# text = (.*)$", text, re.MULTILINE)
+    return [sentence for _, sentence in sorted(sentences)]
 
 
 def remarks(code: str) -> list[str]:
@@ -209,7 +209,7 @@ def passage(source: Source, choose: random.Random, *, thoughts: bool) -> list[Se
     run = source.sentences[start : start + source.length]
     if not thoughts:
         return run
-    return [each for sentence in run for each in (sentence, *(_remark(choose) for _ in range(2)))]
+    return [part for sentence in run for part in (sentence, _remark(choose), _remark(choose))]
 
 
 def pure(code: str, count: int) -> Iterator[str]:
@@ -244,12 +244,12 @@ def _sources_in(code: str) -> list[Source]:
 
 def _in_both(run: list[Sentence], code: str, other: str) -> Iterator[Sentence]:
     """Problems split into sentences where both languages have equally many, else whole."""
-    for each in run:
-        original, foreign = _split(each[code]), _split(each[other])
+    for sentence in run:
+        original, foreign = _split(sentence[code]), _split(sentence[other])
         if len(original) == len(foreign):
             yield from ({code: one, other: two} for one, two in zip(original, foreign, strict=True))
         else:
-            yield {code: each[code], other: each[other]}
+            yield {code: sentence[code], other: sentence[other]}
 
 
 def _split(text: str) -> list[str]:

@@ -90,10 +90,10 @@ def child(side: str) -> None:
     before = _used_mib(device)
     for _ in range(2 if device == "cuda" else 1):
         model.zero_grad(set_to_none=True)
-        begun = _now(device)
+        started = _now(device)
         values, _ = SIDES[side](model, packed)
         (values.sum() / packed.num_tokens).backward()
-        seconds = _now(device) - begun
+        seconds = _now(device) - started
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     print(json.dumps({"seconds": seconds, "mib": _peak_mib(device) - before, "gradient": norm.item()}))
 

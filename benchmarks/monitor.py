@@ -42,11 +42,11 @@ def monitor(
     """
     log = metrics.parent.with_suffix(".txt")
     with open(log, "w") as output:
-        begun = time.monotonic()
+        started = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             lines, at = _follow(process, metrics, log, last=last, until=time.monotonic() + seconds)
-            return Record(lines, at, peak_mib(process.pid), time.monotonic() - begun)
+            return Record(lines, at, peak_mib(process.pid), time.monotonic() - started)
         finally:
             _terminate(process)
 

@@ -49,9 +49,9 @@ def timed(work: Callable[[], object]) -> Side:
     """A side that times a whole call."""
 
     def side() -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work()
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
     return side
 

@@ -72,10 +72,10 @@ def _cpu_seconds(work: Callable[[], object]) -> float:
     """CPU seconds of the second call, descendants included."""
     work()
     _reap()
-    begun = _cpu_time()
+    started = _cpu_time()
     work()
     _reap()
-    return _cpu_time() - begun
+    return _cpu_time() - started
 
 
 def _reap() -> None:

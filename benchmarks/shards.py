@@ -60,8 +60,8 @@ def _two_processes(folder: Path) -> None:
 
 def _start(folder: Path, output: str, options: Sequence[str], threads: str = "") -> "subprocess.Popen[bytes]":
     sampling = ["--samples", SAMPLES, "--max-tokens", TOKENS, "--system", "none", "--keep", "0..1"]
-    given = ["--model", folder / "model", *sampling, "-o", folder / output, "--restart", "--allow-empty"]
-    return _magcli("filter-math", folder / "problems.jsonl", *given, *options, threads=threads)
+    arguments = ["--model", folder / "model", *sampling, "-o", folder / output, "--restart", "--allow-empty"]
+    return _magcli("filter-math", folder / "problems.jsonl", *arguments, *options, threads=threads)
 
 
 def _magcli(*arguments: object, threads: str = "") -> "subprocess.Popen[bytes]":

@@ -120,9 +120,9 @@ def _gather(rank: int, seconds: "dict[int, float]") -> None:
     for size in (1, MESSAGE):
         part, parts = torch.ones(size), [torch.empty(size), torch.empty(size)]
         dist.all_gather(parts, part)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for _ in range(TIMES):
             dist.all_gather(parts, part)
         if rank == 0:
-            seconds[size] = (time.perf_counter() - begun) / TIMES
+            seconds[size] = (time.perf_counter() - started) / TIMES
     dist.destroy_process_group()

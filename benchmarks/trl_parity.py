@@ -183,7 +183,7 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
         loss_norm=norms.loss_norm,
     )
     values = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
-    weights = token_weights([len(each.tokens) for each in batch.rollouts], batch.groups, norm=norms.loss_norm)
+    weights = token_weights([len(rollout.tokens) for rollout in batch.rollouts], batch.groups, norm=norms.loss_norm)
     samples = [
         TrainingSample(rollout.prompt, rollout, advantage, weight, temperature)
         for rollout, advantage, weight in zip(batch.rollouts, values, weights.tolist(), strict=True)
@@ -240,9 +240,9 @@ def _trl(model: PreTrainedModel, batch: Batch, norms: Norms, case: Case) -> Side
 def _as_trl(batch: Batch) -> dict[str, Any]:
     """The rollouts as a ``rollout_func`` of TRL returns them."""
     return {
-        "prompt_ids": [list(each.prompt) for each in batch.rollouts],
-        "completion_ids": [list(each.tokens) for each in batch.rollouts],
-        "logprobs": [list(each.logprobs) for each in batch.rollouts],
+        "prompt_ids": [list(rollout.prompt) for rollout in batch.rollouts],
+        "completion_ids": [list(rollout.tokens) for rollout in batch.rollouts],
+        "logprobs": [list(rollout.logprobs) for rollout in batch.rollouts],
     }
 
 

@@ -36,7 +36,7 @@ def against_generate() -> Result:
         ours = _process("magcli", f"{folder}/model", stack)
         arms = {name: _process(name, f"{folder}/model", stack) for name in ("offline", "offline-one-process")}
         seconds = {name: min(arm() for _ in range(2)) for name, arm in arms.items()}
-        print(f"  vllm-vs-offline: trials {', '.join(f'{name} {each:.2f} s' for name, each in seconds.items())}")
+        print(f"  vllm-vs-offline: trials {', '.join(f'{name} {least:.2f} s' for name, least in seconds.items())}")
         theirs = arms[min(seconds, key=lambda name: seconds[name])]
         tokens = REQUESTS * NEW_TOKENS
         return compare("vllm-vs-offline", ours, theirs, amount=tokens, unit="tokens", pairs=PAIRS)
@@ -148,9 +148,9 @@ def main(name: str, folder: str) -> None:
     sides = {"magcli": magcli_work, "offline": offline_work, "offline-one-process": offline_one_process_work}
     work = sides[name](folder)
     for _ in sys.stdin:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         generated = work()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         assert generated == REQUESTS * NEW_TOKENS, f"{name} generated {generated} tokens"
         print(seconds, file=results, flush=True)
 

@@ -133,12 +133,12 @@ def _toy(folder: Path) -> Path:
 
 def _outcome(name: str, part: Part, setup: Setup) -> Outcome:
     print(f"{name} ...", file=sys.stderr, flush=True)
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         text, passed = part(setup), True
     except Failed as error:
         text, passed = str(error), False
-    outcome = Outcome(name, passed, text, time.monotonic() - begun)
+    outcome = Outcome(name, passed, text, time.monotonic() - started)
     print(f"{name}: {'passed' if passed else 'FAILED'}: {text}", file=sys.stderr, flush=True)
     return outcome
 

@@ -17,14 +17,14 @@ LORA_RANK = 16
 
 def install(setup: Setup) -> str:
     """The packages that are needed, by their versions."""
-    found = []
+    versions = []
     for name in PACKAGES:
         package = name if setup.on_gpu else CPU_BUILDS.get(name, name)
         try:
-            found.append(f"{package} {version(package)}")
+            versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             raise Failed(f"{package} is not installed: pip install -e '.[vllm]' (docs/gpu.md)") from None
-    return ", ".join(found)
+    return ", ".join(versions)
 
 
 def doctor(setup: Setup) -> str:

@@ -51,7 +51,7 @@ def _all_verdicts(pairs: Iterable[Pair]) -> tuple[dict[str, Verdicts], list[str]
     """The verdicts of each grader, and why others are unavailable."""
     ordered, verdicts, unavailable = sorted(pairs), {}, []
     for name, title in TITLES.items():
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             with Grader(name) as grader:
                 verdicts[name] = {pair: grader.same(*pair) for pair in ordered}
@@ -59,7 +59,7 @@ def _all_verdicts(pairs: Iterable[Pair]) -> tuple[dict[str, Verdicts], list[str]
             unavailable.append(f"{title}: {error}")
             continue
         timeouts = sum(answer.failure == NO_ANSWER for answer in verdicts[name].values())
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - started
         print(f"  {title}: {len(ordered):,} pairs in {seconds:.0f} s, {timeouts} without an answer", flush=True)
     return verdicts, unavailable
 
@@ -94,9 +94,9 @@ def _print_slowest(pairs: Iterable[Pair]) -> None:
     try:
         pool.rewards([_job("1", "1")])
         for pair in pairs:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             timeouts += pool.rewards([_job(*pair)])[0].reason == "timeout"
-            seconds.append(time.perf_counter() - begun)
+            seconds.append(time.perf_counter() - started)
     finally:
         pool.shutdown()
     print(f"magcli through the pool, deadline {DEADLINE:g} s: {len(seconds):,} verdicts, slowest {max(seconds):.2f} s, "

@@ -45,10 +45,10 @@ def _mix() -> list[Pair]:
 def _side(grader: Callable[[str, str], bool], pairs: list[Pair]) -> Side:
     def side() -> float:
         _clear_caches()
-        begun = time.process_time()
+        started = time.process_time()
         for pair in pairs:
             grader(*pair)
-        return time.process_time() - begun
+        return time.process_time() - started
 
     return side
 

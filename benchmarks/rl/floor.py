@@ -84,7 +84,7 @@ def _ratio(name: str, model: Path, measure: Callable[[Path], list[Update]]) -> f
     parts = [machine.floor(update) for update in updates]
     seconds = fmean(update.seconds for update in updates)
     floor = fmean(sum(part.values()) for part in parts)
-    details = ", ".join(f"{part} {fmean(each[part] for each in parts):.2f}" for part in parts[0])
+    details = ", ".join(f"{part} {fmean(of_update[part] for of_update in parts):.2f}" for part in parts[0])
     print(f"  {name}: update {seconds:.2f} s, lower bound {floor:.2f} s ({details}): {seconds / floor:.2f} times")
     return floor / seconds
 
@@ -146,8 +146,8 @@ class Machine:
 
     def floor(self, update: Update) -> dict[str, float]:
         """Seconds of each part."""
-        tokens = sum(each.completion for each in update.sequences)
-        prompts = sum(each.prompt for each in update.sequences if each.first)
+        tokens = sum(sequence.completion for sequence in update.sequences)
+        prompts = sum(sequence.prompt for sequence in update.sequences if sequence.first)
         return {
             "sampling": self._sampling(tokens, prompts, update),
             "memory traffic": self._traffic(tokens, update),
@@ -165,7 +165,9 @@ class Machine:
 
     def _traffic(self, tokens: int, update: Update) -> float:
         read = self.weights * BYTES[update.sampling] * tokens / update.rows
-        positions = sum(each.completion * (each.prompt + each.completion / 2) for each in update.sequences)
+        positions = sum(
+            sequence.completion * (sequence.prompt + sequence.completion / 2) for sequence in update.sequences
+        )
         read += positions * self.layers * 2 * self.kv * self.head_dim * BYTES[update.sampling]
         return read / bandwidth()
 
@@ -188,7 +190,7 @@ class Machine:
 
     def _attention(self, update: Update) -> float:
         """Two products in the forward and four in the backward pass, without the causal mask."""
-        length = max(16, round(fmean(each.prompt + each.completion for each in update.sequences)))
+        length = max(16, round(fmean(sequence.prompt + sequence.completion for sequence in update.sequences)))
         once = batched(self.heads, length, self.head_dim, update.training)
         return 6 * self.layers * len(update.sequences) * once
 
@@ -227,7 +229,7 @@ def _shortest(work: Callable[[], object]) -> float:
     work()
     seconds: list[float] = []
     while len(seconds) < 5 or sum(seconds) < 0.1:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     return min(seconds)

@@ -64,9 +64,9 @@ def against_full() -> None:
         AssertionError: adapters are worse, beyond the interval of the mean difference.
     """
     _make()
-    found = {seed: read_seed(OUT / "lora" / seed / "accuracy.arrow") for seed in SEEDS}
-    print("\n".join(table(found)), flush=True)
-    difference = mean_difference([each.difference for each in found.values()])
+    seeds = {seed: read_seed(OUT / "lora" / seed / "accuracy.arrow") for seed in SEEDS}
+    print("\n".join(table(seeds)), flush=True)
+    difference = mean_difference([seed.difference for seed in seeds.values()])
     assert difference.high >= 0, f"rl-lora-vs-full: adapters are worse by {difference.percent('+')}"
 
 
@@ -92,25 +92,25 @@ def read_seed(path: Path) -> Seed:
 def mean_difference(differences: Sequence[Estimate]) -> Estimate:
     """The mean over seeds, whose intervals are independent."""
     count = len(differences)
-    value = fmean(each.value for each in differences)
-    below = sqrt(sum((each.value - each.low) ** 2 for each in differences)) / count
-    above = sqrt(sum((each.high - each.value) ** 2 for each in differences)) / count
+    value = fmean(difference.value for difference in differences)
+    below = sqrt(sum((difference.value - difference.low) ** 2 for difference in differences)) / count
+    above = sqrt(sum((difference.high - difference.value) ** 2 for difference in differences)) / count
     return Estimate(value, value - below, value + above)
 
 
-def table(found: Mapping[str, Seed]) -> list[str]:
+def table(seeds: Mapping[str, Seed]) -> list[str]:
     """A Markdown table: a line for each seed, and the mean."""
     lines = ["| seed | all weights | LoRA | difference |", "| --- | --- | --- | --- |"]
-    for name, seed in found.items():
+    for name, seed in seeds.items():
         lines.append(f"| {name} | {seed.full.percent()} | {seed.lora.percent()} | {seed.difference.percent('+')} |")
-    means = [100 * fmean(each.value for each in side) for side in zip(*_sides(found), strict=True)]
-    difference = mean_difference([seed.difference for seed in found.values()])
+    means = [100 * fmean(accuracy.value for accuracy in side) for side in zip(*_sides(seeds), strict=True)]
+    difference = mean_difference([seed.difference for seed in seeds.values()])
     lines.append(f"| mean | {means[0]:.1f} | {means[1]:.1f} | {difference.percent('+')} |")
     return lines
 
 
-def _sides(found: Mapping[str, Seed]) -> list[tuple[Estimate, Estimate]]:
-    return [(seed.full, seed.lora) for seed in found.values()]
+def _sides(seeds: Mapping[str, Seed]) -> list[tuple[Estimate, Estimate]]:
+    return [(seed.full, seed.lora) for seed in seeds.values()]
 
 
 def against_trl() -> Result:

@@ -48,14 +48,14 @@ def _best_arm(name: str, model: Path, limit: int) -> Arm:
     rates: dict[Arm, float] = {}
     timeout = SECONDS
     for arm in settings.TRL_ARMS:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             trial = time_trl(task, arm, seconds=timeout)
         except TooSlow:
             print(f"  {name}: trial of TRL, {arm.name}: stopped after {timeout:.0f} s", flush=True)
             continue
         rates[arm] = trial.rate
-        timeout = min(timeout, settings.TIMEOUT_FACTOR * (time.monotonic() - begun))
+        timeout = min(timeout, settings.TIMEOUT_FACTOR * (time.monotonic() - started))
         print(f"  {name}: trial of TRL, {arm.name}: {trial.summary()}", flush=True)
     best = max(rates, key=lambda arm: rates[arm])
     print(f"  {name}: TRL runs as {best.name}, magcli with {settings.MAGCLI}", flush=True)

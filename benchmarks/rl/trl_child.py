@@ -31,28 +31,28 @@ class Log:
     """Metrics of the current update, and the file to write them to."""
 
     path: Path
-    begun: float = 0.0
+    started: float = 0.0
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a call so that its seconds are added to a metric."""
 
         def wrapped(*arguments: Any, **named: Any) -> Any:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             try:
                 return call(*arguments, **named)
             finally:
-                self.metrics[name] = self.metrics.get(name, 0.0) + time.perf_counter() - begun
+                self.metrics[name] = self.metrics.get(name, 0.0) + time.perf_counter() - started
 
         return wrapped
 
     def write(self, step: int) -> None:
         """Write the metrics of an update; step 0 marks the beginning of the first."""
         now = time.perf_counter()
-        line = {"step": step, "seconds": now - (self.begun or now), **self.metrics}
+        line = {"step": step, "seconds": now - (self.started or now), **self.metrics}
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
-        self.begun, self.metrics = now, {}
+        self.started, self.metrics = now, {}
 
 
 class Lines(TrainerCallback):
@@ -78,10 +78,10 @@ def reward(grader: Grader, rule: RewardRule, log: Log) -> Callable[..., list[flo
         rows = [{"prompt": turns[-1]["content"], "answer": gold} for turns, gold in zip(prompts, answer, strict=True)]
         lengths = [len(tokens) for tokens in completion_ids]
         rewards = log.timed("grade_seconds", grader.grade)(texts, rows, rule, num_tokens=lengths)
-        totals = [each.total for each in rewards]
-        correct = sum(each.correct for each in rewards) / len(rewards)
+        totals = [reward.total for reward in rewards]
+        correct = sum(reward.correct for reward in rewards) / len(rewards)
         log.metrics |= {"lengths": lengths, "reward": sum(totals) / len(totals), "correct": correct}
-        return [each.total if each.trainable else None for each in rewards]
+        return [reward.total if reward.trainable else None for reward in rewards]
 
     return graded
 

@@ -108,12 +108,12 @@ def markdown(steps: Sequence[Done]) -> str:
         "| stage | rows in | rows out | minutes | CPU minutes | rows/s | peak memory, GB | dropped by reason |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for each in steps:
-        seconds, cpu, peak = each.cost
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in each.dropped.most_common()) or "-"
+    for step in steps:
+        seconds, cpu, peak = step.cost
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in step.dropped.most_common()) or "-"
         lines.append(
-            f"| `{each.name}` | {each.rows_in:,} | {each.rows_out:,} | {seconds / 60:.1f} | {cpu / 60:.1f} "
-            f"| {each.rows_in / seconds:,.0f} | {peak / 2**30:.2f} | {reasons} |"
+            f"| `{step.name}` | {step.rows_in:,} | {step.rows_out:,} | {seconds / 60:.1f} | {cpu / 60:.1f} "
+            f"| {step.rows_in / seconds:,.0f} | {peak / 2**30:.2f} | {reasons} |"
         )
     return "\n".join(lines)
 

@@ -38,5 +38,5 @@ def check_resume(folder: Path, count: int) -> str:
 
 def _summary(stage: str, count: int, stories: Sequence[Story]) -> str:
     kills = sum(story.kills for story in stories)
-    progress = ", ".join(str(each) for story in stories for each in story.progress)
+    progress = ", ".join(str(units) for story in stories for units in story.progress)
     return f"{stage}: {count:,} rows, killed {kills} times after {progress} units, same output as uninterrupted"

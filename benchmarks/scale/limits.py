@@ -34,13 +34,13 @@ def run_limited(arguments: Sequence[object], limit: int) -> Cost:
     command = [sys.executable, "-m", "magcli", *map(str, arguments)]
     print(f"$ magcli {' '.join(command[3:])}", file=sys.stderr, flush=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    begun = time.monotonic()
+    started = time.monotonic()
     process = subprocess.Popen(command, preexec_fn=set_limit, start_new_session=True, env=environment)
     status, peak, usage = _measure(process.pid)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"error: magcli {arguments[0]} failed with exit code {process.returncode}")
-    return Cost(time.monotonic() - begun, usage.ru_utime + usage.ru_stime, max(peak, usage.ru_maxrss << 10))
+    return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, max(peak, usage.ru_maxrss << 10))
 
 
 def _measure(pid: int) -> tuple[int, int, resource.struct_rusage]:

@@ -89,8 +89,8 @@ def evaluation(number: int) -> Problem:
 
 def _earlier_sum(serial: int, share: int, first: int) -> int:
     """The serial number of the sum to repeat, a different one each time, from a cycle half as far from the start."""
-    cycle, place = divmod(serial, share)
-    return cycle // 2 * MATH_KINDS["sum", "kept"] + first + cycle % 2 * share + place
+    cycle, index = divmod(serial, share)
+    return cycle // 2 * MATH_KINDS["sum", "kept"] + first + cycle % 2 * share + index
 
 
 def _pair(index: int) -> tuple[int, int]:

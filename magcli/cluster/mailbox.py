@@ -11,7 +11,7 @@ import pickle
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
 from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Resources
@@ -43,6 +43,14 @@ class Outbox:
         self._arrival.clear()
         messages, self._messages = self._messages, []
         return messages
+
+
+class Location(NamedTuple):
+    """Where an actor runs: the host's name or address, the id of the process, and Ray's id of the node."""
+
+    host: str
+    process: int
+    node: str
 
 
 class Endpoint(Protocol):
@@ -84,11 +92,11 @@ class Mailbox:
         open_endpoint: OpenEndpoint = pickle.loads(pickled)
         self._endpoint = open_endpoint(self._outbox)
 
-    async def where(self) -> tuple[str, int, str]:
+    async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
         import ray
 
-        return socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id()
+        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
 
     async def deliver(self, message: Any) -> None:
         """Hand a message to the endpoint."""
@@ -200,17 +208,13 @@ class Member:
             ray.kill(self._actor)
 
 
-Place = tuple[str, int, str]
-"""The host, the process and the node in which an actor runs."""
-
-
 async def placed(
     create: Callable[[], Awaitable[Any]],
     cluster: Cluster,
     what: str,
     resources: Resources,
     say: Callable[[str], None],
-) -> tuple[Any, Place]:
+) -> tuple[Any, Location]:
     """An actor that ``create`` has made, and where it runs, as soon as it does.
 
     Ray learns of the death of a node after some seconds, and until then may choose it. Such an actor never runs, and is
@@ -225,7 +229,7 @@ async def placed(
     while True:
         actor = await create()
         try:
-            return actor, await _place_of(actor, cluster, what, resources, say)
+            return actor, await _location_of(actor, cluster, what, resources, say)
         except asyncio.CancelledError:
             ray.kill(actor)
             raise
@@ -236,15 +240,17 @@ async def placed(
                 raise failure from error
 
 
-async def _place_of(actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]) -> Place:
+async def _location_of(
+    actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
+) -> Location:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
     try:
         while True:
             done, _ = await asyncio.wait({answer}, timeout=WAITING_SECONDS)
             if done:
-                host, process, node = answer.result()
-                return host, process, node
+                location: Location = answer.result()
+                return location
             free = cluster.free()
             say(f"waiting for {resources} on one node for the {what}; the cluster has {free} free")
     finally:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
-from magcli.cluster.mailbox import Place, Surroundings
+from magcli.cluster.mailbox import Location, Surroundings
 from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 
@@ -53,11 +53,11 @@ class RankActor:
         surroundings.enter()
         self._state: Any = None
 
-    def where(self) -> tuple[str, int, str]:
+    def where(self) -> Location:
         """The address, the process and the node of the rank."""
         import ray
 
-        return str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id()
+        return Location(str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id())
 
     def free_port(self, host: str) -> int:
         """A port of this machine on which the ranks can meet."""
@@ -140,29 +140,29 @@ class RankGroup:
                 create = partial(actor_class.remote, surroundings)
                 group._actors = [create() for _ in range(size)]
                 wait = _Wait(cluster, size, resources, beside, say, patience)
-                places = group._placed(create, wait)
-            group._take_seats(cluster, open_state, places)
+                locations = group._placed(create, wait)
+            group._take_seats(cluster, open_state, locations)
         except BaseException:
             group.close()
             raise
         return group
 
-    def _take_seats(self, cluster: Cluster, open_state: Open, places: Sequence[Place]) -> None:
+    def _take_seats(self, cluster: Cluster, open_state: Open, locations: Sequence[Location]) -> None:
         """Number the ranks node by node, and have each make its state."""
-        order = sorted(range(self.size), key=lambda index: (places[index][2], index))
+        order = sorted(range(self.size), key=lambda index: (locations[index].node, index))
         self._actors = [self._actors[index] for index in order]
-        places = [places[index] for index in order]
-        self._names = [f"rank {rank} (process {place[1]} on {place[0]})" for rank, place in enumerate(places)]
-        host = cluster.own_address() if cluster.is_local else places[0][0]
+        locations = [locations[index] for index in order]
+        self._names = [f"rank {rank} (process {at.process} on {at.host})" for rank, at in enumerate(locations)]
+        host = cluster.own_address() if cluster.is_local else locations[0].host
         (port,) = self._results([self._actors[0].free_port.remote(host)])
         pickled = _pickled(open_state)
         references = []
-        for rank, (actor, place) in enumerate(zip(self._actors, places, strict=True)):
-            local_rank = sum(other[2] == place[2] for other in places[:rank])
+        for rank, (actor, location) in enumerate(zip(self._actors, locations, strict=True)):
+            local_rank = sum(other.node == location.node for other in locations[:rank])
             references.append(actor.open.remote(pickled, Seat(rank, self.size, local_rank, host, port)))
         self._results(references)
 
-    def _placed(self, create: Callable[[], Any], wait: "_Wait") -> list[Place]:
+    def _placed(self, create: Callable[[], Any], wait: "_Wait") -> list[Location]:
         """Where each rank runs, as soon as all do; those that Ray put on a node that was gone are made again."""
         import ray
 

@@ -150,8 +150,8 @@ class Cluster:
         nodes = self.nodes()
         places = _places(nodes, resources, beside)
         if places < number:
-            held = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
-            room = f"the cluster has room for {places} of {number} {what}, {text} ({held})"
+            sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
+            room = f"the cluster has room for {places} of {number} {what}, {text} ({sizes})"
             raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
 
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:

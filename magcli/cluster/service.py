@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import SILENT_SECONDS, Outbox, Surroundings, placed
+from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, Surroundings, placed
 from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError, first_line
 
@@ -73,11 +73,11 @@ class ServiceActor:
         self._outboxes: dict[str, Outbox] = {}
         self._requests: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    async def where(self) -> tuple[str, int, str]:
+    async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
         import ray
 
-        return socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id()
+        return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
 
     async def open(self, pickled: bytes) -> Any:
         """Open the server; returns what it says when it is open. Errors of magcli reach the caller as they are."""
@@ -164,8 +164,8 @@ class Service:
         import ray
 
         create = partial(_named_actor, address, resources, surroundings)
-        actor, (host, process, _) = await placed(create, cluster, what, resources, waiting)
-        name = f"{what} process {process} on {host}"
+        actor, location = await placed(create, cluster, what, resources, waiting)
+        name = f"{what} process {location.process} on {location.host}"
         try:
             async with asyncio.timeout(start_seconds):
                 opened = await actor.open.remote(pickle.dumps(open_server))
@@ -178,7 +178,7 @@ class Service:
         except Exception as error:
             ray.kill(actor)
             raise as_magcli_error(error, f"the {what}") from error
-        return cls(actor, name, process, opened)
+        return cls(actor, name, location.process, opened)
 
     async def watch(self) -> MemberLost:
         """Ask for its status until it is lost; returns why."""
@@ -335,13 +335,13 @@ class ServiceClient:
     async def _least_busy(self) -> _Connection:
         if self._changed is None:
             self._changed = asyncio.Event()
-            self._tasks = [asyncio.create_task(self._follow(each)) for each in self._connections]
+            self._tasks = [asyncio.create_task(self._follow(connection)) for connection in self._connections]
         while True:
             if self._error is not None:
                 raise self._error
-            ready = [each for each in self._connections if each.actor is not None]
+            ready = [connection for connection in self._connections if connection.actor is not None]
             if ready:
-                return min(ready, key=lambda each: each.load)
+                return min(ready, key=lambda connection: connection.load)
             self._changed.clear()
             await self._changed.wait()
 
@@ -349,7 +349,7 @@ class ServiceClient:
         """Hand on a server's answers, and find the one that replaces it when it is lost."""
         assert self._changed is not None
         while True:
-            actor = await _found(connection.address)
+            actor = await _actor_named(connection.address)
             error = await self._received(connection, actor)
             connection.fail(error)
             await asyncio.sleep(FIND_SECONDS)
@@ -374,7 +374,7 @@ async def _within(seconds: float, reference: Any) -> Any:
         return await reference
 
 
-async def _found(address: str) -> Any:
+async def _actor_named(address: str) -> Any:
     """The actor of a name, as soon as there is one."""
     import ray
 

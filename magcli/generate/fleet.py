@@ -66,7 +66,7 @@ class Fleet:
         self._replacements: dict[RemoteSampler, asyncio.Task[None]] = {}
         """The tasks that replace dead generators."""
         self._concurrency: int | None = None
-        self._held = ExitStack()
+        self._shared_memory = ExitStack()
         self._newest: Weights | None = None
         self._ranks: RankSource | None = None
         """The trainer ranks that have sent the newest weights."""
@@ -298,18 +298,19 @@ class Fleet:
 
         Returns the digests of the tensors as each member has received them.
         """
-        held = ExitStack()
+        memory = ExitStack()
         if self.sent_dtype is not None:
             kept: Weights = copied(weights, dtype=self.sent_dtype)
         else:
-            kept = await asyncio.to_thread(held.enter_context, shared(weights))
+            kept = await asyncio.to_thread(memory.enter_context, shared(weights))
         async with self._replacing:
-            self._held, old = held, self._held
+            old_memory = self._shared_memory
+            self._shared_memory = memory
             before = self._newest, self._version
             self._newest, self._version = kept, version
             loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
-            old.close()
+            old_memory.close()
         for member, end in zip(list(self._members), ends, strict=True):
             if isinstance(end, GeneratorDied):
                 await self._replace(member, end)
@@ -379,7 +380,7 @@ class Fleet:
         for request in self._requests:
             request.results.put_nowait(MagError("the generators have been closed"))
         await asyncio.gather(*(member.close() for member in self._members))
-        self._held.close()
+        self._shared_memory.close()
 
     async def _replace(self, member: RemoteSampler, death: GeneratorDied) -> None:
         """Put a new generator, with the newest weights, in the place of a dead one, once."""

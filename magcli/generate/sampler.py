@@ -74,10 +74,10 @@ def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     exact = masses.double()
     cumulative = exact.cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:]
-    found = torch.searchsorted(cumulative, target, right=True).clamp_(max=exact.shape[1] - 1)
-    mass = exact.gather(1, found)
-    fraction = (target - cumulative.gather(1, found) + mass) / mass
-    return found[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
+    index = torch.searchsorted(cumulative, target, right=True).clamp_(max=exact.shape[1] - 1)
+    mass = exact.gather(1, index)
+    fraction = (target - cumulative.gather(1, index) + mass) / mass
+    return index[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
 
 
 class SlotState:

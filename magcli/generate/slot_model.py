@@ -151,14 +151,14 @@ class SlotModel:
         """
         from magcli.model.probe import agree, different, explained, own_logits, spread_of
 
-        place = "the embedded engine"
+        engine_name = "the embedded engine"
         with explained(model), _called_linears(model) as called:
             theirs = own_logits(model)
             plain = self._probe(shape, model)
         expected, spread = theirs[:, -2:], spread_of(theirs)
         if not agree(plain, expected, spread, model.dtype):
             if model.dtype == torch.float32:
-                raise different(model, plain, expected, spread, place)
+                raise different(model, plain, expected, spread, engine_name)
             SlotModel(deepcopy(model).float(), 1, deterministic=self._deterministic)
         if self._deterministic:
             return
@@ -166,7 +166,7 @@ class SlotModel:
         with explained(model):
             packed = self._probe(shape, model)
         if not agree(packed, plain, spread, model.dtype):
-            raise different(model, packed, plain, spread, place)
+            raise different(model, packed, plain, spread, engine_name)
 
     @torch.no_grad()
     def _probe(self, shape: CacheShape, model: "PreTrainedModel") -> Tensor:

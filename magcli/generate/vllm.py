@@ -418,8 +418,8 @@ class VllmPolicy:
     async def _replace(self, weights: Weights, version: int) -> Digests:
         answer, llm = self._link.answer, self._link.llm
         async with self._loading:
-            with ExitStack() as held:
-                send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
+            with ExitStack() as buffers:
+                send = await asyncio.to_thread(buffers.enter_context, self._sender.ready(weights, self._outline))
                 await self._pause()
                 if self._asleep_since is not None:
                     await answer("waking up", wake_for_weights(llm))

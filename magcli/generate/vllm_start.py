@@ -254,7 +254,7 @@ def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: 
     return size
 
 
-def cpu_variables(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
+def cpu_variables(spec: Spec, environment: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of an engine on CPUs; ``given`` are the user's.
 
     vLLM would bind each rank's threads to a NUMA node of its own, and refuse to start where there are fewer nodes.
@@ -263,7 +263,7 @@ def cpu_variables(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
         return {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # one process, not an engine and a worker
     threads = (spec.threads or torch.get_num_threads()) // spec.tensor_parallel
     return {
-        "VLLM_CPU_OMP_THREADS_BIND": given.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
+        "VLLM_CPU_OMP_THREADS_BIND": environment.get("VLLM_CPU_OMP_THREADS_BIND", "nobind"),
         "OMP_NUM_THREADS": str(max(1, threads)),
     }
 

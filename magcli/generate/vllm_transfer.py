@@ -192,7 +192,7 @@ class Source:
     @property
     def largest(self) -> int:
         """Bytes of the largest parameter."""
-        return max(prod(each.shape) * each.dtype.itemsize for each in self.metadata())
+        return max(prod(parameter.shape) * parameter.dtype.itemsize for parameter in self.metadata())
 
     def metadata(self) -> list[Parameter]:
         """What iteration will yield."""
@@ -375,9 +375,9 @@ class GlooTrainer:
     def _update_info(self) -> dict[str, Any]:
         parameters = self._source.metadata()
         return {
-            "names": [each.name for each in parameters],
-            "dtype_names": [str(each.dtype).removeprefix("torch.") for each in parameters],
-            "shapes": [list(each.shape) for each in parameters],
+            "names": [parameter.name for parameter in parameters],
+            "dtype_names": [str(parameter.dtype).removeprefix("torch.") for parameter in parameters],
+            "shapes": [list(parameter.shape) for parameter in parameters],
         }
 
     def shutdown(self) -> None:

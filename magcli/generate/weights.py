@@ -126,10 +126,10 @@ def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
 
 def untied(weights: Weights) -> Weights:
     """Each tensor once, under the first of its names."""
-    found: dict[tuple[int, int], str] = {}
+    first_names: dict[tuple[int, int], str] = {}
     for name, tensor in weights.items():
-        found.setdefault((tensor.data_ptr(), tensor.nbytes), name)
-    return {name: weights[name] for name in found.values()}
+        first_names.setdefault((tensor.data_ptr(), tensor.nbytes), name)
+    return {name: weights[name] for name in first_names.values()}
 
 
 def sweep() -> None:

@@ -79,7 +79,7 @@ class Spec:
         """
         ranks = self.tensor_parallel if devices[0].startswith("cuda") else 1
         first = number * ranks
-        own = [devices[place % len(devices)] for place in range(first, first + ranks)]
+        own = [devices[index % len(devices)] for index in range(first, first + ranks)]
         cards = tuple(gpu_number(device) for device in own) if ranks > 1 else ()
         return replace(self, device=own[0], cards=cards)
 

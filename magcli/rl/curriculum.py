@@ -227,8 +227,8 @@ def _check(stages: Sequence[StageProblems]) -> None:
     for rows, band in stages:
         if not rows:
             raise DataError("rl: a stage has no problems")
-        known = any(row.get("pass_rate") is not None or row["id"] in earlier for row in rows)
-        if band is not None and not known:
+        has_pass_rates = any(row.get("pass_rate") is not None or row["id"] in earlier for row in rows)
+        if band is not None and not has_pass_rates:
             raise DataError(f"rl: no problem has a pass_rate for the band {_band_text(band)}; filter-math computes it")
         earlier.update(row["id"] for row in rows)
 

@@ -88,9 +88,9 @@ class Ledger:
 
     def _apply(self, line: Mapping[str, Any]) -> None:
         if line["event"] == "taken":
-            known = ("groups", "event", "step", "time")
+            own_fields = ("groups", "event", "step", "time")
             self.batches[line["step"]] = line["groups"]
-            self.batch_fields[line["step"]] = {key: value for key, value in line.items() if key not in known}
+            self.batch_fields[line["step"]] = {key: value for key, value in line.items() if key not in own_fields}
         if line["event"] == "trained":
             self.trained.add(line["step"])
         for group, event in by_group([line]):

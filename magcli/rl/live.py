@@ -87,8 +87,8 @@ class Curve:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 class Curves:
@@ -134,12 +134,12 @@ class Curves:
 
     def _rows(self, last: Line, width: int) -> list[Text]:
         across, lines = layout(width)
-        each = (width - 1 - GAP * (across - 1)) // across
+        chart_width = (width - 1 - GAP * (across - 1)) // across
         pairs = zip(SERIES, self._curves, strict=True)
-        charts = [chart(series.name, series.text(last), curve.points(), each, lines) for series, curve in pairs]
+        charts = [chart(series.name, series.text(last), curve.points(), chart_width, lines) for series, curve in pairs]
         if self._last_evaluation is not None:
             text = ACCURACY.text(self._last_evaluation)
-            charts.insert(0, chart(ACCURACY.name, text, self._accuracy.points(), each, lines))
+            charts.insert(0, chart(ACCURACY.name, text, self._accuracy.points(), chart_width, lines))
         rows = []
         for start in range(0, len(charts), across):
             rows += [Text(" " * GAP).join(parts) for parts in zip(*charts[start : start + across], strict=True)]
@@ -156,8 +156,8 @@ def layout(width: int) -> tuple[int, int]:
 def chart(name: str, text: str, points: Sequence[float | None], width: int, height: int) -> list[Text]:
     """A curve of ``width`` columns and ``height`` lines below a title: name, last value and, if it fits, the range."""
     title = Text(name, style="bold").append(f" {text}", style="not bold")
-    known = [point for point in points if point is not None]
-    span = f"{_short(min(known))} to {_short(max(known))}" if known else ""
+    values = [point for point in points if point is not None]
+    span = f"{_short(min(values))} to {_short(max(values))}" if values else ""
     if title.cell_len + 2 + len(span) <= width:
         title.append(span.rjust(width - title.cell_len), style="dim not bold")
     title.truncate(width, pad=True)
@@ -204,8 +204,8 @@ def _interpolated(points: Sequence[float | None], at: float) -> float | None:
 
 def _levels(values: Sequence[float | None], size: int) -> list[int | None]:
     """The row of each value's dot: 0 at the top for the largest; a flat curve is in the middle."""
-    known = [value for value in values if value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    numbers = [value for value in values if value is not None]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
     if low == high:
         return [None if value is None else size // 2 for value in values]
     return [None if v is None else round((size - 1) * (high - v) / (high - low)) for v in values]

@@ -74,15 +74,15 @@ def metric_values(line: Line) -> dict[str, float]:
     Counts by reason become one metric each (``dropped/all-wrong``); ``groups/dropped`` is their sum. Values that are
     not finite numbers are left out.
     """
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if "groups_dropped" in line:
-        found["groups/dropped"] = sum(line["groups_dropped"].values())
+        metrics["groups/dropped"] = sum(line["groups_dropped"].values())
     for key, value in line.items():
         if isinstance(value, Mapping):
-            found |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
+            metrics |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
         elif key != "step":
-            found[metric_name(key)] = value
-    numbers = {name: value for name, value in found.items() if isinstance(value, int | float)}
+            metrics[metric_name(key)] = value
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
@@ -335,10 +335,10 @@ def run_id(folder: Path) -> str:
             return str(json.loads(path.read_text(encoding="utf-8"))["run"])
         except (ValueError, KeyError, TypeError):
             raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
-    found = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
+    name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
     with durable.atomic_file(path) as file:
-        file.write((json.dumps({"run": found}) + "\n").encode())
-    return found
+        file.write((json.dumps({"run": name}) + "\n").encode())
+    return name
 
 
 def _one_line(error: Exception) -> str:

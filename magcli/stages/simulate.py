@@ -97,21 +97,21 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl.simulate.predict import report, simulate
 
     assert config.machine is not None
-    place = _place(config, job)
+    relayout = _relayout(config, job)
     for number, (sizes, updates) in enumerate(_stages(config), 1):
         prediction = simulate(
             config.machine,
             _settings(sizes, updates),
             seed=config.seed,
             workers=config.workers,
-            place=place and partial(place, sizes.n_batch // sizes.n_mini),
+            relayout=relayout and partial(relayout, sizes.n_batch // sizes.n_mini),
         )
         title = f"stage {number}\n" if config.stage else ""
         job.console.print(title + report(prediction), event="prediction", stage=number, **asdict(prediction))
     return iter(())
 
 
-def _place(config: Config, job: Job) -> Callable[[int, Machine], Machine] | None:
+def _relayout(config: Config, job: Job) -> Callable[[int, Machine], Machine] | None:
     """What gives the machine the layout of the options, and says what it assumes; None if they have none.
 
     Its first argument is the number of optimizer steps of an update.

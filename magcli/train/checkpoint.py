@@ -119,8 +119,8 @@ def check(folder: Path) -> None:
 
 def steps(root: Path) -> list[Path]:
     """The complete checkpoints below ``root``, oldest first; ``load`` detects damage inside one."""
-    found = [folder for folder in root.glob("step-*") if (folder / MANIFEST).is_file()]
-    return sorted((folder for folder in found if STEP_NAME.fullmatch(folder.name)), key=_step)
+    complete = [folder for folder in root.glob("step-*") if (folder / MANIFEST).is_file()]
+    return sorted((folder for folder in complete if STEP_NAME.fullmatch(folder.name)), key=_step)
 
 
 def latest(root: Path) -> Path | None:

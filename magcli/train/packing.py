@@ -90,11 +90,11 @@ class Packed:
 
     def before(self) -> Tensor:
         """Index of the token that precedes each token in its sequence: int64 ``[T]``; -1 for first tokens."""
-        place = torch.arange(-1, self.num_tokens - 1)
+        predecessor = torch.arange(-1, self.num_tokens - 1)
         for start, length, (shared, size) in zip(self.starts, self.lengths, self.prefixes, strict=True):
             if length:
-                place[start] = shared + size - 1 if size else -1
-        return place.where(self.position_ids[0].cpu() > 0, -1).to(self.input_ids.device)
+                predecessor[start] = shared + size - 1 if size else -1
+        return predecessor.where(self.position_ids[0].cpu() > 0, -1).to(self.input_ids.device)
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
@@ -112,11 +112,11 @@ def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Pa
     parts: list[Sequence[int]] = []
     positions: list[range] = []
     starts: list[int] = []
-    known: dict[tuple[int, ...], int] = {}
+    prompt_starts: dict[tuple[int, ...], int] = {}
     end = 0
     for prompt, completion in pairs:
-        if tuple(prompt) not in known:
-            known[tuple(prompt)] = end
+        if tuple(prompt) not in prompt_starts:
+            prompt_starts[tuple(prompt)] = end
             parts.append(prompt)
             positions.append(range(len(prompt)))
             end += len(prompt)
@@ -124,7 +124,7 @@ def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Pa
         parts.append(completion)
         positions.append(range(len(prompt), len(prompt) + len(completion)))
         end += len(completion)
-    prefixes = tuple((known[tuple(prompt)], len(prompt)) for prompt, _ in pairs)
+    prefixes = tuple((prompt_starts[tuple(prompt)], len(prompt)) for prompt, _ in pairs)
     return _packed(parts, positions, tuple(starts), tuple(len(completion) for _, completion in pairs), prefixes)
 
 
@@ -136,8 +136,8 @@ def _packed(
     prefixes: tuple[tuple[int, int], ...],
 ) -> Packed:
     ids = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.long)
-    places = torch.tensor(list(chain.from_iterable(positions)), dtype=torch.long)
-    return Packed(ids[None], places[None], starts, lengths, prefixes)
+    position_ids = torch.tensor(list(chain.from_iterable(positions)), dtype=torch.long)
+    return Packed(ids[None], position_ids[None], starts, lengths, prefixes)
 
 
 def greedy_collate(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -151,13 +151,13 @@ def greedy_collate(lengths: Sequence[int], budget: int) -> list[list[int]]:
     space: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         length = lengths[index]
-        place = next((b for b, free in enumerate(space) if length <= free), None)
-        if place is None:
+        fitting = next((b for b, free in enumerate(space) if length <= free), None)
+        if fitting is None:
             batches.append([index])
             space.append(budget - length)
         else:
-            batches[place].append(index)
-            space[place] -= length
+            batches[fitting].append(index)
+            space[fitting] -= length
     return batches
 
 
@@ -300,8 +300,8 @@ def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
         ]
     ).T[..., None]
     column = torch.arange(lengths[group[0]])[None]
-    place = column.minimum(last)
-    token = torch.where(place < size, shared + place, starts + place - size)
+    position = column.minimum(last)
+    token = torch.where(position < size, shared + position, starts + position - size)
     return token.flatten(), ((column <= last) & (column >= reads)).flatten()
 
 

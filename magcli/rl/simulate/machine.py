@@ -157,13 +157,13 @@ def read_machine(path: Path) -> Machine:
 
 
 def _read_table(path: Path, table: str) -> Any:
-    given, kind = read_recipe(path, table, TABLES, kind="machine"), TABLES[table]
-    if rollouts := given.get("rollouts"):
-        given["rollouts"] = str(path.parent / str(rollouts))
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in given]
+    options, kind = read_recipe(path, table, TABLES, kind="machine"), TABLES[table]
+    if rollouts := options.get("rollouts"):
+        options["rollouts"] = str(path.parent / str(rollouts))
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in options]
     if missing:
         raise UsageError(f"{path}: [{table}] lacks {', '.join(missing)}")
-    return resolve(kind, table, given, {})
+    return resolve(kind, table, options, {})
 
 
 def _rules(machine: Machine) -> dict[str, bool]:

@@ -79,12 +79,12 @@ def simulate(
     *,
     seed: int,
     workers: int = 1,
-    place: Callable[[Machine], Machine] | None = None,
+    relayout: Callable[[Machine], Machine] | None = None,
 ) -> Prediction:
     """Predict a run on the machine of a TOML file, or on that of a finished run, given by its folder, with its lengths.
 
     The same seed gives the same figures. The placement is that of the machine, not of ``settings``. ``workers`` is the
-    number of verifier workers of the finished run. ``place`` gives the machine another layout.
+    number of verifier workers of the finished run. ``relayout`` gives the machine another layout.
 
     Raises:
         UsageError: the description is invalid.
@@ -97,7 +97,7 @@ def simulate(
     else:
         machine = read_machine(path)
         groups = group_source(machine.lengths, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
-    machine = place(machine) if place else machine
+    machine = relayout(machine) if relayout else machine
     placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
     return predict(replace(settings, placement=placement), machine, groups)
 
@@ -193,8 +193,8 @@ class MeasuredRun:
 
     def resampled(self, seed: int, settings: SimulationSettings) -> GroupSource:
         """Groups like those of the run, for a run with other settings."""
-        known = list(self.groups.values())
-        return resampled_source(known, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
+        groups = list(self.groups.values())
+        return resampled_source(groups, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
 
 
 def read_run(folder: Path) -> MeasuredRun:
@@ -242,19 +242,19 @@ def _measured(
     layout: NotedLayout,
 ) -> MeasuredRun:
     generators = int(config.get("generators", 0))
-    given = {field.name: config[field.name] for field in fields(SimulationSettings) if field.name in config}
-    given |= {"updates": len(lines), "placement": "split" if generators else "shared"}
-    begun, trained = _times(events, "taken"), _times(events, "trained")
+    settings = {field.name: config[field.name] for field in fields(SimulationSettings) if field.name in config}
+    settings |= {"updates": len(lines), "placement": "split" if generators else "shared"}
+    started, trained = _times(events, "taken"), _times(events, "trained")
     training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
     trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
     return MeasuredRun(
-        SimulationSettings(**given),
+        SimulationSettings(**settings),
         max(1, generators),
         config.get("engine", "torch") == "torch",
         {number: group for step in rollouts for number, group in step.items()},
         seconds=np.diff(trained, prepend=events[0]["time"]),
         training=training,
-        transfer=np.maximum(0.0, trained - begun - training),
+        transfer=np.maximum(0.0, trained - started - training),
         generating=_column(lines, "generate_seconds"),
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         verdict=_verdict_seconds(events),
@@ -404,11 +404,11 @@ def nonnegative_least_squares(columns: Floats, values: Floats) -> list[float]:
     """The x >= 0 that minimizes |columns @ x - values|; columns with negative coefficients are removed, worst first."""
     scale = np.linalg.norm(columns, axis=0)
     kept = [int(index) for index in np.flatnonzero(scale)]
-    found = np.zeros(columns.shape[1])
+    solution = np.zeros(columns.shape[1])
     while kept:
         solved = np.linalg.lstsq(columns[:, kept] / scale[kept], values, rcond=1e-9)[0]
         if solved.min() >= 0:
-            found[kept] = solved / scale[kept]
+            solution[kept] = solved / scale[kept]
             break
         kept.pop(int(solved.argmin()))
-    return [float(value) for value in found]
+    return [float(value) for value in solution]

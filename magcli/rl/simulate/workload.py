@@ -40,8 +40,8 @@ def group_source(lengths: LengthSpec, *, group: int, max_tokens: int, seed: int)
         DataError: the table of rollouts lacks columns, is empty, or has no group that trained.
     """
     if lengths.rollouts:
-        known = read_groups(Path(lengths.rollouts))
-        return resampled_source(list(known.values()), group=group, max_tokens=max_tokens, seed=seed)
+        measured = read_groups(Path(lengths.rollouts))
+        return resampled_source(list(measured.values()), group=group, max_tokens=max_tokens, seed=seed)
     quantile = _quantile(lengths)
 
     def draw(number: int) -> GroupShape:
@@ -63,14 +63,14 @@ def _quantile(lengths: LengthSpec) -> Callable[[float], float]:
     return lambda deviate: exp(float(np.interp(cdf(deviate), shares, logs)))
 
 
-def resampled_source(known: Sequence[GroupShape], *, group: int, max_tokens: int, seed: int) -> GroupSource:
+def resampled_source(groups: Sequence[GroupShape], *, group: int, max_tokens: int, seed: int) -> GroupSource:
     """Whole groups of a real run, drawn uniformly; if they have another size, their completions are resampled."""
-    if all(shape.dropped for shape in known):
-        raise DataError(f"none of {len(known)} groups of rollouts trained; a simulation needs some that did")
+    if all(shape.dropped for shape in groups):
+        raise DataError(f"none of {len(groups)} groups of rollouts trained; a simulation needs some that did")
 
     def draw(number: int) -> GroupShape:
         random = np.random.default_rng([seed, number])
-        shape = known[int(random.integers(len(known)))]
+        shape = groups[int(random.integers(len(groups)))]
         lengths = shape.lengths
         if len(lengths) != group:
             lengths = tuple(random.choice(lengths, size=group).tolist())
@@ -79,9 +79,9 @@ def resampled_source(known: Sequence[GroupShape], *, group: int, max_tokens: int
     return draw
 
 
-def fit_lengths(known: Sequence[GroupShape]) -> LengthSpec:
+def fit_lengths(groups: Sequence[GroupShape]) -> LengthSpec:
     """A distribution for some groups: quantiles, the share of the variance between groups, and the mean prompt."""
-    logs = [np.log(np.array(group.lengths, dtype=float)) for group in known]
+    logs = [np.log(np.array(group.lengths, dtype=float)) for group in groups]
     everything = np.concatenate(logs)
     pairs = [(part, len(part)) for part in logs if len(part) > 1]
     inside = sum(part.var(ddof=1) * size for part, size in pairs) / max(1, sum(size for _, size in pairs))
@@ -90,8 +90,8 @@ def fit_lengths(known: Sequence[GroupShape]) -> LengthSpec:
     return LengthSpec(
         quantiles=tuple(zip(QUANTILES, tokens, strict=True)),
         correlation=min(1.0, max(0.0, 1 - float(inside) / spread)) if pairs and spread else 0.0,
-        prompt=round(float(np.mean([group.prompt for group in known]))),
-        dropped=float(np.mean([group.dropped for group in known])),
+        prompt=round(float(np.mean([group.prompt for group in groups]))),
+        dropped=float(np.mean([group.dropped for group in groups])),
     )
 
 
