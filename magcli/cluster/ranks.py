@@ -85,7 +85,9 @@ class RankGroup:
     """
 
     def __init__(self, actors: Sequence[Any], names: Sequence[str], timeout: float) -> None:
-        self._actors, self._names, self._timeout = list(actors), names, timeout
+        self._actors = list(actors)
+        self._names = names
+        self._timeout = timeout
 
     @property
     def size(self) -> int:
@@ -257,7 +259,10 @@ class _Wait:
         say: Callable[[str], None],
         patience: float,
     ) -> None:
-        self._cluster, self._size, self._resources, self._beside = cluster, size, resources, beside
+        self._cluster = cluster
+        self._size = size
+        self._resources = resources
+        self._beside = beside
         self._say, self._patience = say, patience
         self._start = time.monotonic()
         self.seconds = min(WAITING_SECONDS, patience)

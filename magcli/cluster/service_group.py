@@ -58,7 +58,9 @@ class ServiceGroup:
         console: Console,
     ) -> None:
         self.addresses = addresses
-        self._cluster, self._kind, self._opener_of = cluster, kind, opener_of
+        self._cluster = cluster
+        self._kind = kind
+        self._opener_of = opener_of
         self._stage, self._console = stage, console
         self._services: dict[int, Service] = {}
         self._finished_by_lost = 0
@@ -96,11 +98,11 @@ class ServiceGroup:
             await asyncio.gather(*starts, return_exceptions=True)
 
     async def watch(self) -> None:
-        """Replace servers that are lost, until one cannot be replaced.
+        """Start the servers that are not started yet, and replace those that are lost, until one cannot be replaced.
 
         Raises:
             EnvironmentFault: it dies again and again.
-            MagError: what opening its successor raised.
+            MagError: what opening a server raised.
         """
         watching = [asyncio.create_task(self._keep(number)) for number in range(len(self.addresses))]
         try:
@@ -122,6 +124,8 @@ class ServiceGroup:
 
     async def _keep(self, number: int) -> None:
         """Watch the server of an address and its successors."""
+        if number not in self._services:
+            await self._start_until_open(number, MAX_FIRST_DEATHS)
         deaths = 0
         while True:
             service = self._services[number]

@@ -151,7 +151,8 @@ class Attention(nn.Module):
         super().__init__()
         self.layer_idx = index
         self._width = config.head_dim
-        queries, keys = config.num_attention_heads * self._width, config.num_key_value_heads * self._width
+        queries = config.num_attention_heads * self._width
+        keys = config.num_key_value_heads * self._width
         self.q_proj = nn.Linear(config.hidden_size, queries, bias=config.qkv_bias)
         self.k_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
         self.v_proj = nn.Linear(config.hidden_size, keys, bias=config.qkv_bias)
@@ -211,5 +212,6 @@ class Norm(nn.Module):
 def _rotated(heads: Tensor, rotation: Rotation) -> Tensor:
     """Rotary embedding of queries or keys ``[1, heads, tokens, head_dim]``."""
     cos, sin = rotation
-    first, second = heads[..., : heads.shape[-1] // 2], heads[..., heads.shape[-1] // 2 :]
+    first = heads[..., : heads.shape[-1] // 2]
+    second = heads[..., heads.shape[-1] // 2 :]
     return heads * cos + torch.cat((-second, first), dim=-1) * sin

@@ -57,7 +57,9 @@ class Fleet:
     """
 
     def __init__(self, cluster: Cluster, spec: Spec, say: Callable[[str], None]) -> None:
-        self._cluster, self._spec, self._say = cluster, spec, say
+        self._cluster = cluster
+        self._spec = spec
+        self._say = say
         self._members: list[RemoteSampler] = []
         self._queue: deque[tuple[PoolRequest, int]] = deque()
         """Samples that wait for a generator: their requests and their indices."""

@@ -117,7 +117,8 @@ class SlotState:
     def _reserve(self, longest: int) -> None:
         more = longest - self.tokens.shape[1]
         if more > 0:
-            self.tokens, self.logprobs = pad(self.tokens, (0, more)), pad(self.logprobs, (0, more))
+            self.tokens = pad(self.tokens, (0, more))
+            self.logprobs = pad(self.logprobs, (0, more))
             self.uniforms = pad(self.uniforms, (0, more))
 
     def sample(self, logits: Tensor, *, truncated: bool) -> Tensor:

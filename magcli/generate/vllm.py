@@ -101,7 +101,8 @@ class Link:
             MagError: the engine has been closed.
             EnvironmentFault: it died, gave no answer or an error.
         """
-        task, ends = asyncio.ensure_future(question), time.monotonic() + self._deadline
+        task = asyncio.ensure_future(question)
+        ends = time.monotonic() + self._deadline
         try:
             while not task.done() and self._lives() and (left := ends - time.monotonic()) > 0:
                 await asyncio.wait([task], timeout=min(WATCH_SECONDS, left))

@@ -69,7 +69,9 @@ def finish_of(outputs: Outputs) -> Finish:
 
 def rollout_of(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs) -> Rollout:
     """A rollout from the outputs of its request, the last of which has the versions."""
-    tokens, finish, spans = output_tokens(outputs), finish_of(outputs), outputs[-1].weight_versions
+    tokens = output_tokens(outputs)
+    finish = finish_of(outputs)
+    spans = outputs[-1].weight_versions
     logprobs = tuple(output.logprobs.logprobs[start] for output in outputs for start in output.logprobs.start_indices)
     if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
         raise EnvironmentFault(f"vLLM returned {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")

@@ -266,7 +266,9 @@ class Broadcast:
         *,
         ranks: int = 1,
     ) -> None:
-        self._run_step, self._outline, self._host = run_step, outline, host
+        self._run_step = run_step
+        self._outline = outline
+        self._host = host
         self._world_size = 1 + ranks
         self._device = torch.device(device)
         self._source = Source(self._device, dtype)

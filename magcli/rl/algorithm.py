@@ -263,7 +263,8 @@ def check_custom(advantage: str, loss: str) -> None:
         custom_advantages(advantage, [1.0, 0.0, 0.1, 0.9], [0, 0, 1, 1])
     if loss:
         logprobs = torch.tensor([-0.5, -1.0, -1.5, -2.0])
-        new, sign = (logprobs + 0.1).requires_grad_(), torch.tensor([1.0, -1.0, 1.0, -1.0])
+        new = (logprobs + 0.1).requires_grad_()
+        sign = torch.tensor([1.0, -1.0, 1.0, -1.0])
         custom_policy_loss(loss, Tokens(new, logprobs, sign, torch.arange(4)), 0.2, 0.28)
 
 

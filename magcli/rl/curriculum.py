@@ -103,7 +103,9 @@ class Curriculum:
         self, stages: Sequence[StageProblems], seed: int, *, retire_after: int = 0, defer_after: int = 0
     ) -> None:
         _check(stages)
-        self.seed, self.retire_after, self.defer_after = seed, retire_after, defer_after
+        self.seed = seed
+        self.retire_after = retire_after
+        self.defer_after = defer_after
         self.epoch, self.stage = -1, 0
         self._stages = stages
         self._stats: dict[str, ProblemStats] = {}
@@ -193,7 +195,9 @@ class Curriculum:
     def _advance(self, stage: int) -> None:
         """Bring an active problem of a stage to the front, in a new epoch if this one has none left."""
         if stage != self.stage:
-            before, after, self.stage = self._stages[self.stage], self._stages[stage], stage
+            before = self._stages[self.stage]
+            after = self._stages[stage]
+            self.stage = stage
             same_problems = after.rows is before.rows and after.band is before.band is None
             if not same_problems:
                 self._enter_stage()

@@ -227,7 +227,9 @@ class Uploader:
     """Logs metrics to one tracker on a separate thread."""
 
     def __init__(self, name: Name, tracker: Tracker, console: Console) -> None:
-        self._name, self._tracker, self._console = name, tracker, console
+        self._name = name
+        self._tracker = tracker
+        self._console = console
         self._lines: Sequence[Line] = ()
         self._closing = self._failed = False
         self._wake = threading.Event()

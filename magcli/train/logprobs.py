@@ -106,7 +106,8 @@ def _score_with(
     """``score_rows`` with a model's head."""
     scaled, bias = hidden.float(), head.bias
     if head.scale != 1.0:
-        scaled, bias = scaled * head.scale, None if bias is None else bias * head.scale
+        scaled = scaled * head.scale
+        bias = None if bias is None else bias * head.scale
     weight = head.weight if plan.factors == head.weight.dtype else head.weight.float()
     return score_rows(scaled, weight, bias, targets, temperatures, plan)
 
@@ -206,7 +207,9 @@ class _Score(torch.autograd.Function):
             raise MagError("a second backward pass: the stored logits were overwritten; retain_graph is not supported")
         ctx.done = True
         plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
-        rows, grad_values, grad_entropies = len(hidden), grad_values / temperature, grad_entropies / temperature
+        rows = len(hidden)
+        grad_values = grad_values / temperature
+        grad_entropies = grad_entropies / temperature
         step = _rows_at_once(weight, plan)
         block = max(1, rows) if stored is not None else min(plan.block, rows)
         logits = hidden.new_empty(block, len(weight)) if stored is None else stored

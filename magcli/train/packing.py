@@ -262,7 +262,8 @@ def forward_packed(model: "PreTrainedModel", packed: Packed, packing: Packing | 
 
     Raises DataError for a sequence beyond a length at which rotary frequencies change.
     """
-    limit, longest = rotary_limit(model.config.get_text_config()), max(packed.full_lengths, default=0)
+    limit = rotary_limit(model.config.get_text_config())
+    longest = max(packed.full_lengths, default=0)
     if limit is not None and longest > limit:
         raise DataError(f"a sequence of {longest} tokens: from {limit} on, this model's rotary embedding changes")
     decoder = model.get_decoder()

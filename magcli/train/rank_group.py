@@ -34,9 +34,14 @@ class ClusterRanks:
         beside: Sequence[Demand] = (),
         patience: float = math.inf,
     ) -> None:
-        self._cluster, self._device, self._threads = cluster, device, threads
+        self._cluster = cluster
+        self._device = device
+        self._threads = threads
         self._say, self._timeout = say, timeout
-        self._size, self._fsdp_size, self._beside, self._patience = size, fsdp_size, beside, patience
+        self._size = size
+        self._fsdp_size = fsdp_size
+        self._beside = beside
+        self._patience = patience
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 

@@ -193,7 +193,8 @@ class SFTTrainer:
         Raises:
             Stopped: several consecutive steps had no finite gradient.
         """
-        started, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
+        started = time.monotonic()
+        chosen = [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
         total = num_targets(chosen)
         loss, norm = self.controller.run(
@@ -256,7 +257,8 @@ class SFTRun:
         if last := checkpoint.latest(self.folder.checkpoints):
             state = trainer.controller.load(last)
             trainer.done, trainer.best_step = state["step"], state["best_step"]
-            trainer.best, trainer.best_loss = float(state["best"]), float(state.get("best_loss", "inf"))
+            trainer.best = float(state["best"])
+            trainer.best_loss = float(state.get("best_loss", "inf"))
             self._restore_best(trainer)
         self.folder.rewind(trainer.done)
 
@@ -301,7 +303,9 @@ class SFTRun:
         quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
         loss = metrics.get("held_out_loss", float("inf"))
         if quality > trainer.best or (quality == trainer.best and loss <= trainer.best_loss):
-            trainer.best, trainer.best_loss, trainer.best_step = quality, loss, trainer.done
+            trainer.best = quality
+            trainer.best_loss = loss
+            trainer.best_step = trainer.done
             self._keep_best(trainer, candidate)
         shutil.rmtree(candidate, ignore_errors=True)
         return metrics

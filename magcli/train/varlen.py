@@ -123,7 +123,8 @@ def attend(
     queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     if packing.keys is not None:
         # Before the cast: the gradients of a prompt's repeated keys are added up in the type that they come in.
-        keys, values = keys.index_select(0, packing.keys), values.index_select(0, packing.keys)
+        keys = keys.index_select(0, packing.keys)
+        values = values.index_select(0, packing.keys)
     with torch.autocast(value.device.type, enabled=False):
         output = _attention(queries.to(KERNEL_DTYPE), keys.to(KERNEL_DTYPE), values.to(KERNEL_DTYPE), packing, kind)
     return output.to(value.dtype)[None], None

@@ -58,7 +58,9 @@ class SimulatedEngine:
 
     def __init__(self, speed: GeneratorSpec, slots: int) -> None:
         self.speed, self.slots = speed, slots
-        self.clock, self.step, self.version = 0.0, 0, 0
+        self.clock = 0.0
+        self.step = 0
+        self.version = 0
         self.paused = False
         self.revision = self.preemptions = self.peak = 0
         self.waiting: deque[SimulatedCompletion] = deque()
@@ -93,7 +95,9 @@ class SimulatedEngine:
 
     def resume(self, now: float, version: int) -> None:
         """Continue with new weights and the old KV cache; a completion without a token has only the new weights."""
-        self.clock, self.version, self.paused = max(self.clock, now), version, False
+        self.clock = max(self.clock, now)
+        self.version = version
+        self.paused = False
         for end, _, completion in self._running:
             completion.first_version = version if end - self.step == completion.length else completion.first_version
         self._admit()
@@ -163,7 +167,8 @@ class SimulatedEngine:
 
     def _steps_within(self, seconds: float) -> int:
         """Number of steps that begin within some seconds: the inverse of ``_seconds``, rounded up."""
-        first, growth = self._first_step(), self.speed.token_seconds * len(self._running)
+        first = self._first_step()
+        growth = self.speed.token_seconds * len(self._running)
         left = max(0.0, seconds - self._prefill / self.speed.prefill_tokens_per_s)
         linear, square = first - growth / 2, growth / 2
         steps = 2 * left / (linear + sqrt(linear * linear + 4 * square * left))

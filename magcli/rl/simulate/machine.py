@@ -168,7 +168,10 @@ def _read_table(path: Path, table: str) -> Any:
 
 def _rules(machine: Machine) -> dict[str, bool]:
     """What a machine must fulfil, in words, and whether it does."""
-    lengths, engines, trainer, verifiers = machine.lengths, machine.generators, machine.trainer, machine.verifiers
+    lengths = machine.lengths
+    engines = machine.generators
+    trainer = machine.trainer
+    verifiers = machine.verifiers
     costs = engines.sequence_seconds, engines.token_seconds, engines.gap_seconds
     per_engine = engines.devices_per_engine
     return {

@@ -93,7 +93,8 @@ def simulate(
     """
     if path.is_dir():
         run = read_run(path)
-        machine, groups = calibrate([run], workers=workers), run.resampled(seed, settings)
+        machine = calibrate([run], workers=workers)
+        groups = run.resampled(seed, settings)
     else:
         machine = read_machine(path)
         groups = group_source(machine.lengths, group=settings.group_size, max_tokens=settings.max_tokens, seed=seed)
@@ -203,7 +204,8 @@ def read_run(folder: Path) -> MeasuredRun:
     Raises:
         DataError: it is not a run of `magcli rl`, has too few updates, or has stages.
     """
-    run, problem = RunDir(folder), f"{folder} is not a magcli rl run that can calibrate the simulation"
+    run = RunDir(folder)
+    problem = f"{folder} is not a magcli rl run that can calibrate the simulation"
     for path in (run.note_path, run.metrics_path, run.ledger):
         if not path.is_file():
             raise DataError(f"{problem}: it has no {path.name}")

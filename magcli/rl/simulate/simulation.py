@@ -92,7 +92,9 @@ class Simulation:
     """The state of a run at the time ``now``; ``run`` simulates all of it."""
 
     def __init__(self, settings: SimulationSettings, machine: Machine, groups: GroupSource) -> None:
-        self.settings, self.machine, self.groups = settings, machine, groups
+        self.settings = settings
+        self.machine = machine
+        self.groups = groups
         self.batch = settings.n_batch // settings.group_size
         count = machine.generators.engines
         slots = -(-settings.n_async // count)
@@ -216,7 +218,8 @@ class Simulation:
     def _schedule(self, index: int) -> None:
         """After an engine has changed: schedule its next event, which is ignored if the engine changes before."""
         engine = self.engines[index]
-        self._loads[index], self._running_by_engine[index] = engine.load, engine.num_running
+        self._loads[index] = engine.load
+        self._running_by_engine[index] = engine.num_running
         time, revision = engine.next_event(), engine.revision
         if time is not None:
             self._at(max(time, self.now), lambda: self._process(index) if engine.revision == revision else None)

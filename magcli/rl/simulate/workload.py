@@ -46,7 +46,8 @@ def group_source(lengths: LengthSpec, *, group: int, max_tokens: int, seed: int)
 
     def draw(number: int) -> GroupShape:
         random = np.random.default_rng([seed, number])
-        shared, own = sqrt(lengths.correlation) * random.normal(), random.normal(size=group)
+        shared = sqrt(lengths.correlation) * random.normal()
+        own = random.normal(size=group)
         deviates = shared + sqrt(1 - lengths.correlation) * own
         tokens = (min(max(1, round(quantile(deviate))), max_tokens) for deviate in deviates.tolist())
         return GroupShape(tuple(tokens), lengths.prompt, bool(random.random() < lengths.dropped))
@@ -58,7 +59,8 @@ def _quantile(lengths: LengthSpec) -> Callable[[float], float]:
     """Tokens as a function of a standard normal deviate, which makes lengths correlate for any distribution."""
     if not lengths.quantiles:
         return lambda deviate: exp(min(log(lengths.median) + lengths.sigma * deviate, 50.0))
-    shares, logs = [pair[0] for pair in lengths.quantiles], [log(pair[1]) for pair in lengths.quantiles]
+    shares = [pair[0] for pair in lengths.quantiles]
+    logs = [log(pair[1]) for pair in lengths.quantiles]
     cdf = NormalDist().cdf
     return lambda deviate: exp(float(np.interp(cdf(deviate), shares, logs)))
 

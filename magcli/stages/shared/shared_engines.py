@@ -84,7 +84,9 @@ class SharedEngines:
         return self._group.addresses, self._opened
 
     async def start(self) -> Opened:
-        """Start all engines; the first decides what options left to ``auto`` resolve to. Returns what it says.
+        """Start the first engine, which decides what options left to ``auto`` resolve to. Returns what it says.
+
+        ``watch`` starts the others, so that the shards need not wait for them.
 
         Raises:
             EnvironmentFault: the cluster has no room for them.
@@ -97,11 +99,10 @@ class SharedEngines:
         self._chosen |= opened.chosen
         for text, event in opened.messages:
             self._job.console.say(text, **event)
-        await self._group.start(range(1, len(self._devices)))
         return opened
 
     async def watch(self) -> None:
-        """Replace engines that die, until one cannot be replaced; errors as ``ServiceGroup.watch``."""
+        """Start the other engines, and replace those that die; errors as ``ServiceGroup.watch``."""
         await self._group.watch()
 
     def forget(self, client: str) -> None:
