@@ -55,6 +55,7 @@ class ClusterEngines:
             self._engines = SharedEngines(cluster, config, job, self._run_id, chosen, open_server)
             self._stack.callback(lambda: self._wait_for(self._engines.close()))
             opened = self._wait_for(self._engines.start())
+            self._wait_for(self._engines.start_others())
             job.record(opened.chosen, unfinished)
         except BaseException:
             self._stack.close()

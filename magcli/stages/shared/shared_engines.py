@@ -86,7 +86,7 @@ class SharedEngines:
     async def start(self) -> Opened:
         """Start the first engine, which decides what options left to ``auto`` resolve to. Returns what it says.
 
-        ``watch`` starts the others, so that the shards need not wait for them.
+        ``watch`` starts the others, so that short requests need not wait for them.
 
         Raises:
             EnvironmentFault: the cluster has no room for them.
@@ -100,6 +100,13 @@ class SharedEngines:
         for text, event in opened.messages:
             self._job.console.say(text, **event)
         return opened
+
+    async def start_others(self) -> None:
+        """Start all but the first engine at once, and wait for them; errors as ``start``.
+
+        For long requests, which would all go to the first engine while it is the only one.
+        """
+        await self._group.start(range(1, len(self._devices)))
 
     async def watch(self) -> None:
         """Start the other engines, and replace those that die; errors as ``ServiceGroup.watch``."""
