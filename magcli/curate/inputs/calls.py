@@ -1,4 +1,4 @@
-"""Generate arguments for tests that call a function: literals like those of the given calls, of all sizes.
+"""Generate arguments for tests that call a function: literals like those of existing calls, of all sizes.
 
 The literals at the same position in all calls are described by their structure: numbers with their range, text with its
 alphabet, homogeneous lists with their lengths, tuples and dicts. Lists that always have equal lengths keep them equal.
@@ -40,14 +40,14 @@ class Shape:
 
 
 def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) -> Iterator[str]:
-    """New distinct calls like the given ones; ends after ``_MAX_FAILURES`` consecutive failures."""
+    """New distinct calls like the existing ones; ends after ``_MAX_FAILURES`` consecutive failures."""
     trees = [ast.parse(call, mode="eval").body for call in calls]
     literals = [dict(_literals(tree)) for tree in trees]
-    shapes = {
-        path: _stated(shape_of([each[path] for each in literals]), str(path[-1]), stated)
-        for path in literals[0]
-        if all(path in each for each in literals)
-    }
+    shapes = {}
+    for path in literals[0]:
+        if all(path in of_call for of_call in literals):
+            shape = shape_of([of_call[path] for of_call in literals])
+            shapes[path] = _stated(shape, str(path[-1]), stated)
     equal = _equal_lengths(literals, list(shapes))
     seen = {ast.unparse(tree) for tree in trees}
     failures = 0
@@ -75,8 +75,8 @@ def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
     match node:
         case ast.Call(function, arguments, keywords):
             yield ("function",), function
-            yield from (((number,), each) for number, each in enumerate(arguments))
-            yield from (((each.arg,), each.value) for each in keywords if each.arg)
+            yield from (((number,), argument) for number, argument in enumerate(arguments))
+            yield from (((keyword.arg,), keyword.value) for keyword in keywords if keyword.arg)
         case ast.Attribute(inner) | ast.Subscript(inner):
             yield ("of",), inner
 
@@ -101,7 +101,7 @@ def shape_of(values: Sequence[Any]) -> Shape:
             return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
         case [one] if one is dict and any(values):
             keys = shape_of([key for value in values for key in value])
-            content = shape_of([each for value in values for each in value.values()])
+            content = shape_of([part for value in values for part in value.values()])
             return Shape("dict", *_range([len(value) for value in values]), parts=(keys, content))
     return Shape("same", samples=tuple(values))
 
@@ -114,9 +114,10 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 def _stated(shape: Shape, name: str, stated: Sequence[StatedRange]) -> Shape:
     """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
-    ranges = {each.name: each for each in stated}
+    ranges = {range_.name: range_ for range_ in stated}
     range_ = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
-    inner = next((ranges[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in ranges), None)
+    element_names = (f"{name}[i]", f"{name}_i", f"{name}[i][j]")
+    inner = next((ranges[key] for key in element_names if key in ranges), None)
     if range_ and shape.kind in ("list", "str", "int", "float"):
         shape = replace(shape, low=range_.low, high=range_.high)
     if inner and shape.kind == "list":
@@ -132,13 +133,13 @@ def _elements(shape: Shape, range_: StatedRange) -> Shape:
 
 def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
     """The paths of lists and texts that always have the length of the first one."""
-    sized = [path for path in paths if all(isinstance(each[path], list | str) for each in literals)]
-    same = [path for path in sized if all(len(each[path]) == len(each[sized[0]]) for each in literals)]
+    sized = [path for path in paths if all(isinstance(of_call[path], list | str) for of_call in literals)]
+    same = [path for path in sized if all(len(of_call[path]) == len(of_call[sized[0]]) for of_call in literals)]
     return frozenset(same) if len(literals) > 1 and len(same) > 1 else frozenset()
 
 
 def _drawn(
-    tree: ast.expr, given: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
+    tree: ast.expr, literals: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
 ) -> str:
     """A call with all or one of its literals replaced."""
     size, values = random.choice(_PLAN)
@@ -147,7 +148,7 @@ def _drawn(
     tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
     new = {path: draw(shapes[path], size, values, random, tied if path in equal else None) for path in chosen}
     copy = deepcopy(tree)
-    _put(copy, {path: value for path, value in new.items() if path in given}, ())
+    _put(copy, {path: value for path, value in new.items() if path in literals}, ())
     return ast.unparse(copy)
 
 
@@ -160,7 +161,7 @@ def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
             if isinstance(path[0], int):
                 node.args[path[0]] = value
             else:
-                next(each for each in node.keywords if each.arg == path[0]).value = value
+                next(keyword for keyword in node.keywords if keyword.arg == path[0]).value = value
         else:
             _put(child, new, here)
 
@@ -224,5 +225,5 @@ def _list(shape: Shape, length: int, size: float, values: Values, random: Random
     (part,) = shape.parts
     if values == "equal":
         return [draw(part, size, values, random)] * length
-    found = [draw(part, size, values, random) for _ in range(length)]
-    return sorted(found) if values == "rising" and part.kind in ("int", "float", "str") else found
+    parts = [draw(part, size, values, random) for _ in range(length)]
+    return sorted(parts) if values == "rising" and part.kind in ("int", "float", "str") else parts
