@@ -111,7 +111,7 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     voting = voters(runs, labels)
     may_replace = rules.replace_unlabelled or "right" in labels.values()
     votes = rules.votes if may_replace else len(voting) + 1
-    judged = {test: _judge_test(each, voting, rules.agreement, votes) for test, each in by_test.items()}
+    judged = {test: _judge_test(of_test, voting, rules.agreement, votes) for test, of_test in by_test.items()}
     outcomes = Counter(outcome for outcome, _ in judged.values())
     groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}
     outputs = {test: None if group == RIGHT else _output(by_test[test], group) for test, group in groups.items()}
@@ -138,7 +138,11 @@ def _judge_test(
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
     most = max(votes.values(), default=0)
     first = [group for group, count in votes.items() if count == most]
-    winner = RIGHT if RIGHT in first else first[0] if len(first) == 1 else None
+    winner = None
+    if RIGHT in first:
+        winner = RIGHT
+    elif len(first) == 1:
+        winner = first[0]
     if winner is None or most < agreement * len(voting):
         return "disagree", None
     if winner == RIGHT:
@@ -207,8 +211,8 @@ class MatrixTable:
     def get(self, id: str, digest: str) -> list[Run] | None:
         """The finished runs of a problem; None if there are none or the machine failed."""
         key = f"{digest} {id}"
-        found = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
-        return found if found and found[0].verdict != "infra-error" else None
+        runs = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
+        return runs if runs and runs[0].verdict != "infra-error" else None
 
     def put(self, id: str, digest: str, runs: Sequence[Run]) -> None:
         """Store the runs of a problem durably."""
@@ -270,7 +274,7 @@ def _last_link(path: Path) -> manifest.Link | None:
 
 
 def _identity(link: manifest.Link) -> tuple[Any, ...]:
-    return link.stage, link.version, seal.pack(link.config), [each.sha256 for each in link.inputs]
+    return link.stage, link.version, seal.pack(link.config), [source.sha256 for source in link.inputs]
 
 
 def runs_of(rows: Iterable[Mapping[str, Any]]) -> list[Run]:
@@ -301,9 +305,9 @@ class MatrixReplay:
         """
         if (id, digest) == self._last[0]:
             return self._last[1]
-        for found, rows in self._problems:
-            if found == (id, digest):
-                self._last = found, runs_of(rows)
+        for key, rows in self._problems:
+            if key == (id, digest):
+                self._last = key, runs_of(rows)
                 return self._last[1]
         raise DataError(
             f"{self._path} has no runs of problem {id} in its current form and order; "

@@ -152,10 +152,10 @@ def _drawn(
     return ast.unparse(copy)
 
 
-def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
+def _put(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> None:
     """Insert literals at their paths."""
     for path, child in list(_arguments(node)):
-        here = (*at, *path)
+        here = (*parent, *path)
         if here in new and isinstance(node, ast.Call):
             value = ast.parse(repr(new[here]), mode="eval").body
             if isinstance(path[0], int):
@@ -177,9 +177,11 @@ def draw(shape: Shape, size: float, values: Values, random: Random, length: int 
             exact = {"low": shape.low, "high": shape.high}.get(values)
             return round(float(random.uniform(shape.low, shape.high) if exact is None else exact), 2)
         case "str":
-            return _text(shape, _length(shape, size, random) if length is None else length, values, random)
+            num_letters = _length(shape, size, random) if length is None else length
+            return _text(shape, num_letters, values, random)
         case "list":
-            return _list(shape, _length(shape, size, random) if length is None else length, size, values, random)
+            num_parts = _length(shape, size, random) if length is None else length
+            return _list(shape, num_parts, size, values, random)
         case "tuple":
             return tuple(draw(part, size, values, random) for part in shape.parts)
         case "dict":
