@@ -61,18 +61,19 @@ def _read(value: Any) -> Iterator[Call]:
 
 def _difference(made: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
     """The difference of two sets of calls; empty if they are equal."""
-    defaults = {each["name"]: _defaults(each) for each in functions}
+    defaults = {function["name"]: _defaults(function) for function in functions}
     if unknown := [call["name"] for call in made if call["name"] not in defaults]:
         return f"there is no function {unknown[0]}"
-    given, expected = (sorted(_canonical(call, defaults) for call in each) for each in (made, right))
-    if given == expected:
+    actual = sorted(_canonical(call, defaults) for call in made)
+    expected = sorted(_canonical(call, defaults) for call in right)
+    if actual == expected:
         return ""
-    return f"calls {', '.join(given) or 'nothing'}; right is {', '.join(expected) or 'nothing'}"
+    return f"calls {', '.join(actual) or 'nothing'}; right is {', '.join(expected) or 'nothing'}"
 
 
 def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
     properties = function["parameters"]["properties"]
-    return {name: each["default"] for name, each in properties.items() if "default" in each}
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
@@ -84,9 +85,9 @@ def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _plain(each) for key, each in value.items()}
+            return {key: _plain(part) for key, part in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [_plain(part) for part in value]
         case str():
             return value.strip()
         case float() if value.is_integer():
