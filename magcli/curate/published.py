@@ -114,8 +114,9 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
         yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
 
 
-def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
+def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the candidates that is among the names."""
+    return next((name for name in candidates if name in names), None)
 
 
 def _prompt(row: Row, column: str) -> Any:

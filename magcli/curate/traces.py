@@ -131,14 +131,14 @@ def select(
 
 def _filter(
     candidates: Iterable[Candidate],
-    wanted: Callable[[Candidate], bool],
+    is_wanted: Callable[[Candidate], bool],
     reason: DropReason,
     dropped: dict[int, DropReason],
 ) -> list[Candidate]:
     """The wanted candidates; the others are recorded in ``dropped``."""
     kept = []
     for candidate in candidates:
-        if wanted(candidate):
+        if is_wanted(candidate):
             kept.append(candidate)
         else:
             dropped[candidate.row] = reason
@@ -261,8 +261,8 @@ def overlap(one: frozenset[int], other: frozenset[int]) -> float:
     return shared / (len(one) + len(other) - shared)
 
 
-def near_duplicates(text_of: Callable[[int], str], least: float) -> Callable[[int, int], bool]:
-    """A function that tells whether two texts, by key, have a similarity of at least ``least``.
+def near_duplicates(text_of: Callable[[int], str], min_overlap: float) -> Callable[[int, int], bool]:
+    """A function that tells whether two texts, by key, have a similarity of at least ``min_overlap``.
 
     Exact, without MinHash: a problem has few traces.
     """
@@ -271,7 +271,7 @@ def near_duplicates(text_of: Callable[[int], str], least: float) -> Callable[[in
     def of(key: int) -> frozenset[int]:
         return ngrams(text_of(key))
 
-    return lambda one, other: overlap(of(one), of(other)) >= least
+    return lambda one, other: overlap(of(one), of(other)) >= min_overlap
 
 
 def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
@@ -310,9 +310,9 @@ def histogram(lengths: Iterable[int]) -> dict[int, int]:
 
 def histogram_lines(bins: dict[int, int], unit: str) -> list[str]:
     """The histogram with a bar per bin."""
-    most = max(bins.values(), default=0)
+    max_count = max(bins.values(), default=0)
     width = max((len(f"{edge:,}") for edge in bins), default=0)
     return [
-        f"to {edge:>{width},} {unit} {count:>9,} {'#' * round(MAX_BAR * count / most)}".rstrip()
+        f"to {edge:>{width},} {unit} {count:>9,} {'#' * round(MAX_BAR * count / max_count)}".rstrip()
         for edge, count in bins.items()
     ]

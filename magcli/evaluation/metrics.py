@@ -110,8 +110,8 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
     if not votes:
         return 0.0
-    most = max(votes.values())
-    winners = [answer for answer, count in votes.items() if count == most]
+    max_votes = max(votes.values())
+    winners = [answer for answer, count in votes.items() if count == max_votes]
     return ("" in winners) / len(winners)
 
 
@@ -160,11 +160,11 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             raise DataError(f"id {row['id']!r} belongs to two different problems; ids must be unique")
         # Without its prompt, which may be long and is the same for all samples.
         by_id.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
-    every = [row for samples in by_id.values() for row in samples]
-    has_lengths = any(row.get("num_tokens") is not None for row in every)
-    has_languages = any(row.get("languages") for row in every)
-    has_finish = all(row.get("finish") for row in every)
-    has_formats = any(_has_format(row) is not None for row in every)
+    all_rows = [row for samples in by_id.values() for row in samples]
+    has_lengths = any(row.get("num_tokens") is not None for row in all_rows)
+    has_languages = any(row.get("languages") for row in all_rows)
+    has_finish = all(row.get("finish") for row in all_rows)
+    has_formats = any(_has_format(row) is not None for row in all_rows)
     return [
         Problem(
             id,
@@ -280,9 +280,9 @@ def scale(metric: str) -> int:
     return 1 if metric.startswith("tokens") else 100
 
 
-def _range(metric: str, least: float) -> tuple[float, float] | None:
+def _range(metric: str, lowest: float) -> tuple[float, float] | None:
     """The bounds of a problem's share or difference of shares; lengths have none."""
-    return None if metric.startswith("tokens") else (least, 1.0)
+    return None if metric.startswith("tokens") else (lowest, 1.0)
 
 
 def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None = None) -> tuple[float, float, float]:

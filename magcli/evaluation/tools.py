@@ -24,10 +24,12 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if the calls are those expected, else 0; ``detail`` says what differs."""
     functions, right = _value(row["functions"]), _value(row["calls"])
-    made = calls(thoughts.answer(completion))
-    wrong = "no list of calls" if made is None else _difference(made, right, functions)
-    extracted = "" if made is None else json.dumps(made, ensure_ascii=False)
-    return {"total": float(not wrong), "extracted": extracted, "detail": wrong}
+    answered = calls(thoughts.answer(completion))
+    if answered is None:
+        return {"total": 0.0, "extracted": "", "detail": "no list of calls"}
+    difference = _difference(answered, right, functions)
+    extracted = json.dumps(answered, ensure_ascii=False)
+    return {"total": float(not difference), "extracted": extracted, "detail": difference}
 
 
 def calls(answer: str) -> list[Call] | None:
@@ -59,12 +61,12 @@ def _read(value: Any) -> Iterator[Call]:
         yield {"name": str(call["name"]), "arguments": dict(arguments)}
 
 
-def _difference(made: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
+def _difference(answered: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
     """The difference of two sets of calls; empty if they are equal."""
     defaults = {function["name"]: _defaults(function) for function in functions}
-    if unknown := [call["name"] for call in made if call["name"] not in defaults]:
+    if unknown := [call["name"] for call in answered if call["name"] not in defaults]:
         return f"there is no function {unknown[0]}"
-    actual = sorted(_canonical(call, defaults) for call in made)
+    actual = sorted(_canonical(call, defaults) for call in answered)
     expected = sorted(_canonical(call, defaults) for call in right)
     if actual == expected:
         return ""

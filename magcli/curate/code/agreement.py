@@ -136,20 +136,20 @@ def _judge_test(
 ) -> tuple[TestOutcome, int | None]:
     """The outcome of a test and the group that is right from now on; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
-    most = max(votes.values(), default=0)
-    first = [group for group, count in votes.items() if count == most]
+    max_votes = max(votes.values(), default=0)
+    first = [group for group, count in votes.items() if count == max_votes]
     winner = None
     if RIGHT in first:
         winner = RIGHT
     elif len(first) == 1:
         winner = first[0]
-    if winner is None or most < agreement * len(voting):
+    if winner is None or max_votes < agreement * len(voting):
         return "disagree", None
     if winner == RIGHT:
         return "kept", RIGHT
     if RIGHT in votes:
         return "contested", None
-    if most < needed or _output(runs, winner) is None:
+    if max_votes < needed or _output(runs, winner) is None:
         return "unconfirmed", None
     return "replaced", winner
 
@@ -229,9 +229,9 @@ class MatrixTable:
         Raises:
             DataError: runs are missing because the journal was removed.
         """
-        wanted = [f"{digest} {id}" for id, digest in problems]
-        if all(key in self._journal for key in wanted):
-            self._write(wanted, history)
+        keys = [f"{digest} {id}" for id, digest in problems]
+        if all(key in self._journal for key in keys):
+            self._write(keys, history)
         elif not self._is_finished(history(0)[-1]):
             raise DataError(f"{self._path}: the runs of finished problems are missing; use --restart to run them again")
         self._journal.remove()

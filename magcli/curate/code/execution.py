@@ -246,10 +246,10 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
             return output.decode()
         value = case.evaluate(decode(output))
         text = repr(value)
-        again = parse_call(case.source, text, frozenset([case.name]))
+        test = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
-    return text if again.name == case.name and again.expected.matches(value, rule) else None
+    return text if test.name == case.name and test.expected.matches(value, rule) else None
 
 
 @contextmanager

@@ -102,9 +102,9 @@ def prepare(
     except DataError as error:
         return Unusable("bad-tests", str(error))
     if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
-        why = f"; C++ solutions cannot be called: {cpp_unrun}" if cpp_unrun else ""
+        cpp_note = f"; C++ solutions cannot be called: {cpp_unrun}" if cpp_unrun else ""
         return Unusable(
-            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
+            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{cpp_note}"
         )
     if len(plan.tests) < min_tests:
         unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""

@@ -53,8 +53,8 @@ def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) ->
     failures = 0
     while shapes and failures <= _MAX_FAILURES:
         random = Random(f"{seed}\0{len(seen)}\0{failures}")
-        at = random.randrange(len(trees))
-        text = _drawn(trees[at], literals[at], shapes, equal, random)
+        chosen = random.randrange(len(trees))
+        text = _drawn(trees[chosen], literals[chosen], shapes, equal, random)
         failures += 1
         if text not in seen:
             failures = 0
@@ -143,8 +143,8 @@ def _drawn(
 ) -> str:
     """A call with all or one of its literals replaced."""
     size, values = random.choice(_PLAN)
-    whole = random.random() < 0.7 or bool(equal)
-    chosen = [path for path in shapes if whole] or [random.choice(list(shapes))]
+    all_of_them = random.random() < 0.7 or bool(equal)
+    chosen = list(shapes) if all_of_them else [random.choice(list(shapes))]
     tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
     new = {path: draw(shapes[path], size, values, random, tied if path in equal else None) for path in chosen}
     copy = deepcopy(tree)
@@ -215,11 +215,12 @@ def _text(shape: Shape, length: int, values: Values, random: Random) -> str:
     """Text over the alphabet; half of the time a sample with a letter replaced, deleted or inserted."""
     if random.random() < 0.5 and shape.samples and values in ("any", "few"):
         letters = list(random.choice(shape.samples))
-        at = random.randint(0, len(letters))
-        letters[at : at + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
+        index = random.randint(0, len(letters))
+        # An empty slice inserts, an empty choice deletes.
+        letters[index : index + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
         return "".join(letters)
-    few = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
-    letters = random.choices(random.sample(shape.alphabet, min(few, len(shape.alphabet))) or ["a"], k=length)
+    num_letters = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
+    letters = random.choices(random.sample(shape.alphabet, min(num_letters, len(shape.alphabet))) or ["a"], k=length)
     return "".join(sorted(letters) if values == "rising" else letters)
 
 

@@ -101,14 +101,19 @@ class _Reader:
         self._runs = 0
         self.pieces: list[Piece] = []
 
-    def items(self, items: Format, at: int, scope: dict[int, int], run: int) -> int:
+    def items(self, items: Format, start: int, scope: dict[int, int], run: int) -> int:
         """Parse items; returns the next line number and updates ``scope``."""
+        number = start
         for item in items:
-            at = self._line(item, at, scope, run) if isinstance(item, Line) else self._repeat(item, at, scope)
-        return at
+            if isinstance(item, Line):
+                self._line(item, number, scope, run)
+                number += 1
+            else:
+                number = self._repeat(item, number, scope)
+        return number
 
-    def _line(self, line: Line, at: int, scope: dict[int, int], run: int) -> int:
-        words = self._lines[at] if at < len(self._lines) else None
+    def _line(self, line: Line, number: int, scope: dict[int, int], run: int) -> None:
+        words = self._lines[number] if number < len(self._lines) else None
         if words is None or len(words) < len(line.head):
             raise Mismatch
         if line.tail is None and len(words) != len(line.head):
@@ -121,17 +126,17 @@ class _Reader:
         if counted and len(words) - len(line.head) != size_of(line.size, scope):
             raise Mismatch
         self.pieces.append(Piece(line, words, dict(scope), run))
-        return at + 1
 
-    def _repeat(self, repeat: Repeat, at: int, scope: dict[int, int]) -> int:
-        count = size_of(repeat.size, scope) if repeat.size.slot is not None else len(self._lines) - at
-        if count < 0 or at + count > len(self._lines):
+    def _repeat(self, repeat: Repeat, start: int, scope: dict[int, int]) -> int:
+        count = size_of(repeat.size, scope) if repeat.size.slot is not None else len(self._lines) - start
+        if count < 0 or start + count > len(self._lines):
             raise Mismatch
         self._runs += 1
         run = self._runs
+        number = start
         for _ in range(count):
-            at = self.items(repeat.body, at, dict(scope), run)
-        return at
+            number = self.items(repeat.body, number, dict(scope), run)
+        return number
 
 
 def size_of(size: Size, scope: Mapping[int, int]) -> int:
@@ -183,9 +188,9 @@ def _select_samples(texts: Sequence[str]) -> list[str]:
 
 
 class _State(NamedTuple):
-    """The line up to which a sample has been parsed, and the integers read so far."""
+    """The number of the next line of a sample to parse, and the integers read so far."""
 
-    at: int
+    line: int
     scope: Mapping[int, int]
 
 
@@ -199,7 +204,7 @@ class _Search:
 
     def formats(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
         """Formats of the rest of all samples; new values get slots from ``next_slot`` on."""
-        ends = [state.at == len(lines) for state, lines in zip(states, self._samples, strict=True)]
+        ends = [state.line == len(lines) for state, lines in zip(states, self._samples, strict=True)]
         if all(ends):
             yield ()
         if all(ends) or not max_items:
@@ -219,8 +224,7 @@ class _Search:
             scope = dict(state.scope)
             reader = _Reader(lines)
             try:
-                at = reader.items(items, state.at, scope, 0)
-                advanced.append(_State(at, scope))
+                advanced.append(_State(reader.items(items, state.line, scope, 0), scope))
             except Mismatch:
                 return None
             finally:
@@ -236,14 +240,14 @@ class _Search:
             yield from self._blocks(size, states, next_slot)
         yield from self._lines([1] * len(states), states, next_slot)
         if self._free:
-            counts = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+            counts = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
             for line in self._lines(counts, states, next_slot):
                 yield Repeat(Size(None), (line,))
 
     def _repeats(self, size: Size, states: Sequence[_State], next_slot: int) -> Iterator[Item]:
         """Repetitions of a single line."""
         counts = [size_of(size, state.scope) for state in states]
-        remaining = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+        remaining = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
         too_many = any(count > left for count, left in zip(counts, remaining, strict=True))
         if min(counts) < 0 or max(counts) < 2 or too_many:
             return
@@ -258,12 +262,12 @@ class _Search:
             return
         for body in self._bodies(states, next_slot, _MAX_BODY):
             after = self._after((Repeat(size, body),), states) if len(body) > 1 else None
-            if after and all(state.at == len(lines) for state, lines in zip(after, self._samples, strict=True)):
+            if after and all(state.line == len(lines) for state, lines in zip(after, self._samples, strict=True)):
                 yield Repeat(size, body)
 
     def _bodies(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
         """Prefixes of the rest of the samples with at most ``max_items`` items."""
-        if not max_items or any(state.at >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
+        if not max_items or any(state.line >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
             return
         for item in self._items(states, next_slot, blocks=False):
             after = self._after((item,), states)
@@ -277,7 +281,7 @@ class _Search:
         rows = [
             (words, state.scope)
             for lines, state, count in zip(self._samples, states, counts, strict=True)
-            for words in lines[state.at : state.at + count]
+            for words in lines[state.line : state.line + count]
         ]
         lengths = {len(words) for words, _ in rows}
         if not rows:
@@ -293,8 +297,8 @@ def _counted(
     rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], next_slot: int
 ) -> Iterator[Line]:
     """Lines whose number of words is an integer read before or at their beginning."""
-    least = min(len(words) for words, _ in rows)
-    for width in range(min(2, least) + 1):
+    min_words = min(len(words) for words, _ in rows)
+    for width in range(min(2, min_words) + 1):
         head = tuple(range(next_slot, next_slot + width))
         for size in [*_sizes(states), *map(Size, head)]:
             tails = {len(words) - width for words, _ in rows}

@@ -228,10 +228,10 @@ def messages(prompt: str, form: InputForm) -> Sequence[Message]:
     system = files("magcli.curate.inputs").joinpath("generators.txt").read_text(encoding="utf-8").strip()
     example, answer = _EXAMPLE_CALL if form.names else _EXAMPLE_INPUT
     if form.example is None:
-        wanted = _CALL_UNSEEN if form.names else _INPUT_UNSEEN
+        template = _CALL_UNSEEN if form.names else _INPUT_UNSEEN
     else:
-        wanted = _CALL if form.names else _INPUT
-    request = wanted.format(problem=prompt, example=form.example, name=form.callee)
+        template = _CALL if form.names else _INPUT
+    request = template.format(problem=prompt, example=form.example, name=form.callee)
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": example},

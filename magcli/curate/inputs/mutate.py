@@ -174,8 +174,8 @@ def word(alphabet: str, length: int, values: Values, random: Random) -> str:
     """A random word over an alphabet; style ``few`` uses two of its letters, ``equal`` one."""
     if not alphabet:
         return ""
-    few = {"few": 2, "ends": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(alphabet))
-    letters = random.sample(alphabet, min(few, len(alphabet)))
+    num_letters = {"few": 2, "ends": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(alphabet))
+    letters = random.sample(alphabet, min(num_letters, len(alphabet)))
     chosen = random.choices(letters, k=length)
     if values in ("rising", "falling"):
         chosen.sort(reverse=values == "falling")
@@ -268,15 +268,15 @@ def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
         return None
     lines = [list(piece.words) for piece in pieces]
     cells = [
-        (at, column, slot)
-        for at, piece in enumerate(pieces)
+        (row, column, slot)
+        for row, piece in enumerate(pieces)
         for column in range(len(piece.words))
         if (slot := _slot_at(piece.line, column)) not in inputs.counts
     ]
-    for at, column, slot in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
+    for row, column, slot in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
         domain = inputs.domains.get(slot)
         if domain is not None and domain.kind != "mixed":
-            lines[at][column] = _other(domain, lines[at], column, pieces[at].scope, random)
+            lines[row][column] = _other(domain, lines[row], column, pieces[row].scope, random)
     return _text(lines)
 
 

@@ -190,7 +190,7 @@ class _TestBench:
             return NewTests((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, Any]] = []
         outcomes: list[tuple[Origin, str]] = []
-        late = False
+        out_of_time = False
         try:
             for candidate in islice(candidates, self._rules.tries):
                 has_enough = len(self._plan.tests) + len(tests) >= self._rules.until
@@ -203,15 +203,16 @@ class _TestBench:
                     outcomes.append((candidate.origin, "kept"))
                     tests.append(test)
         except OutOfTime:
-            late = True
+            out_of_time = True
         rejected = Counter(outcome for _, outcome in outcomes if outcome != "kept")
         printed = Counter(outcome for origin, outcome in outcomes if origin == "generator")
-        none = None if tests else self._reason_for_none(late, bool(outcomes))
-        return NewTests(tests, len(outcomes), rejected, none, wrong, before, len(self._wrong), late, printed)
+        no_tests = None if tests else self._reason_for_none(out_of_time, bool(outcomes))
+        after = len(self._wrong)
+        return NewTests(tests, len(outcomes), rejected, no_tests, wrong, before, after, out_of_time, printed)
 
-    def _reason_for_none(self, late: bool, any_tried: bool) -> NoTests:
+    def _reason_for_none(self, out_of_time: bool, any_tried: bool) -> NoTests:
         """Why there are no new tests."""
-        if late:
+        if out_of_time:
             return "out-of-time"
         if any_tried:
             return "nothing-new"
@@ -267,8 +268,8 @@ class _TestBench:
                 return False
             votes += fault is None
             # Stop as soon as the remaining voters cannot reach the required fraction.
-            most = votes + len(voters) - number - 1
-            if number < len(voters) and most < self._rules.agreement * len(self._voters):
+            max_votes = votes + len(voters) - number - 1
+            if number < len(voters) and max_votes < self._rules.agreement * len(self._voters):
                 return False
         return votes >= self._rules.votes
 

@@ -215,8 +215,8 @@ class EvaluationIndex:
         # Most shared n-grams first; in a tie, the earlier problem.
         for number, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             source, num_grams, others = self._problems[number]
-            few, many = sorted((numbers, others), key=Counter.total)
-            if count >= MIN_SHARE * min(len(grams), num_grams) and few <= many:
+            fewer_numbers, more_numbers = sorted((numbers, others), key=Counter.total)
+            if count >= MIN_SHARE * min(len(grams), num_grams) and fewer_numbers <= more_numbers:
                 return source
         return None
 
