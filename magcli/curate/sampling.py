@@ -95,7 +95,7 @@ class SamplingCost:
         self.tokens_saved += saved * tokens / len(samples)
 
     def counts(self) -> dict[str, int]:
-        """All of it as whole numbers."""
+        """All counts, rounded to integers."""
         return {
             "problems": self.problems,
             "samples": self.samples,

@@ -100,7 +100,7 @@ class SpilledBatches:
             yield from reader
 
     def close(self) -> None:
-        """Delete the file; what a full disk did not take before was reported then."""
+        """Delete the file. Errors of writing have been raised before, so those of closing are ignored."""
         with suppress(OSError):
             self.file.close()
 

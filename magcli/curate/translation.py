@@ -197,12 +197,15 @@ def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, 
 # ---- numbers ----
 
 _SPACES = "\u00a0\u202f\u2009"
+# 1,000.5, 1 000,5, .5
 _NUMBER = re.compile(rf"\d+(?:[.,'’ {_SPACES}]\d{{3}}(?!\d))*(?:[.,]\d+)?|(?<![\w.])\.\d+")
 _SEPARATORS = rf"['’ {_SPACES}]"
+# 5 PM, 5:30 p.m., and the 3 of "3 to 5 pm"
 _CLOCK = re.compile(
     r"\b(\d{1,2})(?:[:.](\d\d))?(?=(?:\s*(?:to|and|until|-|–)\s*\d{1,2}(?:[:.]\d\d)?)?\s*([ap])\.?\s?m\b)",
     re.IGNORECASE,
 )
+# The minutes of 17:00 or 17.00, but not of 17.00 %
 _FULL_HOUR = re.compile(r"(?<=\d)[:.]00\b(?!\s*%)")
 _UNITS, _TENS, _MONTHS, _ORDINALS = map(str.split, (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "

@@ -29,7 +29,7 @@ MAX_SUBSETS = 200
 DIFFERENCE = " difference"
 """Suffix of the name of a paired difference."""
 BEFORE = " before"
-"""The end of the name of a metric of the --before model."""
+"""Suffix of the name of a metric of the ``--before`` model."""
 _OF_K = re.compile(r"(?:pass|maj)@(\d+)")
 
 _FIGURE = [pa.field(name, pa.float64()) for name in ("value", "low", "high")]
@@ -82,7 +82,7 @@ class Estimate(NamedTuple):
     """A metric with its 95% interval over ``num_problems`` problems.
 
     ``num_left_out`` problems are not among them: their prompts were too long or refused, or no sample has a verdict.
-    It is None for stored completions, which do not say what was asked.
+    It is None for stored completions, which do not record all problems that were asked.
     """
 
     metric: str
@@ -214,7 +214,7 @@ def _has_format(row: Mapping[str, Any]) -> bool | None:
 
 
 def ignoring_format(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems whose answers count wherever they stand, for models that do not know the format."""
+    """The problems with answers accepted anywhere in a completion, for models that do not know the format."""
     return [replace(problem, correct=problem.correct_anywhere) for problem in problems]
 
 
@@ -239,7 +239,7 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
 
 
 def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """The metrics of the model before, named as such."""
+    """The metrics of the ``--before`` model, with ``BEFORE`` at the end of their names."""
     return [measured._replace(metric=f"{measured.metric}{BEFORE}") for measured in estimates]
 
 
@@ -268,7 +268,7 @@ def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[
     table = {name: mean(field) for name, field in complete.items()}
     max_k = min_samples(problems)
     for k in (k for k in ks if k <= max_k):
-        # A default argument binds the value of k that this iteration has.
+        # The default argument binds the k of this iteration.
         table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
         if k > 1:
             table[f"maj@{k}"] = lambda p, k=k: maj_at_k(p, k, seed)  # type: ignore[misc]

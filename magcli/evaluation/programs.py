@@ -37,6 +37,7 @@ PASSED = "all tests passed: 5d41402abc4b"
 CHECKER = f"import sys\nsys.exit(42 if sys.stdin.read().rstrip().endswith({PASSED!r}) else 43)\n"
 """Accepts output that ends with ``PASSED``."""
 
+# The end of ``main``.
 _LAST_BRACE = re.compile(r"(?:return\s+0\s*;\s*)?\}\s*\Z")
 _SAMPLE = re.compile(
     r"^\s*Sample Input \d+\s*\n(?P<input>.*?)^\s*Sample Output \d+\s*\n\s*(?P<output>.*?)(?=\n\s*\n|\Z)", re.M | re.S

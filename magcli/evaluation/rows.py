@@ -1,4 +1,4 @@
-"""The problems of a suite: its rows are found in a folder or on the hub, and converted."""
+"""Load the problems of a suite: find its rows in a folder or on the hub, and convert them."""
 
 import gzip
 import json
@@ -27,8 +27,10 @@ HUB = "hub"
 LETTERS = "ABCDEFGHIJ"
 INSTRUCTION = "Give the letter of the right option in \\boxed{}."
 
+# The name of a column in a template.
 _COLUMN = re.compile(r"\{([A-Za-z_][\w .-]*)\}")
 _OPTIONS = re.compile(r"^A\. (.*?)^B\. (.*?)^C\. (.*?)^D\. (.*?)(?:\n\n|\Z)", re.M | re.S)
+# The user's turn of a chat in ChatML.
 _CHAT = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.S)
 
 Row = Mapping[str, Any]

@@ -134,7 +134,7 @@ def voters(runs: Iterable[Run], labels: Mapping[int, Label]) -> set[int]:
 def _judge_test(
     runs: Sequence[Run], voting: Collection[int], agreement: float, needed: int
 ) -> tuple[TestOutcome, int | None]:
-    """The outcome of a test and the group that is right from now on; ``needed`` votes replace an output."""
+    """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
     max_votes = max(votes.values(), default=0)
     first = [group for group, count in votes.items() if count == max_votes]

@@ -28,8 +28,8 @@ from magcli.verify.sandbox import Limits, Program, Sandbox, printable
 from magcli.verify.types import Fault
 
 MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES = 1 << 20, 256 << 20
-"""Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones equal
-only the same bytes and replace nothing."""
+"""Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones are
+compared byte by byte, and cannot replace an expected output."""
 MAX_TIMEOUTS = 2
 """Number of timeouts after which a solution not labelled right is ``unrun`` on the remaining tests."""
 REJECTED = RIGHT + 1
@@ -71,7 +71,7 @@ class RunnableSolution(NamedTuple):
 
 
 class ExclusiveRetry:
-    """Runs problems concurrently, and one whose compiler timed out a second time on its own.
+    """Runs problems concurrently; one whose compiler timed out is run a second time, alone.
 
     Shared by the threads that run problems; not reentrant.
     """

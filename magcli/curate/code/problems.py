@@ -12,8 +12,8 @@ limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit``
 =========== ============================================================================================================
 
 A solution without a verdict is right, a sample of a model unknown. A solution in a Markdown block is the block's
-content, in its language. Python 2 code that parses as Python 3 is converted:
-``xrange`` and ``raw_input`` are defined, and division of integers is integral. Everything is a pure function of a row.
+content, in its language. Python 2 code that parses as Python 3 is converted: ``xrange`` and ``raw_input`` are defined,
+and division of integers is integral. Everything is a pure function of a row.
 """
 
 import ast
@@ -47,9 +47,11 @@ _COLUMN_LABELS: dict[str, Label] = {"incorrect_solutions": "wrong", "samples": "
 _LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
+# A body is indented, also after comments; a program is not.
 _FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
 _INDENTATION = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
 _CLASS_NAME = re.compile(r"Solution\d*")
+# A class ends with ``};`` in the first column.
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
 _CLASS_WORD = re.compile(r"\bSolution\d*\b")
 PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
@@ -230,7 +232,7 @@ def _solution(entry: Mapping[str, Any], language: str, label: Label) -> Solution
 
 
 def _without_fence(source: str) -> tuple[str, str]:
-    """The code and its language of a source that begins with a Markdown block; other sources as they are."""
+    """The code and the language of the Markdown block that a source begins with; other sources unchanged."""
     if not source.lstrip().startswith("```"):
         return source, ""
     block = next(blocks(source), None)
@@ -252,7 +254,7 @@ def split_python_classes(source: str) -> list[str]:
 
 
 def split_cpp_classes(source: str) -> list[str]:
-    """The same for C++, where a class ends with ``};`` in the first column; a file without classes is one program."""
+    """As ``split_python_classes``, for C++; a file without classes is one program."""
     classes = [match[0] for match in _CPP_CLASS.finditer(source)]
     if not classes:
         return [source]

@@ -124,7 +124,7 @@ def has_enough_solutions(plan: RunPlan, votes: int) -> bool:
 
 
 class _TestBench:
-    """The compiled programs of a problem that are still useful."""
+    """The compiled programs that try new tests: the voters, and the wrong solutions that pass all tests so far."""
 
     def __init__(
         self, plan: RunPlan, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack

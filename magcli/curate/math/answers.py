@@ -14,6 +14,7 @@ _ENVIRONMENT = re.compile(r"\\begin\{(\w+)\*?\}.*?\\end\{\1\*?\}", re.S)
 _TEXT_COMMAND = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
 _WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
+# about 5 km/h, 2 hours and 5 minutes, 3 个
 _MEASURED = re.compile(
     r"(?:about|approximately|approx\.?|around|roughly|nearly|almost|大约|约)?\s*(?:US|Rs\.?)?\s*\\?[$€£]?\s*"
     r"[-+]?\d[\d,./ ]*\s*%?(?:\s*(?!is\b|are\b|was\b|has\b|so\b|because\b)[A-Za-z.'°/²³^-]+){0,6}\.?"
@@ -29,6 +30,7 @@ _LABEL = re.compile(
     r"\A\W{0,3}(?:the\s+)?(?:general\s+|final\s+)?(?:solutions?|answers?)(?:\s+set)?(?:\s+(?:is|are))?\s*[:：]\s*|\A(?:解|输出)\s*[:：]\s*",
     re.I,
 )
+# k, $k$, c_1 and c_2
 _PARAMETER = r"\$?\s*(?:[A-Za-z](?:_\{?\w\}?)?(?:\s*(?:,|，|and|和)\s*)?){1,4}\s*\$?"
 _FREE_CONSTANTS = re.compile(
     rf"[\s,，;；]{{0,4}}(?:\bfor\s+(?:all|any|every|each|some)\s+(?:real\s+(?:numbers?|values?)|integers?|reals?|constants?)\s*(?:{_PARAMETER})?"

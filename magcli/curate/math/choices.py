@@ -254,7 +254,7 @@ def has_equal_equations(choices: Choices) -> bool:
 def as_open_question(choices: Choices, right: str) -> Choices:
     """Ask "what is the area?" instead of "which of the following is the area?", if only one value can answer.
 
-    Also instead of "closest to the area", if the right option has three digits and so is the rounded area.
+    It also replaces "closest to the area", if the right option has three digits and so is the rounded area.
     """
     stem = RULES.replace("one-quantity", choices.stem, _what)
     if _THREE_DIGITS.match(right):

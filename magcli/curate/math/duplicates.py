@@ -30,13 +30,16 @@ from magcli.run.layout import convert
 PERMUTATIONS, BANDS = 64, 16
 """MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
 SEED = 20250612
+# What may differ between two spellings of an answer: spaces, dollar signs, \text, ".0" and a final period.
 _LAYOUT = re.compile(r"[\s$]|\\[,;:! ]|\\(?:text|left|right)(?![A-Za-z])|(?<=\d)\.0+\Z|[.。]\Z")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:[.,]\d+)*|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W\d_]+")
 _LAYOUT_COMMANDS = re.compile(
     r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|text|textbf|textit|textrm|mathrm|mathbf|rm|bf|quad|qquad"
     r"|hspace|vspace|begin|end|item|noindent|limits)(?![A-Za-z])"
 )
+# \dfrac, \tfrac and \cfrac
 _SIZED = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+# LaTeX commands, digits and operators, but no hyphens.
 _SIGNS = re.compile(r"\\[A-Za-z]+|\d|[+*/=<>^!|~−×÷≤≥±√π]|-(?![A-Za-z])")
 _NUMBER_WORDS = {
     word: digit

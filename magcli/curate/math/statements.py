@@ -1,4 +1,4 @@
-"""Statements: what is not part of a problem is removed, and what a problem needs but lacks is named.
+"""Statements: remove what is not part of the problem, and find what the problem needs but lacks.
 
 Problems crawled from forums, scanned, or translated by a model carry LaTeX left by converters, credits, headings,
 stated answers and picture links; an answer inside the statement would be what the policy learns to copy. Comparison

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from magcli.curate.math.answers import count_values, is_prose, says_nothing
 from magcli.curate.math.rules import RULES
 
+# Asymptote code, environments, $$..$$, \[..\], \(..\), and $..$ unless it is two prices.
 _FORMULA = re.compile(
     r"\[asy\].*?(?:\[/asy\]|\Z)|\\begin\{(?!enumerate|itemize|question|problem|parts)(\w+)\*?\}.*?(?:\\end\{\1\*?\}|\Z)|\$\$[^$]*\$\$|\\\[.*?(?:\\\]|\Z)"
     r"|\\\(.*?(?:\\\)|\Z)|\\\$|(?<!\\)\$(?=\S)(?:[^$\n\\]|\\.){1,600}(?<=\S)\$(?!\d)",
@@ -82,7 +83,7 @@ def find_tasks(statement: str) -> Tasks:
             continue
         reason = reason or (not hint and RULES.matched_text("reasons", sentence)) or ""
         if (tasks := count_tasks(sentence)) and not (asking and RULES.matches("form", sentence)):
-            # A question that is none counts only if nothing else is asked.
+            # A statement that ends with a question mark is no task if a task follows it.
             if asking and _is_statement(asking[-1]):
                 asking.pop()
             asking.append(sentence)
