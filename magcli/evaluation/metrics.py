@@ -107,6 +107,7 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     Samples without an answer do not vote.
     """
     pairs = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
+    # The correct answers are one answer, whatever their spellings.
     votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
     if not votes:
         return 0.0
@@ -325,9 +326,9 @@ def compare(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dic
     ks = [*ks, *known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]
     return [
-        _row(key, side, of_side.get(key))
+        _row(key, side, side_differences.get(key))
         for key in keys
-        for side, of_side in zip(sides, differences, strict=True)
+        for side, side_differences in zip(sides, differences, strict=True)
         if key in side.estimates
     ]
 

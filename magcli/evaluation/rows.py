@@ -211,8 +211,10 @@ def _between(low: Any, value: Any, high: Any) -> bool:
     """Whether a value is in a range with optional bounds; compared as text if these are text, such as ISO dates."""
     if value is None:
         return False
-    compared = str(value) if isinstance(low if high is None else high, str) else value
-    return bool((low is None or low <= compared) and (high is None or compared <= high))
+    bound = low if high is None else high
+    if isinstance(bound, str):
+        value = str(value)
+    return bool((low is None or low <= value) and (high is None or value <= high))
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:

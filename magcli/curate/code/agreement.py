@@ -111,7 +111,7 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     voting = voters(runs, labels)
     may_replace = rules.replace_unlabelled or "right" in labels.values()
     votes = rules.votes if may_replace else len(voting) + 1
-    judged = {test: _judge_test(of_test, voting, rules.agreement, votes) for test, of_test in by_test.items()}
+    judged = {test: _judge_test(test_runs, voting, rules.agreement, votes) for test, test_runs in by_test.items()}
     outcomes = Counter(outcome for outcome, _ in judged.values())
     groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}
     outputs = {test: None if group == RIGHT else _output(by_test[test], group) for test, group in groups.items()}

@@ -111,7 +111,8 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
             return Type("list", (parts[0],))
         return Type("tuple", tuple(parts))
     kind = _GENERIC.get(name)
-    return Type(kind, tuple(parts)) if kind and len(parts) == (2 if kind == "map" else 1) else UNKNOWN
+    num_parts = 2 if kind == "map" else 1
+    return Type(kind, tuple(parts)) if kind and len(parts) == num_parts else UNKNOWN
 
 
 def _of(value: Any) -> Type:

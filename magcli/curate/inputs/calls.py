@@ -45,8 +45,8 @@ def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) ->
     literals = [dict(_literals(tree)) for tree in trees]
     shapes = {}
     for path in literals[0]:
-        if all(path in of_call for of_call in literals):
-            shape = shape_of([of_call[path] for of_call in literals])
+        if all(path in call_literals for call_literals in literals):
+            shape = shape_of([call_literals[path] for call_literals in literals])
             shapes[path] = _stated(shape, str(path[-1]), stated)
     equal = _equal_lengths(literals, list(shapes))
     seen = {ast.unparse(tree) for tree in trees}
@@ -133,8 +133,14 @@ def _elements(shape: Shape, range_: StatedRange) -> Shape:
 
 def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
     """The paths of lists and texts that always have the length of the first one."""
-    sized = [path for path in paths if all(isinstance(of_call[path], list | str) for of_call in literals)]
-    same = [path for path in sized if all(len(of_call[path]) == len(of_call[sized[0]]) for of_call in literals)]
+    columns = {path: [call_literals[path] for call_literals in literals] for path in paths}
+    sized = {
+        path: [len(value) for value in column]
+        for path, column in columns.items()
+        if all(isinstance(value, list | str) for value in column)
+    }
+    first = next(iter(sized.values()), [])
+    same = [path for path, lengths in sized.items() if lengths == first]
     return frozenset(same) if len(literals) > 1 and len(same) > 1 else frozenset()
 
 
