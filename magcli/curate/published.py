@@ -44,7 +44,8 @@ def readable(names: Sequence[str], answer: str | None = None) -> bool:
 def columns_read(names: Sequence[str], answer: str | None = None) -> list[str]:
     """The columns to read; tokens and log-probs of rollouts are large and not needed."""
     metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source", "kind", answer, *WORKED)
-    chosen = [_first(each, names) for each in (TRACE_PROMPTS, TRACE_COMPLETIONS, TRACE_THOUGHTS, CONVERSATIONS)]
+    synonyms = (TRACE_PROMPTS, TRACE_COMPLETIONS, TRACE_THOUGHTS, CONVERSATIONS)
+    chosen = [_first(columns, names) for columns in synonyms]
     return [name for name in names if name in {*metadata, *chosen, *TRACE_VERDICTS, "system", "input"}]
 
 
@@ -58,14 +59,14 @@ def check_distinct(names: Sequence[str]) -> None:
         return
     samples = [name for name in TRACE_COMPLETIONS if name not in WORKED]
     for role, columns in (("prompt", TRACE_PROMPTS), ("completion", samples), ("reasoning_content", TRACE_THOUGHTS)):
-        there = [name for name in columns if name in names]
-        if len(there) > 1 and role not in there:
-            fix = f"name one: magcli convert INPUT --rename {role}={there[0]} -o OUTPUT"
-            raise DataError(f"column {role} is missing and could be {' or '.join(there)}; {fix}")
+        present = [name for name in columns if name in names]
+        if len(present) > 1 and role not in present:
+            fix = f"name one: magcli convert INPUT --rename {role}={present[0]} -o OUTPUT"
+            raise DataError(f"column {role} is missing and could be {' or '.join(present)}; {fix}")
 
 
 def texts_of(row: Row) -> Iterator[Any]:
-    """What assistants say in a row, as it is: completions, and their turns of conversations."""
+    """What assistants say in a row, unchanged: completions, and their turns of conversations."""
     for column in (*TRACE_COMPLETIONS, *CONVERSATIONS):
         value = row.get(column)
         for item in value if isinstance(value, list) else [value]:
@@ -78,7 +79,7 @@ def texts_of(row: Row) -> Iterator[Any]:
 def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> Iterator[dict[str, Any]]:
     """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
 
-    Thoughts are written in ``form``, also those that are in another form of the table.
+    Thoughts are written in ``form``, also those that the table has in another form.
 
     A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
     ``sample``. The trace of a worked solution has its ``answer``, from that column if there is one, and ``own_answer``,
@@ -113,15 +114,17 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
         yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
 
 
-def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
-    return next((name for name in wanted if name in names), None)
+def _first(candidates: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first of the candidates that is among the names."""
+    return next((name for name in candidates if name in names), None)
 
 
 def _prompt(row: Row, column: str) -> Any:
     """The prompt; for an instruction (Alpaca) followed by the column ``input``."""
-    prompt, given = row[column], row.get("input")
-    if column == "instruction" and isinstance(prompt, str) and isinstance(given, str) and given.strip():
-        return f"{prompt}\n\n{given}"
+    prompt = row[column]
+    context = row.get("input")
+    if column == "instruction" and isinstance(prompt, str) and isinstance(context, str) and context.strip():
+        return f"{prompt}\n\n{context}"
     return prompt
 
 
@@ -169,18 +172,18 @@ def _with_tags(text: Any, form: ThoughtForm) -> Any:
 
 
 def _completion(thoughts: Any, answer: Any, form: ThoughtForm) -> Any:
-    """The completion: thoughts followed by the answer, or only the answer; one that is no text as it is."""
+    """The completion: thoughts followed by the answer, or only the answer; an answer that is no text is unchanged."""
     if not isinstance(answer, str):
         return answer
     return form.join(str(thoughts), answer) if thoughts else rewritten(_with_tags(answer, form), form)
 
 
-def _verdicts(given: Any, samples: int) -> list[Any]:
+def _verdicts(value: Any, num_samples: int) -> list[Any]:
     """The verdict of each sample; if the numbers differ, each gets the whole list, which counts as unclear."""
-    verdicts = given if isinstance(given, list) else [given]
+    verdicts = value if isinstance(value, list) else [value]
     if all(verdict is None for verdict in verdicts):
-        return [None] * samples
-    return verdicts if len(verdicts) == samples else [verdicts] * samples
+        return [None] * num_samples
+    return verdicts if len(verdicts) == num_samples else [verdicts] * num_samples
 
 
 def _verdict(verdict: Any) -> dict[str, Any]:
@@ -191,10 +194,10 @@ def _verdict(verdict: Any) -> dict[str, Any]:
     return {"correct": BOOLEANS[text]} if text in BOOLEANS else {"unclear": str(verdict)}
 
 
-def _score(given: Any) -> dict[str, float]:
+def _score(value: Any) -> dict[str, float]:
     """A score that is a number, from which the caller tells whether the column has verdicts."""
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    return {"score": float(given)} if is_number else {}
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return {"score": float(value)} if is_number else {}
 
 
 def _only(value: Any) -> Any:

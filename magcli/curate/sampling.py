@@ -52,7 +52,7 @@ class Sample:
 async def sample_problem(
     generator: Generator, row: Mapping[str, Any], plan: SamplingPlan, indices: Sequence[int] | None = None
 ) -> list[Sample]:
-    """Sample a problem: all its samples, or those with the given ``indices``; each sample's seed depends on its index.
+    """Sample a problem: all its samples, or those with these ``indices``; the seed of a sample depends on its index.
 
     Raises:
         PromptRefused: the prompt does not fit into the context, or a server refuses it.
@@ -68,7 +68,9 @@ async def sample_problem(
         completions = await generator.complete_with_images(messages, images, plan.sampling, seeds=seeds)
     else:
         raise UsageError(f"row {row['id']} has images, which only vision-language models with --engine torch read")
-    return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]
+    return [
+        Sample(index, seed, completion) for index, seed, completion in zip(indices, seeds, completions, strict=True)
+    ]
 
 
 @dataclass
@@ -84,7 +86,8 @@ class SamplingCost:
 
     def add(self, samples: Sequence[Sample], maximum: int) -> None:
         """Count a problem with at most ``maximum`` samples."""
-        tokens, saved = sum(sample.completion.num_tokens for sample in samples), maximum - len(samples)
+        tokens = sum(sample.completion.num_tokens for sample in samples)
+        saved = maximum - len(samples)
         self.problems += 1
         self.samples += len(samples)
         self.tokens += tokens
@@ -92,7 +95,7 @@ class SamplingCost:
         self.tokens_saved += saved * tokens / len(samples)
 
     def counts(self) -> dict[str, int]:
-        """All of it as whole numbers."""
+        """All counts, rounded to integers."""
         return {
             "problems": self.problems,
             "samples": self.samples,
@@ -156,14 +159,18 @@ def images_of(row: Mapping[str, Any]) -> list[bytes]:
     Raises:
         DataError: an image cannot be read; the message names the row and the image.
     """
-    return [_image(value, f"row {row.get('id')}: image {number}") for number, value in enumerate(_given(row), 1)]
+    name = f"row {row.get('id')}: image"
+    return [_image(value, f"{name} {number}") for number, value in enumerate(_image_values(row), 1)]
 
 
-def _given(row: Mapping[str, Any]) -> list[Any]:
-    given = row.get(IMAGES)
-    if given is None:
-        given = [row.get(name) for name in (*NUMBERED_IMAGES, DECODED_IMAGE)]
-    return [value for value in (given if isinstance(given, list) else [given]) if value is not None]
+def _image_values(row: Mapping[str, Any]) -> list[Any]:
+    """The images of a row in any of the forms that a table may have, without nulls."""
+    images = row.get(IMAGES)
+    if images is None:
+        images = [row.get(name) for name in (*NUMBERED_IMAGES, DECODED_IMAGE)]
+    elif not isinstance(images, list):
+        images = [images]
+    return [image for image in images if image is not None]
 
 
 def _image(value: Any, where: str) -> bytes:

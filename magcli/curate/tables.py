@@ -24,7 +24,7 @@ def read_strict(path: Path) -> Source:
         DataError: it is unreadable, or, after its rows, a line was.
     """
     errors: list[str] = []
-    source = table.read(str(path), lambda place, reason, _: errors.append(f"{place} ({reason})"))
+    source = table.read(str(path), lambda location, reason, _: errors.append(f"{location} ({reason})"))
 
     def checked(rows: Rows) -> Rows:
         yield from rows
@@ -44,8 +44,8 @@ def read_lenient(path: Path, warn: Callable[[str], None]) -> Source:
     errors = Counter[str]()
     refuse = table.refuse_lost(str(path))
 
-    def count(place: str, reason: str, excerpt: str) -> None:
-        refuse(place, reason, excerpt)
+    def count(location: str, reason: str, excerpt: str) -> None:
+        refuse(location, reason, excerpt)
         errors[reason] += 1
 
     source = table.read(str(path), count)
@@ -100,7 +100,7 @@ class SpilledBatches:
             yield from reader
 
     def close(self) -> None:
-        """Delete the file; what a full disk did not take before was reported then."""
+        """Delete the file. Errors of writing have been raised before, so those of closing are ignored."""
         with suppress(OSError):
             self.file.close()
 

@@ -110,47 +110,48 @@ def select(
         pass_rates: By problem; by default computed from the candidates from ``from_step`` on.
     """
     dropped: dict[int, DropReason] = {}
-    gradable = _filter(candidates, lambda each: each.gradable, "ungradable", dropped)
-    late = _filter(gradable, lambda each: each.step is None or each.step >= from_step, "early-step", dropped)
+    gradable = _filter(candidates, lambda trace: trace.gradable, "ungradable", dropped)
+    late = _filter(gradable, lambda trace: trace.step is None or trace.step >= from_step, "early-step", dropped)
+    # Before wrong completions are dropped, as they determine the pass rates.
     rates = pass_rates or measured_pass_rates(late)
-    right = _filter(late, lambda each: each.correct is not False, "wrong", dropped)
-    whole = _filter(right, lambda each: not each.cut, "cut", dropped)
-    enough = quantile([each.num_tokens for each in whole if each.correct], shortest)
-    long = _filter(whole, lambda each: each.correct is None or each.num_tokens >= enough, "short", dropped)
+    right = _filter(late, lambda trace: trace.correct is not False, "wrong", dropped)
+    whole = _filter(right, lambda trace: not trace.cut, "cut", dropped)
+    min_tokens = quantile([trace.num_tokens for trace in whole if trace.correct], shortest)
+    long = _filter(whole, lambda trace: trace.correct is None or trace.num_tokens >= min_tokens, "short", dropped)
     chosen = bounded(long, dropped, per_problem=per_problem, seed=seed, same=same)
-    means = {
-        row: 1.0 if each.correct is None else weight(rates.get(each.problem, 1.0), hardest=hardest)
-        for row, each in chosen.items()
-    }
+    means: dict[int, float] = {}
+    for row, trace in chosen.items():
+        rate = rates.get(trace.problem, 1.0)
+        means[row] = 1.0 if trace.correct is None else weight(rate, hardest=hardest)
     if upsample == "weight":
         return Selection(dict.fromkeys(chosen, 1), means, dropped)
-    copies = {row: num_copies(means[row], key=each.key, seed=seed) for row, each in chosen.items()}
+    copies = {row: num_copies(means[row], key=trace.key, seed=seed) for row, trace in chosen.items()}
     return Selection(copies, dict.fromkeys(chosen, 1.0), dropped)
 
 
 def _filter(
     candidates: Iterable[Candidate],
-    wanted: Callable[[Candidate], bool],
+    is_wanted: Callable[[Candidate], bool],
     reason: DropReason,
     dropped: dict[int, DropReason],
 ) -> list[Candidate]:
     """The wanted candidates; the others are recorded in ``dropped``."""
     kept = []
-    for each in candidates:
-        if wanted(each):
-            kept.append(each)
+    for candidate in candidates:
+        if is_wanted(candidate):
+            kept.append(candidate)
         else:
-            dropped[each.row] = reason
+            dropped[candidate.row] = reason
     return kept
 
 
 def measured_pass_rates(candidates: Iterable[Candidate]) -> dict[str, float]:
     """The fraction of correct completions of each problem among the graded ones."""
     tally: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for each in candidates:
-        if each.correct is not None:
-            tally[each.problem][0] += each.correct
-            tally[each.problem][1] += 1
+    for candidate in candidates:
+        if candidate.correct is not None:
+            tally[candidate.problem][0] += candidate.correct
+            tally[candidate.problem][1] += 1
     return {problem: right / total for problem, (right, total) in tally.items()}
 
 
@@ -158,7 +159,8 @@ def quantile(lengths: Sequence[int], share: float) -> int:
     """The length such that at most the fraction ``share`` of the lengths is shorter; 0 without lengths."""
     if not lengths:
         return 0
-    return sorted(lengths)[min(len(lengths) - 1, math.floor(share * len(lengths)))]
+    index = min(len(lengths) - 1, math.floor(share * len(lengths)))
+    return sorted(lengths)[index]
 
 
 def bounded(
@@ -174,12 +176,12 @@ def bounded(
     Candidates are taken in the order of the hashes of their keys; the others are recorded in ``dropped``.
     """
     by_problem: defaultdict[str, list[Candidate]] = defaultdict(list)
-    for each in candidates:
-        by_problem[each.problem].append(each)
+    for candidate in candidates:
+        by_problem[candidate.problem].append(candidate)
     chosen: dict[int, Candidate] = {}
     for group in by_problem.values():
-        group.sort(key=lambda each: (unit(seed, "trace", each.key), each.key))
-        chosen.update((each.row, each) for each in _distinct(group, dropped, per_problem, same))
+        group.sort(key=lambda candidate: (unit(seed, "trace", candidate.key), candidate.key))
+        chosen.update((candidate.row, candidate) for candidate in _distinct(group, dropped, per_problem, same))
     return chosen
 
 
@@ -189,14 +191,14 @@ def _distinct(
     """The first ``per_problem`` graded candidates and all ungraded ones, without near-duplicates."""
     kept: list[Candidate] = []
     graded = 0
-    for each in group:
-        if each.correct and graded == per_problem:
-            dropped[each.row] = "surplus"
-        elif same is not None and any(same(each.row, other.row) for other in kept):
-            dropped[each.row] = "near-identical"
+    for candidate in group:
+        if candidate.correct and graded == per_problem:
+            dropped[candidate.row] = "surplus"
+        elif same is not None and any(same(candidate.row, other.row) for other in kept):
+            dropped[candidate.row] = "near-identical"
         else:
-            kept.append(each)
-            graded += bool(each.correct)
+            kept.append(candidate)
+            graded += bool(candidate.correct)
     return kept
 
 
@@ -241,8 +243,10 @@ def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
 
 def unit(seed: int, *parts: str) -> float:
     """A number in [0, 1) that depends only on the seed and the parts."""
-    digest = hashlib.blake2b("\x1f".join((str(seed), *parts)).encode("utf-8", "surrogatepass"), digest_size=8)
-    return (int.from_bytes(digest.digest(), "big") >> 11) / (1 << 53)
+    text = "\x1f".join((str(seed), *parts))
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    # 53 bits are what a float holds exactly; more could round up to 1.
+    return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
 
 
 def ngrams(text: str) -> frozenset[int]:
@@ -257,8 +261,8 @@ def overlap(one: frozenset[int], other: frozenset[int]) -> float:
     return shared / (len(one) + len(other) - shared)
 
 
-def near_duplicates(text_of: Callable[[int], str], least: float) -> Callable[[int, int], bool]:
-    """A function that tells whether two texts, by key, have a similarity of at least ``least``.
+def near_duplicates(text_of: Callable[[int], str], min_overlap: float) -> Callable[[int, int], bool]:
+    """A function that tells whether two texts, by key, have a similarity of at least ``min_overlap``.
 
     Exact, without MinHash: a problem has few traces.
     """
@@ -267,34 +271,35 @@ def near_duplicates(text_of: Callable[[int], str], least: float) -> Callable[[in
     def of(key: int) -> frozenset[int]:
         return ngrams(text_of(key))
 
-    return lambda one, other: overlap(of(one), of(other)) >= least
+    return lambda one, other: overlap(of(one), of(other)) >= min_overlap
 
 
 def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
     """The contribution of each source, by name."""
-    found: dict[str, Share] = {}
-    for each in rows:
-        share = found.setdefault(each.source, Share())
+    by_source: dict[str, Share] = {}
+    for row in rows:
+        share = by_source.setdefault(row.source, Share())
         share.rows += 1
-        share.distinct += each.copy == 0
-        share.length += each.length
-        share.weight += each.weight
-    return dict(sorted(found.items()))
+        share.distinct += row.copy == 0
+        share.length += row.length
+        share.weight += row.weight
+    return dict(sorted(by_source.items()))
 
 
-def mix_table(found: dict[str, Share], unit: str) -> list[str]:
+def mix_table(by_source: dict[str, Share], unit: str) -> list[str]:
     """The mix as lines of a table with a total; lengths are in ``unit``."""
-    whole = Share(*(sum(column) for column in zip(*(astuple(each) for each in found.values()), strict=True)))
+    columns = zip(*map(astuple, by_source.values()), strict=True)
+    whole = Share(*(sum(column) for column in columns))
     head = ("source", "rows", "of rows", "distinct", "weight", unit, f"of {unit}")
     rows = [head]
-    for name, share in [*found.items(), ("all", whole)]:
+    for name, share in [*by_source.items(), ("all", whole)]:
         of_rows = f"{share.rows / max(whole.rows, 1):.1%}"
         of_length = f"{share.length / max(whole.length, 1):.1%}"
         rows.append((name, f"{share.rows:,}", of_rows, f"{share.distinct:,}", f"{share.weight:,.1f}",
                      f"{share.length:,}", of_length))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    pad = (str.ljust, *[str.rjust] * (len(head) - 1))
-    return ["  ".join(to(cell, width) for to, cell, width in zip(pad, row, widths, strict=True)) for row in rows]
+    align = (str.ljust, *[str.rjust] * (len(head) - 1))
+    return ["  ".join(pad(cell, width) for pad, cell, width in zip(align, row, widths, strict=True)) for row in rows]
 
 
 def histogram(lengths: Iterable[int]) -> dict[int, int]:
@@ -305,8 +310,9 @@ def histogram(lengths: Iterable[int]) -> dict[int, int]:
 
 def histogram_lines(bins: dict[int, int], unit: str) -> list[str]:
     """The histogram with a bar per bin."""
-    most, width = max(bins.values(), default=0), max((len(f"{edge:,}") for edge in bins), default=0)
+    max_count = max(bins.values(), default=0)
+    width = max((len(f"{edge:,}") for edge in bins), default=0)
     return [
-        f"to {edge:>{width},} {unit} {count:>9,} {'#' * round(MAX_BAR * count / most)}".rstrip()
+        f"to {edge:>{width},} {unit} {count:>9,} {'#' * round(MAX_BAR * count / max_count)}".rstrip()
         for edge, count in bins.items()
     ]

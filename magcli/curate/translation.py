@@ -123,11 +123,8 @@ def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
         return "too-few-words"
     if "en" not in detected.candidates():
         return "not-english"
-    if any(
-        not _MATHEMATICAL.fullmatch(word.lower()) for word in languages.prose_words(answer).split() if len(word) > 1
-    ):
-        return "worded-answer"
-    return None
+    words = [word.lower() for word in languages.prose_words(answer).split() if len(word) > 1]
+    return None if all(map(_MATHEMATICAL.fullmatch, words)) else "worded-answer"
 
 
 def defect(original: str, text: str, language: str) -> Defect | None:
@@ -144,7 +141,9 @@ def defect(original: str, text: str, language: str) -> Defect | None:
     if _QUESTION.search(before) and not _QUESTION.search(after):
         return "question"
     words = languages.prose_words(after)
-    if language not in languages.detect(text).candidates() or not _ENGLISH_WORDS.isdisjoint(words.lower().split()):
+    if language not in languages.detect(text).candidates():
+        return "language"
+    if not _ENGLISH_WORDS.isdisjoint(words.lower().split()):
         return "language"
     low, high = _LENGTH_RATIOS.get(language, _LENGTH_RATIO)
     letters = len(languages.prose_words(before))
@@ -156,9 +155,9 @@ def _spans(pattern: re.Pattern[str], text: str) -> Counter[str]:
 
     Spaces, the delimiters of a formula, punctuation at its end, and words in it may differ.
     """
-    found = ("".join(span[0].split()) for span in pattern.finditer(text))
-    plain = (_DELIMITERS.sub("", _TEXT_IN_FORMULA.sub("", span)) for span in found)
-    return Counter(span.rstrip(".,;:，。") for span in plain if span)
+    unspaced = ("".join(match[0].split()) for match in pattern.finditer(text))
+    bare = (_DELIMITERS.sub("", _TEXT_IN_FORMULA.sub("", span)) for span in unspaced)
+    return Counter(span.rstrip(".,;:，。") for span in bare if span)
 
 
 def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callable[[str], None]) -> Texts:
@@ -169,18 +168,19 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
     """
     source = read_lenient(path, warn) if by == "id" else read_strict(path)
     names = source.schema.names
-    missing = [name for name in ("prompt", *(("id",) if by == "id" else ())) if name not in names]
+    required = ("prompt", "id") if by == "id" else ("prompt",)
+    missing = [name for name in required if name not in names]
     if missing:
         raise DataError(f"{path} lacks column {missing[0]}; it has: {', '.join(names)}")
     if "language" not in names and len(languages) > 1:
         raise DataError(
             f"{path} has no column language, so give a single language in --languages, not {','.join(languages)}"
         )
-    found: Texts = {}
+    texts: Texts = {}
     for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
         key = row["id"] if by == "id" else row.get("position", number)
-        found.setdefault((str(key), row.get("language") or languages[0]), row["prompt"])
-    return found
+        texts.setdefault((str(key), row.get("language") or languages[0]), row["prompt"])
+    return texts
 
 
 def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, choice: LanguageChoice) -> Rows:
@@ -197,12 +197,15 @@ def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, 
 # ---- numbers ----
 
 _SPACES = "\u00a0\u202f\u2009"
+# 1,000.5, 1 000,5, .5
 _NUMBER = re.compile(rf"\d+(?:[.,'’ {_SPACES}]\d{{3}}(?!\d))*(?:[.,]\d+)?|(?<![\w.])\.\d+")
 _SEPARATORS = rf"['’ {_SPACES}]"
+# 5 PM, 5:30 p.m., and the 3 of "3 to 5 pm"
 _CLOCK = re.compile(
     r"\b(\d{1,2})(?:[:.](\d\d))?(?=(?:\s*(?:to|and|until|-|–)\s*\d{1,2}(?:[:.]\d\d)?)?\s*([ap])\.?\s?m\b)",
     re.IGNORECASE,
 )
+# The minutes of 17:00 or 17.00, but not of 17.00 %
 _FULL_HOUR = re.compile(r"(?<=\d)[:.]00\b(?!\s*%)")
 _UNITS, _TENS, _MONTHS, _ORDINALS = map(str.split, (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -250,43 +253,47 @@ def preserves_numbers(original: str, translated: str, language: str) -> bool:
     if lost or added:
         lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
     words = number_words(original)
-    return all(_in_words(value, lost.count(value) + words[value], translated, language) for value in lost) and all(
-        any(words[reading] or reading == 1 for reading in readings) for readings in added
-    )
+    if not all(_in_words(value, lost.count(value) + words[value], translated, language) for value in lost):
+        return False
+    return all(any(words[reading] or reading == 1 for reading in readings) for readings in added)
 
 
 def _unmatched(original: str, translated: str) -> tuple[list[float], list[frozenset[float]]]:
     """Numbers in digits only in the original, and possible readings of those only in the translation."""
-    lost, added = [_english(text) for text in _NUMBER.findall(original)], []
+    lost = [_english(text) for text in _NUMBER.findall(original)]
+    added = []
+    # Unambiguous numerals first, so that an ambiguous one does not take their value.
     for readings in sorted(map(_readings, _NUMBER.findall(translated)), key=len):
-        found = next((value for value in lost if value in readings), None)
-        if found is None:
+        equal = next((value for value in lost if value in readings), None)
+        if equal is None:
             added.append(readings)
         else:
-            lost.remove(found)
+            lost.remove(equal)
     return lost, added
 
 
 def _english(text: str) -> float:
     """Parse an English numeral: commas and spaces as thousands separators, decimal point."""
-    return float(re.sub(f"{_SEPARATORS}|,", "", text if text.count(".") < 2 else text.replace(".", "")))
+    if text.count(".") > 1:
+        text = text.replace(".", "")
+    return float(re.sub(f"{_SEPARATORS}|,", "", text))
 
 
 def _readings(text: str) -> frozenset[float]:
     """Possible values of a numeral in the target languages."""
     plain = re.sub(_SEPARATORS, "", text)
-    found = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
-    return frozenset(float(each) for each in found if each.count(".") < 2 and each != ".")
+    numerals = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
+    return frozenset(float(numeral) for numeral in numerals if numeral.count(".") < 2 and numeral != ".")
 
 
 def _as_24_hours(text: str) -> str:
     """The text with times of day in 24-hour format, full hours without minutes."""
 
-    def hour(found: re.Match[str]) -> str:
-        number = int(found[1])
+    def hour(clock: re.Match[str]) -> str:
+        number = int(clock[1])
         if number <= 12:
-            number = number % 12 + 12 * (found[3].lower() == "p")
-        return str(number) + (f":{found[2]}" if found[2] and found[2] != "00" else "")
+            number = number % 12 + 12 * (clock[3].lower() == "p")
+        return f"{number}:{clock[2]}" if clock[2] and clock[2] != "00" else str(number)
 
     return _CLOCK.sub(hour, text)
 
@@ -311,5 +318,5 @@ def _in_words(value: float, times: int, translated: str, language: str) -> bool:
         return False
     prefixes = _TARGET_WORDS[language].split()[int(value) - 1]
     boundary = "" if language == "zh" else r"\b"
-    found = re.findall(f"{boundary}(?:{prefixes})", translated, re.IGNORECASE)
-    return len(found) >= (1 if value == 1 else times)
+    words = re.findall(f"{boundary}(?:{prefixes})", translated, re.IGNORECASE)
+    return len(words) >= (1 if value == 1 else times)

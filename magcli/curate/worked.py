@@ -18,10 +18,10 @@ _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 
 
 def worked_solution(row: Mapping[str, Any], answer_column: str | None, form: ThoughtForm) -> dict[str, Any] | None:
-    """A trace from the worked solution of a problem: its ``completion`` and ``answer``, and ``own_answer``.
+    """A trace from the worked solution of a problem: its ``completion``, ``answer`` and ``own_answer``.
 
-    The last is the answer at which the solution itself arrives, empty if it names none. None without a solution, or
-    without an answer, or if the solution has thoughts in this form: then it is a completion as it is.
+    ``own_answer`` is the answer that the solution itself arrives at, empty if it states none. Returns None if there is
+    no solution or no answer, or if the solution already has thoughts in this form and so is a completion.
     """
     answer = _text(row.get(answer_column or ""))
     text = next((text for name in WORKED if (text := _text(_first(row.get(name))))), "")

@@ -1,9 +1,9 @@
 """IFEval: are all instructions of a prompt followed? The verifier ``ifeval`` of a suite.
 
-The checks are those of lm-evaluation-harness (``magcli[ifeval]``). They are loaded when this module is imported, which
-takes seconds, so not within the deadline of a worker's first verdict. Only the part of the completion after
-its thoughts counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also accepts the answer
-without its first or last line or its asterisks.
+The checks are those of lm-evaluation-harness (``magcli[ifeval]``). They are loaded when this module is imported: that
+takes seconds, and would otherwise count towards the deadline of a worker's first verdict. Only the part of the
+completion after its thoughts counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also
+accepts the answer without its first or last line or its asterisks.
 """
 
 import importlib

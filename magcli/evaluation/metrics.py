@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, count
+from itertools import chain, combinations, count
 from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -29,7 +29,7 @@ MAX_SUBSETS = 200
 DIFFERENCE = " difference"
 """Suffix of the name of a paired difference."""
 BEFORE = " before"
-"""The end of the name of a metric of the --before model."""
+"""Suffix of the name of a metric of the ``--before`` model."""
 _OF_K = re.compile(r"(?:pass|maj)@(\d+)")
 
 _FIGURE = [pa.field(name, pa.float64()) for name in ("value", "low", "high")]
@@ -82,7 +82,7 @@ class Estimate(NamedTuple):
     """A metric with its 95% interval over ``num_problems`` problems.
 
     ``num_left_out`` problems are not among them: their prompts were too long or refused, or no sample has a verdict.
-    It is None for stored completions, which do not say what was asked.
+    It is None for stored completions, which do not record all problems that were asked.
     """
 
     metric: str
@@ -107,11 +107,12 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     Samples without an answer do not vote.
     """
     pairs = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
+    # The correct answers are one answer, whatever their spellings.
     votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
     if not votes:
         return 0.0
-    most = max(votes.values())
-    winners = [answer for answer, count in votes.items() if count == most]
+    max_votes = max(votes.values())
+    winners = [answer for answer, count in votes.items() if count == max_votes]
     return ("" in winners) / len(winners)
 
 
@@ -123,7 +124,7 @@ def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem
     spelling: dict[str, str] = {}
     pairs = zip(problem.answers, problem.correct, strict=True)
     for text, _ in Counter(answer.strip() for answer, ok in pairs if not ok and answer.strip()).most_common():
-        equal = (each for each in dict.fromkeys(spelling.values()) if same(text, each))
+        equal = (other for other in dict.fromkeys(spelling.values()) if same(text, other))
         spelling[text] = next(equal, text)
     return replace(problem, answers=tuple(spelling.get(answer.strip(), answer) for answer in problem.answers))
 
@@ -132,7 +133,10 @@ def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
     answers, correct = problem.answers, problem.correct
     subsets = _subsets(len(correct), k, [seed, *problem.id.encode("utf-8", "surrogatepass")])
-    return float(np.mean([majority_right([answers[i] for i in s], [correct[i] for i in s]) for s in subsets]))
+    shares = [
+        majority_right([answers[index] for index in subset], [correct[index] for index in subset]) for subset in subsets
+    ]
+    return float(np.mean(shares))
 
 
 def _subsets(n: int, k: int, seed: Sequence[int]) -> Iterable[Sequence[int]]:
@@ -150,32 +154,31 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         DataError: two problems (with different prompts) have the same id, a verdict is missing, or a verdict or a
             length is text, which would always count as true.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_id: dict[str, list[Mapping[str, Any]]] = {}
     prompts: dict[str, str | None] = {}
     for row in rows:
         if prompts.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
             raise DataError(f"id {row['id']!r} belongs to two different problems; ids must be unique")
-        found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
-    every = [row for samples in found.values() for row in samples]
-    has_lengths = any(row.get("num_tokens") is not None for row in every)
-    has_languages = any(row.get("languages") for row in every)
-    has_finish = all(row.get("finish") for row in every)
-    has_formats = any(_has_format(row) is not None for row in every)
+        # Without its prompt, which may be long and is the same for all samples.
+        by_id.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
+    all_rows = [row for samples in by_id.values() for row in samples]
+    has_lengths = any(row.get("num_tokens") is not None for row in all_rows)
+    has_languages = any(row.get("languages") for row in all_rows)
+    has_finish = all(row.get("finish") for row in all_rows)
+    has_formats = any(_has_format(row) is not None for row in all_rows)
     return [
         Problem(
             id,
             tuple(row.get("extracted") or "" for row in samples),
             tuple(_correct(row) for row in samples),
-            tuple(
-                bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct")) for row in samples
-            ),
+            tuple(_correct_anywhere(row) for row in samples),
             tuple(int(_number(row, "num_tokens")) for row in samples) if has_lengths else (),
             tuple((row.get("reward_language") or 0) > 0 for row in samples) if has_languages else (),
             tuple(row["finish"] == "length" for row in samples) if has_finish else (),
             tuple(_has_format(row) is not False for row in samples) if has_formats else (),
             samples[0].get("kind") or "math",
         )
-        for id, samples in found.items()
+        for id, samples in by_id.items()
     ]
 
 
@@ -189,6 +192,10 @@ def _correct(row: Mapping[str, Any]) -> bool:
             "column"
         )
     return bool(verdict)
+
+
+def _correct_anywhere(row: Mapping[str, Any]) -> bool:
+    return bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct"))
 
 
 def _number(row: Mapping[str, Any], column: str) -> float:
@@ -208,13 +215,13 @@ def _has_format(row: Mapping[str, Any]) -> bool | None:
 
 
 def ignoring_format(problems: Iterable[Problem]) -> list[Problem]:
-    """Problems whose answers count wherever they stand, for models that do not know the format."""
+    """The problems with answers accepted anywhere in a completion, for models that do not know the format."""
     return [replace(problem, correct=problem.correct_anywhere) for problem in problems]
 
 
 def known_ks(names: Iterable[str]) -> list[int]:
     """The distinct values of k of metrics with these names."""
-    return sorted({int(found[1]) for name in names if (found := _OF_K.match(name))})
+    return sorted({int(match[1]) for name in names if (match := _OF_K.match(name))})
 
 
 def min_samples(problems: Iterable[Problem]) -> int:
@@ -224,16 +231,17 @@ def min_samples(problems: Iterable[Problem]) -> int:
 
 def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
     """All metrics of a run; ``ks`` above the number of samples of some problem are skipped."""
-    samples = sum(len(problem.correct) for problem in problems)
-    return [
-        Estimate(name, *interval(np.array(list(map(of, problems))), seed, _range(name, 0)), len(problems), samples)
-        for name, of in _metrics(problems, ks, seed).items()
-    ]
+    num_samples = sum(len(problem.correct) for problem in problems)
+    estimates = []
+    for name, metric in _metrics(problems, ks, seed).items():
+        values = np.array([metric(problem) for problem in problems])
+        estimates.append(Estimate(name, *interval(values, seed, _range(name, 0)), len(problems), num_samples))
+    return estimates
 
 
 def of_other_model(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """The metrics of the model before, named as such."""
-    return [each._replace(metric=f"{each.metric}{BEFORE}") for each in estimates]
+    """The metrics of the ``--before`` model, with ``BEFORE`` at the end of their names."""
+    return [measured._replace(metric=f"{measured.metric}{BEFORE}") for measured in estimates]
 
 
 def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
@@ -242,12 +250,13 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     pairs = [(problem, others[problem.id]) for problem in ours if problem.id in others]
     if not pairs:
         return []
-    samples = sum(len(problem.correct) for problem, _ in pairs)
-    found = []
-    for name, of in _metrics([each for pair in pairs for each in pair], ks, seed).items():
-        bounds = interval(np.array([of(our) - of(their) for our, their in pairs]), seed, _range(name, -1))
-        found.append(Estimate(f"{name}{DIFFERENCE}", *bounds, len(pairs), samples))
-    return found
+    num_samples = sum(len(problem.correct) for problem, _ in pairs)
+    differences = []
+    for name, metric in _metrics([problem for pair in pairs for problem in pair], ks, seed).items():
+        values = np.array([metric(our) - metric(their) for our, their in pairs])
+        bounds = interval(values, seed, _range(name, -1))
+        differences.append(Estimate(f"{name}{DIFFERENCE}", *bounds, len(pairs), num_samples))
+    return differences
 
 
 def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[str, Callable[[Problem], float]]:
@@ -256,10 +265,11 @@ def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[
     def mean(field: str) -> Callable[[Problem], float]:
         return lambda problem: sum(getattr(problem, field)) / len(getattr(problem, field))
 
-    known = {name: field for name, field in _MEANS.items() if all(getattr(problem, field) for problem in problems)}
-    table = {name: mean(field) for name, field in known.items()}
-    least = min_samples(problems)
-    for k in (k for k in ks if k <= least):
+    complete = {name: field for name, field in _MEANS.items() if all(getattr(problem, field) for problem in problems)}
+    table = {name: mean(field) for name, field in complete.items()}
+    max_k = min_samples(problems)
+    for k in (k for k in ks if k <= max_k):
+        # The default argument binds the k of this iteration.
         table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
         if k > 1:
             table[f"maj@{k}"] = lambda p, k=k: maj_at_k(p, k, seed)  # type: ignore[misc]
@@ -271,9 +281,9 @@ def scale(metric: str) -> int:
     return 1 if metric.startswith("tokens") else 100
 
 
-def _range(metric: str, least: float) -> tuple[float, float] | None:
+def _range(metric: str, lowest: float) -> tuple[float, float] | None:
     """The bounds of a problem's share or difference of shares; lengths have none."""
-    return None if metric.startswith("tokens") else (least, 1.0)
+    return None if metric.startswith("tokens") else (lowest, 1.0)
 
 
 def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None = None) -> tuple[float, float, float]:
@@ -287,9 +297,11 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")
     if bounds is not None and (values == values[0]).all():
-        value, unseen = float(values[0]), 1 - 0.025 ** (1 / len(values))
+        value = float(values[0])
+        unseen = 1 - 0.025 ** (1 / len(values))
         return value, value - unseen * (value - bounds[0]), value + unseen * (bounds[1] - value)
     random = np.random.default_rng(seed)
+    # In blocks of 100, as all resamples at once may need too much memory.
     means = np.concatenate(
         [values[random.integers(0, len(values), (100, len(values)))].mean(1) for _ in range(RESAMPLES // 100)]
     )
@@ -314,9 +326,9 @@ def compare(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dic
     ks = [*ks, *known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]
     return [
-        _row(key, side, found.get(key))
+        _row(key, side, side_differences.get(key))
         for key in keys
-        for side, found in zip(sides, differences, strict=True)
+        for side, side_differences in zip(sides, differences, strict=True)
         if key in side.estimates
     ]
 
@@ -326,9 +338,9 @@ def _differences(side: Side, first: Side, ks: Sequence[int], seed: int) -> dict[
     if side is first:
         return {}
     return {
-        (suite, each.metric.removesuffix(DIFFERENCE)): each
+        (suite, difference.metric.removesuffix(DIFFERENCE)): difference
         for suite, problems in side.problems.items()
-        for each in paired(problems, first.problems.get(suite, ()), ks, seed)
+        for difference in paired(problems, first.problems.get(suite, ()), ks, seed)
     }
 
 
@@ -337,21 +349,22 @@ def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
     if difference is not None:
         columns |= {"difference": difference.value, "num_paired": difference.num_problems}
         columns |= {"difference_low": difference.low, "difference_high": difference.high}
+    # NaN, the only value that differs from itself, becomes null.
     return {name: None if value != value else value for name, value in columns.items()}
 
 
-def comparison_markdown(found: Sequence[Mapping[str, Any]]) -> str:
+def comparison_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The comparison as a Markdown table: one line per suite and metric, one column per model and difference.
 
     Shares are in percent; an asterisk marks a difference whose interval excludes 0.
     """
-    models = list(dict.fromkeys(row["model"] for row in found))
-    cells = {(row["suite"], row["metric"], row["model"]): row for row in found}
-    with_difference = {row["model"] for row in found if row.get("difference") is not None}
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    cells = {(row["suite"], row["metric"], row["model"]): row for row in rows}
+    with_difference = {row["model"] for row in rows if row.get("difference") is not None}
     paired = [model for model in models if model in with_difference]
     head = ["suite", "metric", *models, *(f"{model} - {models[0]}" for model in paired)]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
-    for suite, metric in dict.fromkeys((row["suite"], row["metric"]) for row in found):
+    for suite, metric in dict.fromkeys((row["suite"], row["metric"]) for row in rows):
         values = [_cell(cells.get((suite, metric, model)), "", "") for model in models]
         differences = [_cell(cells.get((suite, metric, model)), "difference", "+") for model in paired]
         lines.append([suite or "-", metric, *values, *differences])
@@ -363,7 +376,8 @@ def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     keys = (name, f"{name}_low", f"{name}_high") if name else ("value", "low", "high")
     if row is None or row.get(keys[0]) is None:
         return ""
-    unit, (value, low, high) = scale(row["metric"]), (row.get(key) for key in keys)
+    unit = scale(row["metric"])
+    value, low, high = (row.get(key) for key in keys)
     assert value is not None
     if low is None or high is None:
         return f"{unit * value:{sign}.1f}"
@@ -376,6 +390,7 @@ def labels(names: Sequence[str]) -> list[str]:
 
     If only the suffix differs it is included; equal paths are numbered.
     """
+    # Only the resolved path of a folder such as . or .. has a name.
     paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
     parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
     shared = 0
@@ -389,8 +404,8 @@ def labels(names: Sequence[str]) -> list[str]:
 
 def distinct(names: Iterable[str]) -> list[str]:
     """The names made distinct: a repeated one gets the next free number."""
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
-        numbered = (f"{name} ({number})" for number in count(2))
-        found.append(name if name not in found else next(each for each in numbered if each not in found))
-    return found
+        candidates = chain([name], (f"{name} ({number})" for number in count(2)))
+        unique.append(next(candidate for candidate in candidates if candidate not in unique))
+    return unique

@@ -37,6 +37,7 @@ PASSED = "all tests passed: 5d41402abc4b"
 CHECKER = f"import sys\nsys.exit(42 if sys.stdin.read().rstrip().endswith({PASSED!r}) else 43)\n"
 """Accepts output that ends with ``PASSED``."""
 
+# The end of ``main``.
 _LAST_BRACE = re.compile(r"(?:return\s+0\s*;\s*)?\}\s*\Z")
 _SAMPLE = re.compile(
     r"^\s*Sample Input \d+\s*\n(?P<input>.*?)^\s*Sample Output \d+\s*\n\s*(?P<output>.*?)(?=\n\s*\n|\Z)", re.M | re.S
@@ -168,7 +169,7 @@ def _feeds(statement: str) -> Iterator[dict[str, str]]:
 
 def _calls(statement: str, method: str) -> Iterator[dict[str, str]]:
     for example in _EXAMPLE.finditer(statement):
-        arguments = ", ".join(repr(_value(each.value)) for each in _arguments(example["input"]))
+        arguments = ", ".join(repr(_value(argument.value)) for argument in _arguments(example["input"]))
         yield {"call": f"Solution().{method}({arguments})", "output": repr(_value(_expression(example["output"])))}
 
 
@@ -218,8 +219,8 @@ def _cases(text: str) -> list[Row]:
     """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, compressed by zlib, in base64."""
     if text.lstrip()[:1] != "[":
         text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
-    found: list[Row] = json.loads(text)
-    return found
+    cases: list[Row] = json.loads(text)
+    return cases
 
 
 class _TextOnly(pickle.Unpickler):

@@ -1,4 +1,4 @@
-"""The problems of a suite: its rows are found in a folder or on the hub, and converted."""
+"""Load the problems of a suite: find its rows in a folder or on the hub, and convert them."""
 
 import gzip
 import json
@@ -27,8 +27,10 @@ HUB = "hub"
 LETTERS = "ABCDEFGHIJ"
 INSTRUCTION = "Give the letter of the right option in \\boxed{}."
 
+# The name of a column in a template.
 _COLUMN = re.compile(r"\{([A-Za-z_][\w .-]*)\}")
 _OPTIONS = re.compile(r"^A\. (.*?)^B\. (.*?)^C\. (.*?)^D\. (.*?)(?:\n\n|\Z)", re.M | re.S)
+# The user's turn of a chat in ChatML.
 _CHAT = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.S)
 
 Row = Mapping[str, Any]
@@ -41,57 +43,69 @@ class Question(NamedTuple):
     letter: str
 
 
-def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
+def problems(suite: Suite, folders: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
     """The problems of a suite, as ``evaluate`` reads them from a table.
 
     Choices are shuffled by the seed and the row's id.
 
     Args:
         suite: The suite.
-        places: Folders, and ``hub``. The suite's own folder is searched last; without ``places`` it is searched first,
-            then the current folder.
+        folders: Folders to search, and ``hub``. The suite's own folder is searched last; without ``folders`` it is
+            searched first, then the current folder.
         seed: Seed of the order of choices.
         reference: Add a column with a solution that must be correct.
 
     Raises:
         DataError: the data is missing, or a row lacks a column that the suite needs.
     """
-    source, rows = _find(suite, places)
-    found: dict[str, dict[str, Any]] = {}
+    source, rows = _find(suite, folders)
+    by_id: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(row for row in rows if _satisfies(suite.name, source.where, row)):
         try:
             problem = _problem(suite, source, row, number, seed)
-            if problem["id"] in found:
+            if problem["id"] in by_id:
                 raise DataError(f"another row has the id {problem['id']!r} too; ids must be unique")
         except DataError as error:
             raise DataError(f"evaluate: suite {suite.name}: row {number + 1}: {error}") from None
         if reference:
             problem["reference"] = _text(source.reference, row) if source.reference else None
-        found[problem["id"]] = problem
-    if not found:
+        by_id[problem["id"]] = problem
+    if not by_id:
         raise DataError(f"evaluate: suite {suite.name}: no row of its data matches the suite")
-    return list(found.values())
+    return list(by_id.values())
 
 
-def _find(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
-    """The first available source, and its rows."""
-    default = str(suite.folder)
-    folders = dict.fromkeys([*(place for place in places if place != HUB), default] if places else [default, "."])
+def _find(suite: Suite, folders: Sequence[str]) -> tuple[Source, Iterator[Row]]:
+    """The first available source, and its rows.
+
+    Raises:
+        DataError: there is none; the message says where the data can be had.
+    """
+    own = str(suite.folder)
+    if folders:
+        searched = dict.fromkeys([*(folder for folder in folders if folder != HUB), own])
+    else:
+        searched = dict.fromkeys([own, "."])
     for source in suite.sources:
-        for place in folders:
-            for path in _paths(Path(place), source.files):
+        for folder in searched:
+            for path in _paths(Path(folder), source.files):
                 return source, _read(path, source.names)
-        if HUB in places and source.hub:
+        if HUB in folders and source.hub:
             return source, _table(source.hub)
+    raise DataError(_missing_data(suite, list(searched), named=bool(folders)))
+
+
+def _missing_data(suite: Suite, searched: Sequence[str], *, named: bool) -> str:
+    """What to do about missing data; ``named``: folders were given by the user."""
     files = " or ".join(dict.fromkeys(name for source in suite.sources for name in source.files))
     hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
-    where = " or ".join(folder for folder in folders if folder != str(SHIPPED))
+    where = " or ".join(folder for folder in searched if folder != str(SHIPPED))
     problem = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
     origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
-    get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
-    come = f"; it comes from {origins}: put it there" if origins else ""
-    a_folder = "another folder" if places else "a folder"
-    raise DataError(f"evaluate: suite {suite.name}: {problem}{get}{come}, or name {a_folder} by --data")
+    on_hub = f"; on the hub it is {hubs}: --data hub" if hubs else ""
+    origin = f"; it comes from {origins}: put it there" if origins else ""
+    a_folder = "another folder" if named else "a folder"
+    return f"evaluate: suite {suite.name}: {problem}{on_hub}{origin}, or name {a_folder} by --data"
 
 
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -107,19 +121,19 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     Raises:
         DataError: it cannot be read.
     """
-    if path.is_dir() and (found := exercises(path)):
-        return iter(found)
+    if path.is_dir() and (rows := exercises(path)):
+        return iter(rows)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
     try:
         with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
-            found = _parsed(file.read(), plain, names)
+            rows = _parsed(file.read(), plain, names)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
-    if not all(isinstance(row, dict) for row in found):
+    if not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} cannot be read: every row must be a JSON object")
-    return iter(found)
+    return iter(rows)
 
 
 def exercises(folder: Path) -> list[Row]:
@@ -152,8 +166,8 @@ def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
     lines = [line for line in text.split("\n") if line.strip()]
     if name.endswith(".tsv"):
         return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
-    found: list[Row] = json.loads(text) if text.lstrip()[:1] == "[" else [json.loads(line) for line in lines]
-    return found
+    rows: list[Row] = json.loads(text) if text.lstrip()[:1] == "[" else [json.loads(line) for line in lines]
+    return rows
 
 
 def _table(name: str) -> Iterator[Row]:
@@ -197,8 +211,10 @@ def _between(low: Any, value: Any, high: Any) -> bool:
     """Whether a value is in a range with optional bounds; compared as text if these are text, such as ISO dates."""
     if value is None:
         return False
-    compared = str(value) if isinstance(low if high is None else high, str) else value
-    return bool((low is None or low <= compared) and (high is None or compared <= high))
+    bound = low if high is None else high
+    if isinstance(bound, str):
+        value = str(value)
+    return bool((low is None or low <= value) and (high is None or value <= high))
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
@@ -233,11 +249,11 @@ def _as_text(value: Any) -> str:
     """A value as text: empty for None, lists line by line, files concatenated, the user's turn of a chat."""
     if value is None:
         return ""
-    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+    if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
         return "\n".join(value.values())
     if isinstance(value, list | dict):
         parts = value if isinstance(value, list) else [value]
-        return "\n".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in parts)
+        return "\n".join(part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts)
     chat = _CHAT.search(str(value))
     return chat[1].strip() if chat else str(value)
 
@@ -255,14 +271,17 @@ def _with_choices(source: Source, row: Row, prompt: str, rng: random.Random) -> 
     if source.choices == ("inline",):
         stem, options, right = _inline(prompt, _text(source.answer, row).strip())
     else:
-        stem, options, right = prompt, [str(_value(row, name)).strip() for name in source.choices], 0
+        stem = prompt
+        options = [str(_value(row, name)).strip() for name in source.choices]
+        right = 0
     order = rng.sample(range(len(options)), len(options))
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
     return Question("\n".join([stem, "", *lines, "", INSTRUCTION]), LETTERS[order.index(right)])
 
 
 def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:
-    found = _OPTIONS.search(prompt)
-    if not found or letter not in LETTERS[:4]:
+    """The statement without its options, the options, and the index of the right one."""
+    match = _OPTIONS.search(prompt)
+    if not match or letter not in LETTERS[:4]:
         raise DataError("the statement lacks the options A to D, or the answer is none of them")
-    return prompt[: found.start()].strip(), [each.strip() for each in found.groups()], LETTERS.index(letter)
+    return prompt[: match.start()].strip(), [option.strip() for option in match.groups()], LETTERS.index(letter)

@@ -116,11 +116,13 @@ class Suite:
         """The custom reward, as ``magcli.verify.custom`` names it; empty for answers and programs."""
         if self.verifier in VERIFIERS:
             return ""
-        place, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
-        return f"{self.folder / place}{colon}{name}" if place.endswith(".py") else f"{place}{colon}{name}"
+        module, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
+        if module.endswith(".py"):
+            module = str(self.folder / module)
+        return f"{module}{colon}{name}"
 
 
-def known() -> list[str]:
+def shipped_names() -> list[str]:
     """The names of magcli's suites, without variants."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
@@ -131,19 +133,22 @@ def load(names: Sequence[str]) -> list[Suite]:
     Raises:
         UsageError: a suite does not exist, its file is invalid, or two have the same name.
     """
-    found: dict[str, tuple[str, Suite]] = {}
-    for given, suite in ((name, suite) for name in names for suite in _load(name)):
-        earlier, same = found.setdefault(suite.name, (given, suite))
-        if (same.digest, same.folder.resolve()) != (suite.digest, suite.folder.resolve()):
-            raise UsageError(f"evaluate.suite: {earlier} and {given} are both called {suite.name}; rename one of them")
-    return [suite for _, suite in found.values()]
+    by_name: dict[str, tuple[str, Suite]] = {}
+    for name in names:
+        for suite in _load(name):
+            earlier, same = by_name.setdefault(suite.name, (name, suite))
+            if (same.digest, same.folder.resolve()) != (suite.digest, suite.folder.resolve()):
+                raise UsageError(
+                    f"evaluate.suite: {earlier} and {name} are both called {suite.name}; rename one of them"
+                )
+    return [suite for _, suite in by_name.values()]
 
 
 def _load(name: str) -> list[Suite]:
     path = Path(name)
     if path.suffix == ".toml":
         return _parsed(path.stem, _text(path), path.parent)
-    shipped = known()
+    shipped = shipped_names()
     for base in (base for base in shipped if name == base or name.startswith(f"{base}-")):
         text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
         if chosen := [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]:
@@ -169,7 +174,7 @@ def _parsed(name: str, text: str, folder: Path) -> list[Suite]:
     variants = table.pop("variants", None)
     if variants is None:
         return [_suite(name, table, text, folder)]
-    return [_suite(f"{name}-{each}", _filled(table, str(each)), text, folder) for each in variants]
+    return [_suite(f"{name}-{variant}", _filled(table, str(variant)), text, folder) for variant in variants]
 
 
 def _filled(value: Any, variant: str) -> Any:
@@ -178,9 +183,9 @@ def _filled(value: Any, variant: str) -> Any:
         case str():
             return value.replace("{variant}", variant)
         case list():
-            return [_filled(each, variant) for each in value]
+            return [_filled(part, variant) for part in value]
         case dict():
-            return {key: _filled(each, variant) for key, each in value.items()}
+            return {key: _filled(part, variant) for key, part in value.items()}
     return value
 
 
@@ -188,43 +193,45 @@ _SUITE_KEYS = {"about": str, "note": str, "system": str, "language": bool, "veri
 
 
 def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
-    given = dict(table)
-    sampling, sources = given.pop("sampling", {}), given.pop("source", [])
+    rest = dict(table)
+    sampling = rest.pop("sampling", {})
+    tables = rest.pop("source", [])
     options = {
-        key: convert(kind, given.pop(key), f"suite {name}: {key}") for key, kind in _SUITE_KEYS.items() if key in given
+        key: convert(kind, rest.pop(key), f"suite {name}: {key}") for key, kind in _SUITE_KEYS.items() if key in rest
     }
-    if given:
-        key = next(iter(given))
+    if rest:
+        key = next(iter(rest))
         raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_SUITE_KEYS, 'sampling', 'source'))}")
-    if not options.get("verifier") or not sources:
+    if not options.get("verifier") or not tables:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
     verifier = _verifier(options.pop("verifier"), name)
-    places = tuple(_source(name, each, verifier) for each in sources)
-    return Suite(name, verifier, places, _made(SamplingOptions, sampling, name), **options,
+    sources = tuple(_source(name, source, verifier) for source in tables)
+    return Suite(name, verifier, sources, _made(SamplingOptions, sampling, name), **options,
                  digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
 
 
 def _verifier(verifier: str, name: str) -> str:
-    known = (*VERIFIERS, *FUNCTIONS)
-    if verifier not in known and ":" not in verifier:
+    named = (*VERIFIERS, *FUNCTIONS)
+    if verifier not in named and ":" not in verifier:
         raise UsageError(
-            f"suite {name}: unknown verifier '{verifier}'{did_you_mean(verifier, known)}; "
+            f"suite {name}: unknown verifier '{verifier}'{did_you_mean(verifier, named)}; "
             "a custom function is file.py:function"
         )
     return verifier
 
 
 def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
-    given = dict(table)
-    where = given.pop("where", {})
-    found: Source = replace(_made(Source, given, name), where=where)
-    if not found.prompt or not (found.files or found.hub):
+    options = dict(table)
+    # The conditions are of any type, so they are not converted.
+    where = options.pop("where", {})
+    source: Source = replace(_made(Source, options, name), where=where)
+    if not source.prompt or not (source.files or source.hub):
         raise UsageError(f"suite {name}: a source needs a prompt, and files or a hub id")
-    if verifier == "math" and not (found.answer or found.choices):
+    if verifier == "math" and not (source.answer or source.choices):
         raise UsageError(f"suite {name}: with the verifier math a source needs an answer, or choices")
-    if verifier == "code" and not found.tests:
+    if verifier == "code" and not source.tests:
         raise UsageError(f"suite {name}: with the verifier code a source needs tests; see magcli.evaluation.programs")
-    return found
+    return source
 
 
 def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
@@ -232,9 +239,11 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     kinds = field_types(shape)
     if unknown := [key for key in table if key not in kinds]:
         raise UsageError(f"suite {name}: unknown key '{unknown[0]}'{did_you_mean(unknown[0], kinds)}")
-    values = {key: [value] if kinds[key] == tuple[str, ...] and isinstance(value, str) else value
-              for key, value in table.items()}  # fmt: skip
-    return shape(**{key: convert(kinds[key], value, f"suite {name}: {key}") for key, value in values.items()})
+    values = {}
+    for key, value in table.items():
+        is_single = kinds[key] == tuple[str, ...] and isinstance(value, str)
+        values[key] = convert(kinds[key], [value] if is_single else value, f"suite {name}: {key}")
+    return shape(**values)
 
 
 def require_ifeval() -> None:

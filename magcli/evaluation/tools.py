@@ -24,10 +24,12 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if the calls are those expected, else 0; ``detail`` says what differs."""
     functions, right = _value(row["functions"]), _value(row["calls"])
-    made = calls(thoughts.answer(completion))
-    wrong = "no list of calls" if made is None else _difference(made, right, functions)
-    extracted = "" if made is None else json.dumps(made, ensure_ascii=False)
-    return {"total": float(not wrong), "extracted": extracted, "detail": wrong}
+    answered = calls(thoughts.answer(completion))
+    if answered is None:
+        return {"total": 0.0, "extracted": "", "detail": "no list of calls"}
+    difference = _difference(answered, right, functions)
+    extracted = json.dumps(answered, ensure_ascii=False)
+    return {"total": float(not difference), "extracted": extracted, "detail": difference}
 
 
 def calls(answer: str) -> list[Call] | None:
@@ -59,20 +61,21 @@ def _read(value: Any) -> Iterator[Call]:
         yield {"name": str(call["name"]), "arguments": dict(arguments)}
 
 
-def _difference(made: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
+def _difference(answered: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
     """The difference of two sets of calls; empty if they are equal."""
-    defaults = {each["name"]: _defaults(each) for each in functions}
-    if unknown := [call["name"] for call in made if call["name"] not in defaults]:
+    defaults = {function["name"]: _defaults(function) for function in functions}
+    if unknown := [call["name"] for call in answered if call["name"] not in defaults]:
         return f"there is no function {unknown[0]}"
-    given, expected = (sorted(_canonical(call, defaults) for call in each) for each in (made, right))
-    if given == expected:
+    actual = sorted(_canonical(call, defaults) for call in answered)
+    expected = sorted(_canonical(call, defaults) for call in right)
+    if actual == expected:
         return ""
-    return f"calls {', '.join(given) or 'nothing'}; right is {', '.join(expected) or 'nothing'}"
+    return f"calls {', '.join(actual) or 'nothing'}; right is {', '.join(expected) or 'nothing'}"
 
 
 def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
     properties = function["parameters"]["properties"]
-    return {name: each["default"] for name, each in properties.items() if "default" in each}
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
@@ -84,9 +87,9 @@ def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _plain(each) for key, each in value.items()}
+            return {key: _plain(part) for key, part in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [_plain(part) for part in value]
         case str():
             return value.strip()
         case float() if value.is_integer():

@@ -111,7 +111,7 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     voting = voters(runs, labels)
     may_replace = rules.replace_unlabelled or "right" in labels.values()
     votes = rules.votes if may_replace else len(voting) + 1
-    judged = {test: _judge_test(each, voting, rules.agreement, votes) for test, each in by_test.items()}
+    judged = {test: _judge_test(test_runs, voting, rules.agreement, votes) for test, test_runs in by_test.items()}
     outcomes = Counter(outcome for outcome, _ in judged.values())
     groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}
     outputs = {test: None if group == RIGHT else _output(by_test[test], group) for test, group in groups.items()}
@@ -134,18 +134,22 @@ def voters(runs: Iterable[Run], labels: Mapping[int, Label]) -> set[int]:
 def _judge_test(
     runs: Sequence[Run], voting: Collection[int], agreement: float, needed: int
 ) -> tuple[TestOutcome, int | None]:
-    """The outcome of a test and the group that is right from now on; ``needed`` votes replace an output."""
+    """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
-    most = max(votes.values(), default=0)
-    first = [group for group, count in votes.items() if count == most]
-    winner = RIGHT if RIGHT in first else first[0] if len(first) == 1 else None
-    if winner is None or most < agreement * len(voting):
+    max_votes = max(votes.values(), default=0)
+    first = [group for group, count in votes.items() if count == max_votes]
+    winner = None
+    if RIGHT in first:
+        winner = RIGHT
+    elif len(first) == 1:
+        winner = first[0]
+    if winner is None or max_votes < agreement * len(voting):
         return "disagree", None
     if winner == RIGHT:
         return "kept", RIGHT
     if RIGHT in votes:
         return "contested", None
-    if most < needed or _output(runs, winner) is None:
+    if max_votes < needed or _output(runs, winner) is None:
         return "unconfirmed", None
     return "replaced", winner
 
@@ -207,8 +211,8 @@ class MatrixTable:
     def get(self, id: str, digest: str) -> list[Run] | None:
         """The finished runs of a problem; None if there are none or the machine failed."""
         key = f"{digest} {id}"
-        found = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
-        return found if found and found[0].verdict != "infra-error" else None
+        runs = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
+        return runs if runs and runs[0].verdict != "infra-error" else None
 
     def put(self, id: str, digest: str, runs: Sequence[Run]) -> None:
         """Store the runs of a problem durably."""
@@ -225,9 +229,9 @@ class MatrixTable:
         Raises:
             DataError: runs are missing because the journal was removed.
         """
-        wanted = [f"{digest} {id}" for id, digest in problems]
-        if all(key in self._journal for key in wanted):
-            self._write(wanted, history)
+        keys = [f"{digest} {id}" for id, digest in problems]
+        if all(key in self._journal for key in keys):
+            self._write(keys, history)
         elif not self._is_finished(history(0)[-1]):
             raise DataError(f"{self._path}: the runs of finished problems are missing; use --restart to run them again")
         self._journal.remove()
@@ -270,7 +274,7 @@ def _last_link(path: Path) -> manifest.Link | None:
 
 
 def _identity(link: manifest.Link) -> tuple[Any, ...]:
-    return link.stage, link.version, seal.pack(link.config), [each.sha256 for each in link.inputs]
+    return link.stage, link.version, seal.pack(link.config), [source.sha256 for source in link.inputs]
 
 
 def runs_of(rows: Iterable[Mapping[str, Any]]) -> list[Run]:
@@ -301,9 +305,9 @@ class MatrixReplay:
         """
         if (id, digest) == self._last[0]:
             return self._last[1]
-        for found, rows in self._problems:
-            if found == (id, digest):
-                self._last = found, runs_of(rows)
+        for key, rows in self._problems:
+            if key == (id, digest):
+                self._last = key, runs_of(rows)
                 return self._last[1]
         raise DataError(
             f"{self._path} has no runs of problem {id} in its current form and order; "

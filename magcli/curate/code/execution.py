@@ -28,8 +28,8 @@ from magcli.verify.sandbox import Limits, Program, Sandbox, printable
 from magcli.verify.types import Fault
 
 MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES = 1 << 20, 256 << 20
-"""Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones equal
-only the same bytes and replace nothing."""
+"""Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones are
+compared byte by byte, and cannot replace an expected output."""
 MAX_TIMEOUTS = 2
 """Number of timeouts after which a solution not labelled right is ``unrun`` on the remaining tests."""
 REJECTED = RIGHT + 1
@@ -58,20 +58,20 @@ class RunnableSolution(NamedTuple):
         if self.calls is None or not isinstance(case, Call):
             return runs.run(self.program, case, limits)
         try:
-            found = runs.run(self.program, StdinCase(self.calls.stdin(case), b""), limits)
+            run = runs.run(self.program, StdinCase(self.calls.stdin(case), b""), limits)
         except UnsupportedSignature as error:
             return runs.Run(Fault("runtime-error", f"the arguments have no C++ type: {error.reason}"), 0.0)
-        if isinstance(found.output, Fault):
-            return found
+        if isinstance(run.output, Fault):
+            return run
         try:
-            return found._replace(output=self.calls.value(found.output))
+            return run._replace(output=self.calls.value(run.output))
         except NotPlain as error:
             detail = printable(str(error).encode())
-            return found._replace(output=Fault("wrong-answer", f"the value cannot be parsed: {detail}"))
+            return run._replace(output=Fault("wrong-answer", f"the value cannot be parsed: {detail}"))
 
 
 class ExclusiveRetry:
-    """Runs problems concurrently, and one whose compiler timed out a second time on its own.
+    """Runs problems concurrently; one whose compiler timed out is run a second time, alone.
 
     Shared by the threads that run problems; not reentrant.
     """
@@ -79,7 +79,8 @@ class ExclusiveRetry:
     def __init__(self) -> None:
         self._exclusive_lock = threading.Lock()
         self._changed = threading.Condition()
-        self._running, self._closed = 0, False
+        self._running = 0
+        self._closed = False
 
     def run(self, work: Callable[[], T]) -> T:
         """Do the work of a problem alongside others; if a compiler timed out, once more alone.
@@ -136,28 +137,29 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
 
 
 def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
-    found: list[Run] = []
+    executed: list[Run] = []
     wrong: dict[int, dict[int, bytes]] = {test: {} for test in plan.tests}
     stored = 0
     for number, solution in plan.solutions.items():
         for test, outcome in _run_solution(plan, solution, box, stopped):
             if outcome is None:
-                found.append(Run(number, test, "unrun", None))
+                executed.append(Run(number, test, "unrun", None))
                 continue
             fault, output, seconds = outcome
             verdict = fault.reason if fault else "accepted"
-            found.append(Run(number, test, verdict, None if output is None else RIGHT, None, seconds))
+            # The group of a wrong output is set below, when all outputs of the test are compared.
+            executed.append(Run(number, test, verdict, None if output is None else RIGHT, None, seconds))
             if fault and output is not None:
                 fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - stored)
                 # The stand-in is not UTF-8, so it cannot become the output of a test.
                 wrong[test][number] = output if fits else b"\xff" + hashlib.sha256(output).digest()
                 stored += len(wrong[test][number])
     groups = {test: _grouped(plan, test, outputs) for test, outputs in wrong.items()}
-    for index, run in enumerate(found):
+    for index, run in enumerate(executed):
         if run.solution in groups[run.test]:
             group, text = groups[run.test][run.solution]
-            found[index] = run._replace(group=group, output=text)
-    return found
+            executed[index] = run._replace(group=group, output=text)
+    return executed
 
 
 def _run_solution(
@@ -190,7 +192,7 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
         output, seconds = program.run(case, plan.limits)
         fault = output if isinstance(output, Fault) else runs.check_output(output, case, plan.rule, plan.checker, box)
         if fault is None or fault.reason != "infra-error":
-            return fault, None if isinstance(output, Fault) else output, seconds
+            return fault, (None if isinstance(output, Fault) else output), seconds
         error = fault.detail
     raise ExecutionFailed(error)
 
@@ -200,12 +202,14 @@ def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int
     if plan.checker:
         return dict.fromkeys(outputs, (REJECTED, None))
     case = plan.tests[test]
-    found: dict[int, tuple[int, str | None]] = {}
-    for number, group in enumerate(_components(sorted(set(outputs.values())), case, plan.rule), RIGHT + 1):
-        members = [solution for solution, output in outputs.items() if output in group]
+    components = _components(sorted(set(outputs.values())), case, plan.rule)
+    groups: dict[int, tuple[int, str | None]] = {}
+    for number, component in enumerate(components, RIGHT + 1):
+        members = [solution for solution, output in outputs.items() if output in component]
         text = output_text(_most_common([outputs[solution] for solution in members]), case, plan.rule)
-        found |= {solution: (number, text if solution == members[0] else None) for solution in members}
-    return found
+        groups.update(dict.fromkeys(members, (number, None)))
+        groups[members[0]] = (number, text)
+    return groups
 
 
 def _most_common(outputs: Sequence[bytes]) -> bytes:
@@ -216,11 +220,12 @@ def _most_common(outputs: Sequence[bytes]) -> bytes:
 
 def _components(outputs: Sequence[bytes], case: Case, rule: Comparison) -> list[set[bytes]]:
     """Connected components of equal outputs: with a tolerance, equality is not transitive."""
-    found: list[set[bytes]] = []
+    components: list[set[bytes]] = []
     for output in outputs:
-        near = [group for group in found if any(_equal(output, other, case, rule) for other in group)]
-        found = [group for group in found if group not in near] + [{output}.union(*near)]
-    return found
+        near = [component for component in components if any(_equal(output, other, case, rule) for other in component)]
+        components = [component for component in components if component not in near]
+        components.append({output}.union(*near))
+    return components
 
 
 def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
@@ -228,10 +233,10 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     if isinstance(case, StdinCase):
         return not difference(one, other, rule) or not difference(other, one, rule)
     try:
-        values = case.evaluate(decode(one)), case.evaluate(decode(other))
+        value, other_value = case.evaluate(decode(one)), case.evaluate(decode(other))
     except NotPlain:
         return False
-    return any(Expected("equal", each).matches(given, rule) for each, given in (values, values[::-1]))
+    return Expected("equal", value).matches(other_value, rule) or Expected("equal", other_value).matches(value, rule)
 
 
 def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
@@ -241,10 +246,10 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
             return output.decode()
         value = case.evaluate(decode(output))
         text = repr(value)
-        again = parse_call(case.source, text, frozenset([case.name]))
+        test = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
-    return text if again.name == case.name and again.expected.matches(value, rule) else None
+    return text if test.name == case.name and test.expected.matches(value, rule) else None
 
 
 @contextmanager

@@ -102,9 +102,9 @@ def prepare(
     except DataError as error:
         return Unusable("bad-tests", str(error))
     if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
-        why = f"; C++ solutions cannot be called: {cpp_unrun}" if cpp_unrun else ""
+        cpp_note = f"; C++ solutions cannot be called: {cpp_unrun}" if cpp_unrun else ""
         return Unusable(
-            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
+            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{cpp_note}"
         )
     if len(plan.tests) < min_tests:
         unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
@@ -112,13 +112,13 @@ def prepare(
     return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
 
 
-def _select_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], SkippedTests]:
-    """The first ``most`` runnable tests (0: all) by index, and the numbers of skipped ones.
+def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case], SkippedTests]:
+    """The first ``max_tests`` runnable tests (0: all) by index, and the numbers of skipped ones.
 
     Raises:
         DataError: none is usable, or tests with calls and tests with stdin are mixed.
     """
-    found: dict[int, Case] = {}
+    usable: dict[int, Case] = {}
     distinct: set[str] = set()
     errors: list[DataError] = []
     for number, test in enumerate(problem.tests):
@@ -127,15 +127,15 @@ def _select_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Ski
             continue
         distinct.add(key)
         try:
-            found[number] = parse_tests([test], problem.functions)[0]
+            usable[number] = parse_tests([test], problem.functions)[0]
         except DataError as error:
             errors.append(error)
-    if errors and not found:
+    if errors and not usable:
         raise errors[0]
-    if len({type(case) for case in found.values()}) > 1:
+    if len({type(case) for case in usable.values()}) > 1:
         raise DataError("some tests call a function and others use stdin")
-    chosen = dict(list(found.items())[: most or None])
-    return chosen, SkippedTests(len(errors), len(problem.tests) - len(distinct), len(found) - len(chosen))
+    chosen = dict(list(usable.items())[: max_tests or None])
+    return chosen, SkippedTests(len(errors), len(problem.tests) - len(distinct), len(usable) - len(chosen))
 
 
 def _cpp_calls(
@@ -143,10 +143,11 @@ def _cpp_calls(
 ) -> tuple[CppCalls | None, SignatureReason | None]:
     """How C++ solutions are called, or why they cannot be; neither for tests with stdin or without C++ solutions."""
     calls = [case for case in tests.values() if isinstance(case, Call)]
-    if not calls or not any(each.language == "cpp" for each in problem.solutions):
+    if not calls or not any(solution.language == "cpp" for solution in problem.solutions):
         return None, None
+    programs = [solution.code for solution in problem.solutions if solution.language == "python"]
     try:
-        return cpp_calls(calls, prompt, [each.code for each in problem.solutions if each.language == "python"]), None
+        return cpp_calls(calls, prompt, programs), None
     except UnsupportedSignature as error:
         return None, error.reason
 
@@ -180,39 +181,42 @@ def _run_plan(
     languages = ("python",) if has_calls and calls is None else ("python", "cpp")
     solutions: dict[int, Solution] = {}
     counts: Counter[str] = Counter()
-    for number, each in enumerate(problem.solutions):
-        within = not max_solutions or counts[each.verdict] < max_solutions
-        if each.language in languages and within and each not in solutions.values():
-            solutions[number] = each
-            counts[each.verdict] += 1
+    for number, solution in enumerate(problem.solutions):
+        within = not max_solutions or counts[solution.verdict] < max_solutions
+        if solution.language in languages and within and solution not in solutions.values():
+            solutions[number] = solution
+            counts[solution.verdict] += 1
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
     return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point)
 
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
-    """Stored in matrices, so it must stay the same."""
+    """A digest of what determines the runs. It is stored in matrices, so it must stay the same between versions."""
     stated = {"own" if key == "functions" else key: value for key, value in problem._asdict().items()}
     stated["own"] = sorted(problem.functions)
-    what = [stated, list(plan.tests), list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
+    identity = [stated, list(plan.tests), list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
 
 def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
     """Decide on a problem; one that a trivial program passes is weak, too."""
-    found = decide(runs, prepared.labels, rules)
-    if rules.drop_weak and not found.reason and (passing := trivial_pass(prepared, found)):
-        return found._replace(reason="weak", detail=f"a trivial program passes: {passing}")
-    return found
+    decision = decide(runs, prepared.labels, rules)
+    if rules.drop_weak and not decision.reason and (passing := trivial_pass(prepared, decision)):
+        return decision._replace(reason="weak", detail=f"a trivial program passes: {passing}")
+    return decision
 
 
 def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, Any]]:
     """The kept tests of a problem with their new outputs; an assert becomes its call."""
-    found: list[Mapping[str, Any]] = []
+    tests: list[Mapping[str, Any]] = []
     for number, output in decision.kept.items():
-        test, case = prepared.problem.tests[number], prepared.plan.tests[number]
-        call = case.source if isinstance(case, Call) else None
-        found.append(test if output is None else {**test, "output": output, "call": call, "assert": None})
-    return found
+        test = prepared.problem.tests[number]
+        if output is not None:
+            case = prepared.plan.tests[number]
+            call = case.source if isinstance(case, Call) else None
+            test = {**test, "output": output, "call": call, "assert": None}
+        tests.append(test)
+    return tests
 
 
 def kept_columns(prepared: Prepared, decision: Decision) -> dict[str, Any]:
@@ -258,12 +262,14 @@ def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
     """The first trivial program that passes all tests; None if none does."""
     feeds = [test for test in tests if isinstance(test, StdinCase)]
     calls = [test for test in tests if isinstance(test, Call)]
-    return _trivial_program(feeds, rule) if feeds else _trivial_function(calls, rule) if calls else None
+    if feeds:
+        return _trivial_program(feeds, rule)
+    return _trivial_function(calls, rule) if calls else None
 
 
 def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
     first = tests[0].output if len(tests) > 1 else None
-    has_numbers = any(float(found[0]) for test in tests for found in _DECIMAL.finditer(test.output))
+    has_numbers = any(float(match[0]) for test in tests for match in _DECIMAL.finditer(test.output))
     programs: dict[Trivial, Callable[[StdinCase], bytes | None]] = {
         "nothing": lambda _: b"",
         "input": lambda test: test.stdin,
@@ -303,8 +309,9 @@ def _argument(call: str, number: int) -> Any:
     match ast.parse(call, mode="eval").body:
         case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
             return _argument(ast.unparse(inner), number)
-        case ast.Call(_, given, named):
-            argument = [*given, *(word.value for word in named)][number]
+        case ast.Call(_, positional, keywords):
+            argument = [*positional, *(keyword.value for keyword in keywords)][number]
+            # ``list_node([1, 2])`` builds a linked list; its argument is the constant.
             if isinstance(argument, ast.Call) and argument.args and ast.unparse(argument.func).endswith("_node"):
                 argument = argument.args[0]
             return constant(argument)

@@ -12,8 +12,8 @@ limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit``
 =========== ============================================================================================================
 
 A solution without a verdict is right, a sample of a model unknown. A solution in a Markdown block is the block's
-content, in its language. Python 2 code that parses as Python 3 is converted:
-``xrange`` and ``raw_input`` are defined, and division of integers is integral. Everything is a pure function of a row.
+content, in its language. Python 2 code that parses as Python 3 is converted: ``xrange`` and ``raw_input`` are defined,
+and division of integers is integral. Everything is a pure function of a row.
 """
 
 import ast
@@ -42,12 +42,16 @@ _LABELS: dict[str, Label] = {
         "wrong",
     ),
 }  # fmt: skip
+_COLUMN_LABELS: dict[str, Label] = {"incorrect_solutions": "wrong", "samples": "unknown"}
+"""Labels of solutions without a verdict, by column; ``right`` in all others."""
 _LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
+# A body is indented, also after comments; a program is not.
 _FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
 _INDENTATION = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
 _CLASS_NAME = re.compile(r"Solution\d*")
+# A class ends with ``};`` in the first column.
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
 _CLASS_WORD = re.compile(r"\bSolution\d*\b")
 PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
@@ -104,7 +108,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         tests = list(_tests(row))
     except DataError as error:
         return Unusable("bad-tests", str(error))
-    solutions = [each for each in _solutions(row) if each.code.strip()]
+    solutions = [solution for solution in _solutions(row) if solution.code.strip()]
     limits = _seconds(row.get("time_limit")), _megabytes(row)
     functions = defined_names(tests, str(row.get("entry_point") or ""))
     return CodeProblem(tests, solutions, _comparison(row, compare, tests), functions, *limits)
@@ -115,8 +119,8 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
     if row.get("compare"):
         return str(row["compare"])
     flags = f"{row.get('validator_flags') or ''} {row.get('problem_yaml') or ''}"
-    if found := _TOLERANCE.search(flags):
-        return f"floats:{found[1]}"
+    if match := _TOLERANCE.search(flags):
+        return f"floats:{match[1]}"
     if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
         return "tokens-case"
     return infer_comparison(stdin_pairs(tests), _statement(row)) if default == "tokens" else default
@@ -128,10 +132,10 @@ def _statement(row: Mapping[str, Any]) -> str:
     return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
-def _seconds(given: Any) -> float | None:
-    if isinstance(given, Mapping):
-        return (_number(given.get("seconds")) or 0) + (_number(given.get("nanos")) or 0) / 1e9 or None
-    return _number(given)
+def _seconds(limit: Any) -> float | None:
+    if isinstance(limit, Mapping):
+        return (_number(limit.get("seconds")) or 0) + (_number(limit.get("nanos")) or 0) / 1e9 or None
+    return _number(limit)
 
 
 def _megabytes(row: Mapping[str, Any]) -> float | None:
@@ -139,9 +143,10 @@ def _megabytes(row: Mapping[str, Any]) -> float | None:
     return in_bytes / (1 << 20) if in_bytes else _number(row.get("memory_limit"))
 
 
-def _number(given: Any) -> float | None:
+def _number(value: Any) -> float | None:
+    """A limit as a number; None if it is missing or 0."""
     try:
-        return float(given) or None
+        return float(value) or None
     except (TypeError, ValueError):
         return None
 
@@ -163,24 +168,24 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
     language, prompt = str(row.get("language") or "python"), str(row.get("prompt") or "")
     for column in SOLUTIONS:
-        if not (given := row.get(column)):
+        if not (value := row.get(column)):
             continue
-        label: Label = "wrong" if column == "incorrect_solutions" else "unknown" if column == "samples" else "right"
+        label = _COLUMN_LABELS.get(column, "right")
         match column:
             case "samples":
-                samples = given if isinstance(given, list) else [given]
-                found = [{"code": prompt + each} for each in samples if isinstance(each, str)]
-            case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(given, str):
-                found = []
+                samples = value if isinstance(value, list) else [value]
+                entries = [{"code": prompt + sample} for sample in samples if isinstance(sample, str)]
+            case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(value, str):
+                entries = []
             case "canonical_solution":
-                found = [{"code": _body(prompt, given) if _FUNCTION_BODY.match(given) else given}]
+                entries = [{"code": _body(prompt, value) if _FUNCTION_BODY.match(value) else value}]
             case "python_file":
-                found = [{"code": each, "language": "python"} for each in split_python_classes(given)]
+                entries = [{"code": program, "language": "python"} for program in split_python_classes(value)]
             case "cpp_file":
-                found = [{"code": each, "language": "cpp"} for each in split_cpp_classes(given)]
+                entries = [{"code": program, "language": "cpp"} for program in split_cpp_classes(value)]
             case _:
-                found = [dict(each) for each in _listed(given)]
-        yield from (_solution(each, language, label) for each in found)
+                entries = [dict(entry) for entry in _listed(value)]
+        yield from (_solution(entry, language, label) for entry in entries)
 
 
 def _body(prompt: str, body: str) -> str:
@@ -189,8 +194,8 @@ def _body(prompt: str, body: str) -> str:
     indent = last[: len(last) - len(last.lstrip())]
     first = _INDENTATION.search(body)
     head = re.sub(rf"^{indent}", first[1] if first else indent, prompt, flags=re.MULTILINE)
-    tries = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), indent), head + body
-    return next((each for each in tries if tree_of(each) is not None), prompt + body)
+    attempts = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), indent), head + body
+    return next((attempt for attempt in attempts if tree_of(attempt) is not None), prompt + body)
 
 
 def _json(text: str) -> Any:
@@ -200,32 +205,34 @@ def _json(text: str) -> Any:
         return None
 
 
-def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
-    value = _json(given) if isinstance(given, str) and given[:1] in "[{" else given
+def _listed(column: Any) -> Iterator[Mapping[str, Any]]:
+    value = _json(column) if isinstance(column, str) and column[:1] in "[{" else column
     match value:
         case {"language": list(languages), "solution": list(programs)}:
-            for one, code in zip(languages, programs, strict=False):
-                language = _LANGUAGE_NUMBERS.get(one, one) if isinstance(one, int) else one
-                yield {"language": language, "code": code}
+            for language, code in zip(languages, programs, strict=False):
+                name = _LANGUAGE_NUMBERS.get(language, language) if isinstance(language, int) else language
+                yield {"language": name, "code": code}
         case list():
-            yield from (each if isinstance(each, Mapping) else {"code": each} for each in value)
+            yield from (entry if isinstance(entry, Mapping) else {"code": entry} for entry in value)
         case _:
-            yield {"code": given}
+            yield {"code": column}
 
 
-def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution:
-    source = given.get("code") or given.get("source")
+def _solution(entry: Mapping[str, Any], language: str, label: Label) -> Solution:
+    """A solution with its own language and verdict, or else those of its column."""
+    source = entry.get("code") or entry.get("source")
     code, fenced = _without_fence(source if isinstance(source, str) else "")
-    language = str(given.get("language") or fenced or language).lower()
-    verdict = given.get("verdict")
-    label = label if verdict is None or verdict == "" else _LABELS.get(str(verdict).lower(), "unknown")
+    language = str(entry.get("language") or fenced or language).lower()
+    verdict = entry.get("verdict")
+    if verdict is not None and verdict != "":
+        label = _LABELS.get(str(verdict).lower(), "unknown")
     if language in ("python2", "py2") or (LANGUAGES.get(language) == "python" and PYTHON_2.search(code)):
         return Solution(*from_python_2(code), label)
     return Solution(LANGUAGES.get(language, language), code, label)
 
 
 def _without_fence(source: str) -> tuple[str, str]:
-    """The code and its language of a source that begins with a Markdown block; other sources as they are."""
+    """The code and the language of the Markdown block that a source begins with; other sources unchanged."""
     if not source.lstrip().startswith("```"):
         return source, ""
     block = next(blocks(source), None)
@@ -237,22 +244,22 @@ def split_python_classes(source: str) -> list[str]:
     tree, lines = tree_of(source), source.splitlines(keepends=True)
     if tree is None:
         return []
-    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and _CLASS_NAME.fullmatch(each.name)]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _CLASS_NAME.fullmatch(node.name)]
     programs = []
     for chosen in classes:
-        others = [range(each.lineno, (each.end_lineno or each.lineno) + 1) for each in classes if each is not chosen]
+        others = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in classes if node is not chosen]
         kept = (line for number, line in enumerate(lines, 1) if not any(number in other for other in others))
         programs.append(re.sub(rf"\b{chosen.name}\b", "Solution", "".join(kept)))
     return programs
 
 
 def split_cpp_classes(source: str) -> list[str]:
-    """The same for C++, where a class ends with ``};`` in the first column; a file without classes is one program."""
-    found = list(_CPP_CLASS.finditer(source))
-    if not found:
+    """As ``split_python_classes``, for C++; a file without classes is one program."""
+    classes = [match[0] for match in _CPP_CLASS.finditer(source)]
+    if not classes:
         return [source]
     around = _CPP_CLASS.sub("", source)
-    return [f"{around}\n{_CLASS_WORD.sub('Solution', each[0])}" for each in found]
+    return [f"{around}\n{_CLASS_WORD.sub('Solution', chosen)}" for chosen in classes]
 
 
 def from_python_2(code: str) -> tuple[str, str]:
@@ -260,6 +267,7 @@ def from_python_2(code: str) -> tuple[str, str]:
     tree = tree_of(code)
     if tree is None or "quotient_of_python_2" in code:
         return ("python", code) if tree else ("python2", code)
+    # Imports from __future__ must stay in front.
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     if not any(name.name == "division" for node in future for name in node.names):
         tree = _DivisionRewriter().visit(tree)

@@ -72,7 +72,7 @@ class FunctionTests(NamedTuple):
     name: str
     function: Function | None
     names: Sequence[str]
-    given: Sequence[Sequence[Any]]
+    arguments: Sequence[Sequence[Any]]
     values: Sequence[Any]
 
     def signature(self) -> Signature:
@@ -83,8 +83,8 @@ class FunctionTests(NamedTuple):
         """
         hints = dict(self.function.parameters) if self.function else {}
         types = [
-            common_type(column, hints.get(each, UNKNOWN))
-            for each, column in zip(self.names, zip(*self.given, strict=True), strict=True)
+            common_type(column, hints.get(name, UNKNOWN))
+            for name, column in zip(self.names, zip(*self.arguments, strict=True), strict=True)
         ]
         returns = common_type(self.values, self.function.returns if self.function else UNKNOWN)
         names = [name + "_" if name in _RESERVED else name for name in self.names]
@@ -104,10 +104,11 @@ def tests_of_function(calls: Sequence[Call], prompt: str, codes: Iterable[str]) 
     """
     tests = [parse_call(call) for call in calls]
     name = _name(tests)
-    function = declared([prompt, *(found[1] for found in STUB.finditer(prompt)), *codes], name)
+    stubs = [match[1] for match in STUB.finditer(prompt)]
+    function = declared([prompt, *stubs, *codes], name)
     names = _parameters(tests, function)
-    given = [arguments(test, names) for test in tests]
-    return FunctionTests(name, function, names, given, [call.expected.value for call in calls])
+    ordered = [arguments(test, names) for test in tests]
+    return FunctionTests(name, function, names, ordered, [call.expected.value for call in calls])
 
 
 def parse_call(call: Call) -> ParsedCall:
@@ -121,17 +122,17 @@ def parse_call(call: Call) -> ParsedCall:
         case ast.Call(ast.Name("bool"), [inner], []) if isinstance(call.expected.value, bool):
             node = inner
     match node:
-        case ast.Call(ast.Name(name), given, keywords):
+        case ast.Call(ast.Name(name), positional, keywords):
             pass
-        case ast.Call(ast.Attribute(ast.Call(ast.Name("Solution"), [], []), method), given, keywords):
+        case ast.Call(ast.Attribute(ast.Call(ast.Name("Solution"), [], []), method), positional, keywords):
             name = f"Solution::{method}"
         case _:
             raise UnsupportedSignature("value")
     if call.name != name.partition("::")[0]:
         raise UnsupportedSignature("value")
     try:
-        named = {word.arg or "": constant(word.value) for word in keywords}
-        return ParsedCall(name, [constant(each) for each in given], named)
+        named = {keyword.arg or "": constant(keyword.value) for keyword in keywords}
+        return ParsedCall(name, [constant(argument) for argument in positional], named)
     except ValueError:
         raise UnsupportedSignature("arguments") from None
 
@@ -173,8 +174,8 @@ def declared(codes: Iterable[str], name: str) -> Function | None:
     None if there is none, or it has ``*args``, ``**kwargs`` or keyword-only parameters.
     """
     for code in codes:
-        if (tree := parsed(code)) and (found := find(tree, name)):
-            return _function(found, name.rpartition("::")[0])
+        if (tree := parsed(code)) and (definition := find(tree, name)):
+            return _function(definition, name.rpartition("::")[0])
     return None
 
 
@@ -199,13 +200,13 @@ def find(tree: ast.Module, name: str) -> ast.FunctionDef | None:
 
 def stub_text(tree: ast.Module, name: str) -> str | None:
     """The docstring of the only function in a stub; None if the code contains anything else."""
-    found = find(tree, name)
-    holder = ast.ClassDef if "::" in name else ast.FunctionDef
-    more = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | holder)]
+    definition = find(tree, name)
+    expected = ast.ClassDef if "::" in name else ast.FunctionDef
+    others = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom | expected)]
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    if found is None or more or len(functions) > 1:
+    if definition is None or others or len(functions) > 1:
         return None
-    return ast.get_docstring(found) or ""
+    return ast.get_docstring(definition) or ""
 
 
 def declaration(name: str, parameters: Sequence[str]) -> str:
@@ -215,13 +216,15 @@ def declaration(name: str, parameters: Sequence[str]) -> str:
 
 
 def _function(node: ast.FunctionDef, owner: str) -> Function | None:
-    given = node.args
-    if given.vararg or given.kwarg or given.kwonlyargs:
+    signature = node.args
+    if signature.vararg or signature.kwarg or signature.kwonlyargs:
         return None
-    parameters = [*given.posonlyargs, *given.args][1 if owner else 0 :]
+    parameters = [*signature.posonlyargs, *signature.args]
+    if owner:
+        parameters = parameters[1:]  # without self
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    hints = [(each.arg, annotation_type(each.annotation)) for each in parameters]
-    line = _in_class(f"def {node.name}({ast.unparse(given)}){returns}:", owner)
+    hints = [(parameter.arg, annotation_type(parameter.annotation)) for parameter in parameters]
+    line = _in_class(f"def {node.name}({ast.unparse(signature)}){returns}:", owner)
     return Function(line, hints, annotation_type(node.returns))
 
 
@@ -260,11 +263,11 @@ class CppCalls(NamedTuple):
         Raises:
             UnsupportedSignature: an argument does not have the function's type.
         """
-        given = arguments(parse_call(call), self.names)
-        for value, (_, type) in zip(given, self.signature.parameters, strict=True):
+        values = arguments(parse_call(call), self.names)
+        for value, (_, type) in zip(values, self.signature.parameters, strict=True):
             if common_type([value], type) != type:
                 raise UnsupportedSignature("types")
-        return stdin(given, self.signature).encode()
+        return stdin(values, self.signature).encode()
 
     def value(self, stdout: bytes) -> bytes:
         """The output of the program as the text of a value (``magcli.verify.code.outputs``).
@@ -273,7 +276,8 @@ class CppCalls(NamedTuple):
             NotPlain: it is not a value, for example because the program exited early.
         """
         try:
-            return json.dumps(_tagged(_reshaped(_tree(stdout.split()), self.shape))).encode()
+            value = _reshaped(_tree(stdout.split()), self.shape)
+            return json.dumps(_tagged(value)).encode()
         except (TypeError, RecursionError) as error:
             raise NotPlain(str(error)) from error
 
@@ -287,8 +291,8 @@ def cpp_calls(calls: Sequence[Call], prompt: str, codes: Iterable[str]) -> CppCa
         codes: Python programs that may declare it otherwise.
 
     Raises:
-        UnsupportedSignature: they cannot; for example, one test expects a list and another a tuple, which are the
-            same type in C++.
+        UnsupportedSignature: the tests cannot be ported; for example, one expects a list and another a tuple, which are
+            the same type in C++.
     """
     tests = tests_of_function(calls, prompt, codes)
     return CppCalls(tests.signature(), tests.names, shape_of(tests.values))
@@ -316,17 +320,20 @@ def shape_of(values: Iterable[Plain]) -> Shape:
     Raises:
         UnsupportedSignature: they are different kinds of containers.
     """
-    found = list(values)
-    held = [value for value in found if isinstance(value, list | tuple | frozenset | dict)]
-    if not held:
-        kinds = {type(value) for value in found}
-        return Shape(float) if float in kinds else Shape(bool) if kinds == {bool} else _OTHER
-    kind = type(held[0])
-    alike: list[Any] = [value for value in held if isinstance(value, kind)]
-    if len(alike) < len(held):
+    everything = list(values)
+    containers = [value for value in everything if isinstance(value, list | tuple | frozenset | dict)]
+    if not containers:
+        kinds = {type(value) for value in everything}
+        if float in kinds:
+            return Shape(float)
+        return Shape(bool) if kinds == {bool} else _OTHER
+    kind = type(containers[0])
+    alike: list[Any] = [value for value in containers if isinstance(value, kind)]
+    if len(alike) < len(containers):
         raise UnsupportedSignature("types")
     if kind is dict:
-        return Shape(dict, (shape_of(chain(*alike)), shape_of(chain(*(value.values() for value in alike)))))
+        keys = shape_of(chain(*alike))
+        return Shape(dict, (keys, shape_of(chain(*(value.values() for value in alike)))))
     if kind is tuple and len({len(value) for value in alike}) == 1:
         return Shape(tuple, tuple(map(shape_of, zip(*alike, strict=True))))
     return Shape(kind, (shape_of(chain(*alike)),))
@@ -342,7 +349,8 @@ def _reshaped(value: Any, shape: Shape) -> Any:
         return _scalar(value, shape.kind)
     parts = shape.parts if len(shape.parts) == len(value) or shape.kind is dict else shape.parts[:1]
     parts = parts or (_OTHER,)
-    items = [_reshaped(item, parts[place % len(parts)]) for place, item in enumerate(value)]
+    # Keys and values of a dict alternate; a container of any length has one part, which is that of all items.
+    items = [_reshaped(item, parts[index % len(parts)]) for index, item in enumerate(value)]
     if shape.kind is dict:
         return dict(zip(items[::2], items[1::2], strict=False))
     return shape.kind(items) if shape.kind in (tuple, frozenset) else items
@@ -379,7 +387,7 @@ def _literal(token: bytes) -> bool | int | float | str | None:
         return _LITERALS[token]
     try:
         if token[:1] == b'"':
-            return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), token[1:-1]).decode()
+            return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), token[1:-1]).decode()
         return int(token) if token.lstrip(b"-").isdigit() else float(token)
     except ValueError as error:
         raise NotPlain(str(error)) from error

@@ -82,10 +82,10 @@ def common_type(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
     Raises:
         UnsupportedSignature: there is none.
     """
-    found = _settled(_of_all(values, hint))
-    if found.contains("unknown"):
+    common = _settled(_of_all(values, hint))
+    if common.contains("unknown"):
         raise UnsupportedSignature("types")
-    return found
+    return common
 
 
 def annotation_type(node: ast.expr | None) -> Type:
@@ -99,7 +99,7 @@ def annotation_type(node: ast.expr | None) -> Type:
             return Type(_GENERIC[name], (UNKNOWN, UNKNOWN) if _GENERIC[name] == "map" else (UNKNOWN,))
         case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
             parts = part.elts if isinstance(part, ast.Tuple) else [part]
-            return _generic(name, [annotation_type(each) for each in parts], parts)
+            return _generic(name, [annotation_type(argument) for argument in parts], parts)
         case ast.BinOp(one, ast.BitOr(), ast.Constant(None)) | ast.BinOp(ast.Constant(None), ast.BitOr(), one):
             return Type("optional", (annotation_type(one),))
     return UNKNOWN
@@ -111,7 +111,8 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
             return Type("list", (parts[0],))
         return Type("tuple", tuple(parts))
     kind = _GENERIC.get(name)
-    return Type(kind, tuple(parts)) if kind and len(parts) == (2 if kind == "map" else 1) else UNKNOWN
+    num_parts = 2 if kind == "map" else 1
+    return Type(kind, tuple(parts)) if kind and len(parts) == num_parts else UNKNOWN
 
 
 def _of(value: Any) -> Type:
@@ -243,7 +244,8 @@ def stdin_test(arguments: Sequence[Any], value: Any, signature: Signature) -> Ma
 def stdin(arguments: Sequence[Any], signature: Signature) -> str:
     """The arguments of a call as the harness reads them, one line each."""
     types = [type for _, type in signature.parameters]
-    return "".join(" ".join(_tokens(given, type)) + "\n" for given, type in zip(arguments, types, strict=True))
+    lines = (" ".join(_tokens(argument, type)) for argument, type in zip(arguments, types, strict=True))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _tokens(value: Any, type: Type) -> list[str]:

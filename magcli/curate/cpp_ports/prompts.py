@@ -70,10 +70,10 @@ def language_pair(row: Mapping[str, Any]) -> LanguagePair:
     if row.get("language"):
         raise UnsupportedSignature("asks-already")
     try:
-        found = parse_tests(tests_of(row))
+        cases = parse_tests(tests_of(row))
     except DataError:
         raise UnsupportedSignature("bad-tests") from None
-    calls = [case for case in found if isinstance(case, Call)]
+    calls = [case for case in cases if isinstance(case, Call)]
     return _with_calls(row, calls) if calls else _with_stdin(row)
 
 
@@ -89,12 +89,14 @@ def _with_calls(row: Mapping[str, Any], calls: Sequence[Call]) -> LanguagePair:
         raise UnsupportedSignature("value")
     prompt = str(row["prompt"])
     solutions = row.get("solutions") if isinstance(row.get("solutions"), list) else ()
-    codes = (each.get("code") for each in solutions or () if isinstance(each, Mapping))
+    codes = (solution.get("code") for solution in solutions or () if isinstance(solution, Mapping))
     tests = tests_of_function(calls, prompt, (code for code in codes if code and isinstance(code, str)))
     statement = _statement(prompt, tests.name)
     signature = tests.signature()
     compare = _compare(row, signature, calls)
-    feeds = [stdin_test(given, value, signature) for given, value in zip(tests.given, tests.values, strict=True)]
+    feeds = [
+        stdin_test(arguments, value, signature) for arguments, value in zip(tests.arguments, tests.values, strict=True)
+    ]
     python = "Write this function in Python 3."
     if f"def {tests.name.rpartition('::')[2]}(" not in prompt:
         line = tests.function.line if tests.function else declaration(tests.name, tests.names)
@@ -114,16 +116,18 @@ def _joined(statement: str, ask: str, mark: str) -> str:
 
 def _compare(row: Mapping[str, Any], signature: Signature, calls: Sequence[Call]) -> str:
     """The comparison of tokens: case-sensitive, and for floats the tolerance of the row or its tests."""
-    given = str(row.get("compare") or "")
-    if comparison(given or "tokens").mode == "unordered-lines":
+    requested = str(row.get("compare") or "")
+    if comparison(requested or "tokens").mode == "unordered-lines":
         raise UnsupportedSignature("any-order")
     if not signature.returns.contains("double"):
         return "tokens-case"
     if signature.returns.contains("string"):
         raise UnsupportedSignature("types")
     near = [call.expected for call in calls if call.expected.kind == "near"]
-    tolerances = [tolerance for each in near if (tolerance := max(each.absolute, each.relative))]
-    return given if given.startswith("floats") else f"floats:{min(tolerances, default=DEFAULT_TOLERANCE):g}"
+    tolerances = [tolerance for expected in near if (tolerance := max(expected.absolute, expected.relative))]
+    if requested.startswith("floats"):
+        return requested
+    return f"floats:{min(tolerances, default=DEFAULT_TOLERANCE):g}"
 
 
 # ---- statements ----
@@ -131,7 +135,7 @@ def _compare(row: Mapping[str, Any], signature: Signature, calls: Sequence[Call]
 
 def _neutral(prompt: str) -> str:
     """The statement without asking for Python: *Write a python function* becomes *Write a function*."""
-    return _ASKS_PYTHON.sub(lambda found: found[1] or "", prompt)
+    return _ASKS_PYTHON.sub(lambda match: match[1] or "", prompt)
 
 
 def _statement(prompt: str, name: str) -> str:
@@ -144,8 +148,8 @@ def _statement(prompt: str, name: str) -> str:
     if tree and any(not isinstance(node, ast.Expr) for node in tree.body):
         text = _stub_text(tree, name)
     else:
-        for found in STUB.finditer(prompt):
-            _stub_text(parsed(found[1]), name)
+        for match in STUB.finditer(prompt):
+            _stub_text(parsed(match[1]), name)  # refuses a stub with other code
         text = STUB.sub("", prompt)
     text = _neutral(text).strip()
     if not text:

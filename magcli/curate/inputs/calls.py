@@ -1,4 +1,4 @@
-"""Generate arguments for tests that call a function: literals like those of the given calls, of all sizes.
+"""Generate arguments for tests that call a function: literals like those of existing calls, of all sizes.
 
 The literals at the same position in all calls are described by their structure: numbers with their range, text with its
 alphabet, homogeneous lists with their lengths, tuples and dicts. Lists that always have equal lengths keep them equal.
@@ -40,21 +40,21 @@ class Shape:
 
 
 def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) -> Iterator[str]:
-    """New distinct calls like the given ones; ends after ``_MAX_FAILURES`` consecutive failures."""
+    """New distinct calls like the existing ones; ends after ``_MAX_FAILURES`` consecutive failures."""
     trees = [ast.parse(call, mode="eval").body for call in calls]
     literals = [dict(_literals(tree)) for tree in trees]
-    shapes = {
-        path: _stated(shape_of([each[path] for each in literals]), str(path[-1]), stated)
-        for path in literals[0]
-        if all(path in each for each in literals)
-    }
+    shapes = {}
+    for path in literals[0]:
+        if all(path in call_literals for call_literals in literals):
+            shape = shape_of([call_literals[path] for call_literals in literals])
+            shapes[path] = _stated(shape, str(path[-1]), stated)
     equal = _equal_lengths(literals, list(shapes))
     seen = {ast.unparse(tree) for tree in trees}
     failures = 0
     while shapes and failures <= _MAX_FAILURES:
         random = Random(f"{seed}\0{len(seen)}\0{failures}")
-        at = random.randrange(len(trees))
-        text = _drawn(trees[at], literals[at], shapes, equal, random)
+        chosen = random.randrange(len(trees))
+        text = _drawn(trees[chosen], literals[chosen], shapes, equal, random)
         failures += 1
         if text not in seen:
             failures = 0
@@ -75,8 +75,8 @@ def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
     match node:
         case ast.Call(function, arguments, keywords):
             yield ("function",), function
-            yield from (((number,), each) for number, each in enumerate(arguments))
-            yield from (((each.arg,), each.value) for each in keywords if each.arg)
+            yield from (((number,), argument) for number, argument in enumerate(arguments))
+            yield from (((keyword.arg,), keyword.value) for keyword in keywords if keyword.arg)
         case ast.Attribute(inner) | ast.Subscript(inner):
             yield ("of",), inner
 
@@ -101,7 +101,7 @@ def shape_of(values: Sequence[Any]) -> Shape:
             return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
         case [one] if one is dict and any(values):
             keys = shape_of([key for value in values for key in value])
-            content = shape_of([each for value in values for each in value.values()])
+            content = shape_of([part for value in values for part in value.values()])
             return Shape("dict", *_range([len(value) for value in values]), parts=(keys, content))
     return Shape("same", samples=tuple(values))
 
@@ -114,9 +114,10 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 def _stated(shape: Shape, name: str, stated: Sequence[StatedRange]) -> Shape:
     """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
-    ranges = {each.name: each for each in stated}
+    ranges = {range_.name: range_ for range_ in stated}
     range_ = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
-    inner = next((ranges[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in ranges), None)
+    element_names = (f"{name}[i]", f"{name}_i", f"{name}[i][j]")
+    inner = next((ranges[key] for key in element_names if key in ranges), None)
     if range_ and shape.kind in ("list", "str", "int", "float"):
         shape = replace(shape, low=range_.low, high=range_.high)
     if inner and shape.kind == "list":
@@ -132,35 +133,41 @@ def _elements(shape: Shape, range_: StatedRange) -> Shape:
 
 def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
     """The paths of lists and texts that always have the length of the first one."""
-    sized = [path for path in paths if all(isinstance(each[path], list | str) for each in literals)]
-    same = [path for path in sized if all(len(each[path]) == len(each[sized[0]]) for each in literals)]
+    columns = {path: [call_literals[path] for call_literals in literals] for path in paths}
+    sized = {
+        path: [len(value) for value in column]
+        for path, column in columns.items()
+        if all(isinstance(value, list | str) for value in column)
+    }
+    first = next(iter(sized.values()), [])
+    same = [path for path, lengths in sized.items() if lengths == first]
     return frozenset(same) if len(literals) > 1 and len(same) > 1 else frozenset()
 
 
 def _drawn(
-    tree: ast.expr, given: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
+    tree: ast.expr, literals: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
 ) -> str:
     """A call with all or one of its literals replaced."""
     size, values = random.choice(_PLAN)
-    whole = random.random() < 0.7 or bool(equal)
-    chosen = [path for path in shapes if whole] or [random.choice(list(shapes))]
+    all_of_them = random.random() < 0.7 or bool(equal)
+    chosen = list(shapes) if all_of_them else [random.choice(list(shapes))]
     tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
     new = {path: draw(shapes[path], size, values, random, tied if path in equal else None) for path in chosen}
     copy = deepcopy(tree)
-    _put(copy, {path: value for path, value in new.items() if path in given}, ())
+    _put(copy, {path: value for path, value in new.items() if path in literals}, ())
     return ast.unparse(copy)
 
 
-def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
+def _put(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> None:
     """Insert literals at their paths."""
     for path, child in list(_arguments(node)):
-        here = (*at, *path)
+        here = (*parent, *path)
         if here in new and isinstance(node, ast.Call):
             value = ast.parse(repr(new[here]), mode="eval").body
             if isinstance(path[0], int):
                 node.args[path[0]] = value
             else:
-                next(each for each in node.keywords if each.arg == path[0]).value = value
+                next(keyword for keyword in node.keywords if keyword.arg == path[0]).value = value
         else:
             _put(child, new, here)
 
@@ -176,9 +183,11 @@ def draw(shape: Shape, size: float, values: Values, random: Random, length: int 
             exact = {"low": shape.low, "high": shape.high}.get(values)
             return round(float(random.uniform(shape.low, shape.high) if exact is None else exact), 2)
         case "str":
-            return _text(shape, _length(shape, size, random) if length is None else length, values, random)
+            num_letters = _length(shape, size, random) if length is None else length
+            return _text(shape, num_letters, values, random)
         case "list":
-            return _list(shape, _length(shape, size, random) if length is None else length, size, values, random)
+            num_parts = _length(shape, size, random) if length is None else length
+            return _list(shape, num_parts, size, values, random)
         case "tuple":
             return tuple(draw(part, size, values, random) for part in shape.parts)
         case "dict":
@@ -212,11 +221,12 @@ def _text(shape: Shape, length: int, values: Values, random: Random) -> str:
     """Text over the alphabet; half of the time a sample with a letter replaced, deleted or inserted."""
     if random.random() < 0.5 and shape.samples and values in ("any", "few"):
         letters = list(random.choice(shape.samples))
-        at = random.randint(0, len(letters))
-        letters[at : at + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
+        index = random.randint(0, len(letters))
+        # An empty slice inserts, an empty choice deletes.
+        letters[index : index + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
         return "".join(letters)
-    few = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
-    letters = random.choices(random.sample(shape.alphabet, min(few, len(shape.alphabet))) or ["a"], k=length)
+    num_letters = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
+    letters = random.choices(random.sample(shape.alphabet, min(num_letters, len(shape.alphabet))) or ["a"], k=length)
     return "".join(sorted(letters) if values == "rising" else letters)
 
 
@@ -224,5 +234,5 @@ def _list(shape: Shape, length: int, size: float, values: Values, random: Random
     (part,) = shape.parts
     if values == "equal":
         return [draw(part, size, values, random)] * length
-    found = [draw(part, size, values, random) for _ in range(length)]
-    return sorted(found) if values == "rising" and part.kind in ("int", "float", "str") else found
+    parts = [draw(part, size, values, random) for _ in range(length)]
+    return sorted(parts) if values == "rising" and part.kind in ("int", "float", "str") else parts

@@ -1,6 +1,6 @@
 """The format of a problem's inputs, inferred from samples: lines of values and their counts.
 
-A format is a sequence of lines and repetitions. Every value has a numbered slot (``place``). The number of values on a
+A format is a sequence of lines and repetitions. Every value has a numbered slot. The number of values on a
 line, or of repetitions, is fixed or is an integer read earlier, possibly plus or minus one: *n; then n lines of two
 values*, *n and n values on one line*, *t; then t times a line with n and a line with n values*.
 
@@ -21,14 +21,14 @@ _MAX_ITEMS, _MAX_BODY, _MAX_FIXED, _LINES_READ = 12, 3, 16, 60_000
 
 
 class Size(NamedTuple):
-    """A count: the integer at a place plus a constant; any number if the place is None."""
+    """A count: the integer in a slot plus a constant; any number if the slot is None."""
 
-    place: int | None
+    slot: int | None
     plus: int = 0
 
 
 class Line(NamedTuple):
-    """A line: one value for each place in ``head``, then ``size`` values of place ``tail``, if any."""
+    """A line: one value for each slot in ``head``, then ``size`` values in the slot ``tail``, if any."""
 
     head: tuple[int, ...]
     tail: int | None = None
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """Repeated lines; without a place for the size, until the end of the input."""
+    """Repeated lines; without a slot for the size, until the end of the input."""
 
     size: Size
     body: "tuple[Line | Repeat, ...]"
@@ -47,12 +47,15 @@ Format = tuple[Item, ...]
 
 
 class Piece(NamedTuple):
-    """A parsed line. ``known`` are the integers read so far in its scope, including its own head; ``run`` is the number
-    of the repetition it belongs to, 0 outside."""
+    """A parsed line.
+
+    ``scope`` maps slots to the integers that the line can refer to: those read before it, and those of its own head.
+    ``run`` is the number of the repetition that it belongs to, 0 outside of all.
+    """
 
     line: Line
     words: Words
-    known: Mapping[int, int]
+    scope: Mapping[int, int]
     run: int
 
     @property
@@ -98,46 +101,53 @@ class _Reader:
         self._runs = 0
         self.pieces: list[Piece] = []
 
-    def items(self, items: Format, at: int, known: dict[int, int], run: int) -> int:
-        """Parse items; returns the next line number and updates ``known``."""
+    def items(self, items: Format, start: int, scope: dict[int, int], run: int) -> int:
+        """Parse items; returns the next line number and updates ``scope``."""
+        number = start
         for item in items:
-            at = self._line(item, at, known, run) if isinstance(item, Line) else self._repeat(item, at, known)
-        return at
+            if isinstance(item, Line):
+                self._line(item, number, scope, run)
+                number += 1
+            else:
+                number = self._repeat(item, number, scope)
+        return number
 
-    def _line(self, line: Line, at: int, known: dict[int, int], run: int) -> int:
-        words = self._lines[at] if at < len(self._lines) else None
-        if words is None or len(words) < len(line.head) or (line.tail is None and len(words) != len(line.head)):
+    def _line(self, line: Line, number: int, scope: dict[int, int], run: int) -> None:
+        words = self._lines[number] if number < len(self._lines) else None
+        if words is None or len(words) < len(line.head):
             raise Mismatch
-        for place, word in zip(line.head, words, strict=False):
-            known.pop(place, None)
+        if line.tail is None and len(words) != len(line.head):
+            raise Mismatch
+        for slot, word in zip(line.head, words, strict=False):
+            scope.pop(slot, None)
             if is_int(word):
-                known[place] = int(word)
-        counted = line.tail is not None and line.size.place is not None
-        if counted and len(words) - len(line.head) != size_of(line.size, known):
+                scope[slot] = int(word)
+        counted = line.tail is not None and line.size.slot is not None
+        if counted and len(words) - len(line.head) != size_of(line.size, scope):
             raise Mismatch
-        self.pieces.append(Piece(line, words, dict(known), run))
-        return at + 1
+        self.pieces.append(Piece(line, words, dict(scope), run))
 
-    def _repeat(self, repeat: Repeat, at: int, known: dict[int, int]) -> int:
-        count = size_of(repeat.size, known) if repeat.size.place is not None else len(self._lines) - at
-        if count < 0 or at + count > len(self._lines):
+    def _repeat(self, repeat: Repeat, start: int, scope: dict[int, int]) -> int:
+        count = size_of(repeat.size, scope) if repeat.size.slot is not None else len(self._lines) - start
+        if count < 0 or start + count > len(self._lines):
             raise Mismatch
         self._runs += 1
         run = self._runs
+        number = start
         for _ in range(count):
-            at = self.items(repeat.body, at, dict(known), run)
-        return at
+            number = self.items(repeat.body, number, dict(scope), run)
+        return number
 
 
-def size_of(size: Size, known: Mapping[int, int]) -> int:
+def size_of(size: Size, scope: Mapping[int, int]) -> int:
     """The value of a count.
 
     Raises:
-        Mismatch: the value at its place is not an integer.
+        Mismatch: the value in its slot is not an integer.
     """
-    if size.place is None or size.place not in known:
+    if size.slot is None or size.slot not in scope:
         raise Mismatch
-    return known[size.place] + size.plus
+    return scope[size.slot] + size.plus
 
 
 def is_int(word: str) -> bool:
@@ -146,11 +156,11 @@ def is_int(word: str) -> bool:
     return digits.isascii() and digits.isdigit() and (digits[0] != "0" or word == "0") and len(digits) < 40
 
 
-def places_of(format: Format) -> Iterator[int]:
-    """All places in reading order."""
+def slots_of(format: Format) -> Iterator[int]:
+    """All slots in reading order."""
     for item in format:
         if isinstance(item, Repeat):
-            yield from places_of(item.body)
+            yield from slots_of(item.body)
         else:
             yield from item.head
             yield from [item.tail] if item.tail is not None else []
@@ -163,9 +173,9 @@ def infer(texts: Sequence[str]) -> Format | None:
         return None
     for free in (False, True):
         search = _Search(samples, free=free)
-        found = next(search.formats([_State(0, {}) for _ in samples], 0, _MAX_ITEMS), None)
-        if found:
-            return found
+        inferred = next(search.formats([_State(0, {}) for _ in samples], 0, _MAX_ITEMS), None)
+        if inferred:
+            return inferred
     return None
 
 
@@ -173,133 +183,144 @@ def _select_samples(texts: Sequence[str]) -> list[str]:
     """Distinct samples of all lengths except overly long ones; at least the shortest."""
     ordered = sorted(set(texts), key=lambda text: (len(text), text))
     short = [text for text in ordered if text.count(" ") + text.count("\n") < MAX_WORDS] or ordered[:1]
-    step = max(1, -(-len(short) // MAX_SAMPLES))
+    step = max(1, -(-len(short) // MAX_SAMPLES))  # rounded up
     return short[::step] if step == 1 else [*short[::step], short[-1]]
 
 
 class _State(NamedTuple):
-    """How far a sample has been parsed, and the integers read so far."""
+    """The number of the next line of a sample to parse, and the integers read so far."""
 
-    at: int
-    known: Mapping[int, int]
+    line: int
+    scope: Mapping[int, int]
 
 
 class _Search:
     """Depth-first search for formats; ``free`` allows lines and repetitions of any size."""
 
     def __init__(self, samples: Sequence[Sequence[Words]], *, free: bool) -> None:
-        self._samples, self._free, self._left = samples, free, _LINES_READ
+        self._samples = samples
+        self._free = free
+        self._lines_left = _LINES_READ
 
-    def formats(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
-        """Formats of the rest of all samples; new values are numbered from ``place``."""
-        ends = [state.at == len(lines) for state, lines in zip(states, self._samples, strict=True)]
+    def formats(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
+        """Formats of the rest of all samples; new values get slots from ``next_slot`` on."""
+        ends = [state.line == len(lines) for state, lines in zip(states, self._samples, strict=True)]
         if all(ends):
             yield ()
-        if all(ends) or not most:
+        if all(ends) or not max_items:
             return
-        for item in self._items(states, place, blocks=True):
+        for item in self._items(states, next_slot, blocks=True):
             after = self._after((item,), states)
             if after is not None:
-                yield from ((item, *rest) for rest in self.formats(after, _next_place(item, place), most - 1))
+                rests = self.formats(after, _slot_after(item, next_slot), max_items - 1)
+                yield from ((item, *rest) for rest in rests)
 
     def _after(self, items: Format, states: Sequence[_State]) -> list[_State] | None:
         """Parse further in all samples; None if one does not match."""
-        found = []
+        advanced = []
         for state, lines in zip(states, self._samples, strict=True):
-            if self._left < 0:
+            if self._lines_left < 0:
                 return None
-            known, reader = dict(state.known), _Reader(lines)
+            scope = dict(state.scope)
+            reader = _Reader(lines)
             try:
-                found.append(_State(reader.items(items, state.at, known, 0), known))
+                advanced.append(_State(reader.items(items, state.line, scope, 0), scope))
             except Mismatch:
                 return None
             finally:
-                self._left -= 1 + len(reader.pieces)
-        return found
+                self._lines_left -= 1 + len(reader.pieces)
+        return advanced
 
-    def _items(self, states: Sequence[_State], place: int, *, blocks: bool) -> Iterator[Item]:
+    def _items(self, states: Sequence[_State], next_slot: int, *, blocks: bool) -> Iterator[Item]:
         """Candidates for the next item, in order of preference."""
         sizes = _sizes(states)
         for size in sizes:
-            yield from self._repeats(size, states, place)
+            yield from self._repeats(size, states, next_slot)
         for size in sizes if blocks else ():
-            yield from self._blocks(size, states, place)
-        yield from self._lines([1] * len(states), states, place)
+            yield from self._blocks(size, states, next_slot)
+        yield from self._lines([1] * len(states), states, next_slot)
         if self._free:
-            counts = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
-            yield from (Repeat(Size(None), (line,)) for line in self._lines(counts, states, place))
+            counts = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
+            for line in self._lines(counts, states, next_slot):
+                yield Repeat(Size(None), (line,))
 
-    def _repeats(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
+    def _repeats(self, size: Size, states: Sequence[_State], next_slot: int) -> Iterator[Item]:
         """Repetitions of a single line."""
-        counts = [size_of(size, state.known) for state in states]
-        remaining = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+        counts = [size_of(size, state.scope) for state in states]
+        remaining = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
         too_many = any(count > left for count, left in zip(counts, remaining, strict=True))
         if min(counts) < 0 or max(counts) < 2 or too_many:
             return
-        yield from (Repeat(size, (line,)) for line in self._lines(counts, states, place))
+        for line in self._lines(counts, states, next_slot):
+            yield Repeat(size, (line,))
 
-    def _blocks(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
+    def _blocks(self, size: Size, states: Sequence[_State], next_slot: int) -> Iterator[Item]:
         """Repetitions of several lines that end the input."""
-        if size.plus or min(size_of(size, state.known) for state in states) < 1:
+        if size.plus or min(size_of(size, state.scope) for state in states) < 1:
             return
-        if all(size_of(size, state.known) < 2 for state in states):
+        if all(size_of(size, state.scope) < 2 for state in states):
             return
-        for body in self._bodies(states, place, _MAX_BODY):
+        for body in self._bodies(states, next_slot, _MAX_BODY):
             after = self._after((Repeat(size, body),), states) if len(body) > 1 else None
-            if after and all(state.at == len(lines) for state, lines in zip(after, self._samples, strict=True)):
+            if after and all(state.line == len(lines) for state, lines in zip(after, self._samples, strict=True)):
                 yield Repeat(size, body)
 
-    def _bodies(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
-        """Prefixes of the rest of the samples with at most ``most`` items."""
-        if not most or any(state.at >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
+    def _bodies(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
+        """Prefixes of the rest of the samples with at most ``max_items`` items."""
+        if not max_items or any(state.line >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
             return
-        for item in self._items(states, place, blocks=False):
+        for item in self._items(states, next_slot, blocks=False):
             after = self._after((item,), states)
             if after is not None:
                 yield (item,)
-                rests = self._bodies(after, _next_place(item, place), most - 1)
+                rests = self._bodies(after, _slot_after(item, next_slot), max_items - 1)
                 yield from ((item, *rest) for rest in rests)
 
-    def _lines(self, counts: Sequence[int], states: Sequence[_State], place: int) -> Iterator[Line]:
+    def _lines(self, counts: Sequence[int], states: Sequence[_State], next_slot: int) -> Iterator[Line]:
         """Lines that the next ``counts`` lines of the samples may all be, by their numbers of words."""
         rows = [
-            (words, state.known)
+            (words, state.scope)
             for lines, state, count in zip(self._samples, states, counts, strict=True)
-            for words in lines[state.at : state.at + count]
+            for words in lines[state.line : state.line + count]
         ]
         lengths = {len(words) for words, _ in rows}
         if not rows:
             return
-        yield from _counted(rows, states, place)
+        yield from _counted(rows, states, next_slot)
         if len(lengths) == 1 and max(lengths) <= _MAX_FIXED:
-            yield Line(tuple(range(place, place + max(lengths))))
+            yield Line(tuple(range(next_slot, next_slot + max(lengths))))
         if self._free:
-            yield Line((), place)
+            yield Line((), next_slot)
 
 
-def _counted(rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], place: int) -> Iterator[Line]:
+def _counted(
+    rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], next_slot: int
+) -> Iterator[Line]:
     """Lines whose number of words is an integer read before or at their beginning."""
-    least = min(len(words) for words, _ in rows)
-    for width in range(min(2, least) + 1):
-        head = tuple(range(place, place + width))
+    min_words = min(len(words) for words, _ in rows)
+    for width in range(min(2, min_words) + 1):
+        head = tuple(range(next_slot, next_slot + width))
         for size in [*_sizes(states), *map(Size, head)]:
             tails = {len(words) - width for words, _ in rows}
-            if max(tails) >= 2 and all(_fits(words, width, size, known, place) for words, known in rows):
-                yield Line(head, place + width, size)
+            if max(tails) >= 2 and all(_fits(words, head, size, scope) for words, scope in rows):
+                yield Line(head, next_slot + width, size)
 
 
-def _fits(words: Words, width: int, size: Size, known: Mapping[int, int], place: int) -> bool:
-    read = {place + number: int(word) for number, word in enumerate(words[:width]) if is_int(word)}
-    found = read.get(size.place, known.get(size.place)) if size.place is not None else None
-    return found is not None and len(words) - width == found + size.plus
+def _fits(words: Words, head: Sequence[int], size: Size, scope: Mapping[int, int]) -> bool:
+    """Whether a line has as many words after its head as ``size`` says."""
+    if size.slot is None:
+        return False
+    own = {slot: int(word) for slot, word in zip(head, words, strict=False) if is_int(word)}
+    count = own.get(size.slot, scope.get(size.slot))
+    return count is not None and len(words) - len(head) == count + size.plus
 
 
 def _sizes(states: Sequence[_State]) -> list[Size]:
     """Candidate counts: integers that all samples have, plus -1, 0 or 1."""
-    places = [place for place in states[0].known if all(place in state.known for state in states)]
-    return [Size(place, plus) for plus, place in product((0, -1, 1), places)]
+    slots = [slot for slot in states[0].scope if all(slot in state.scope for state in states)]
+    return [Size(slot, plus) for plus, slot in product((0, -1, 1), slots)]
 
 
-def _next_place(item: Item, place: int) -> int:
-    """The first unused place."""
-    return max([place, *(each + 1 for each in places_of((item,)))])
+def _slot_after(item: Item, next_slot: int) -> int:
+    """The first slot that neither an earlier item nor this one uses."""
+    return max([next_slot, *(slot + 1 for slot in slots_of((item,)))])

@@ -99,26 +99,26 @@ _EXAMPLE_INPUT = (
 class InputForm(NamedTuple):
     """What the inputs of a problem look like.
 
-    ``names`` are the functions that a call may use; empty for inputs from stdin. ``example`` is a given input, without
-    which ``callee`` is the only hint. ``given`` are all given inputs, which are not new.
+    ``names`` are the functions that a call may use; empty for inputs from stdin. ``example`` is an input of a test,
+    without which ``callee`` is the only hint. ``test_inputs`` are the inputs of all tests, which are not new.
     """
 
     names: frozenset[str]
     callee: str
     example: str | None
-    given: frozenset[str]
+    test_inputs: frozenset[str]
 
 
 def input_form(cases: Mapping[int, Case], entry_point: str = "") -> InputForm:
-    """The form of the given tests; without tests, calls of the entry point, or stdin if there is none."""
+    """The form of the inputs of tests; without tests, calls of the entry point, or stdin if there is none."""
     if not cases:
         names = frozenset([entry_name(entry_point)]) if entry_point else frozenset[str]()
         return InputForm(names, entry_point, None, frozenset())
-    given = [input_text(case) for case in cases.values()]
+    texts = [input_text(case) for case in cases.values()]
     first = next(iter(cases.values()))
     if isinstance(first, StdinCase):
-        return InputForm(frozenset(), "", given[0].rstrip(), frozenset(given))
-    return InputForm(frozenset([first.name]), _callee(first), given[0].rstrip(), frozenset(given))
+        return InputForm(frozenset(), "", texts[0].rstrip(), frozenset(texts))
+    return InputForm(frozenset([first.name]), _callee(first), texts[0].rstrip(), frozenset(texts))
 
 
 def entry_name(entry_point: str) -> str:
@@ -143,13 +143,15 @@ def extract_programs(answers: Sequence[Completion], thoughts: ThoughtForm = THIN
     programs: dict[str, None] = {}
     outcomes = Counter[str]()
     for answer in answers:
-        found = extract(thoughts.answer(answer.text))
-        if found is None or found[0] != "python":
+        extracted = extract(thoughts.answer(answer.text))
+        if extracted is None or extracted[0] != "python":
             outcomes["cut" if answer.finish == "length" else "no-program"] += 1
-        elif found[1] in programs:
+            continue
+        _, program = extracted
+        if program in programs:
             outcomes["repeated"] += 1
         else:
-            programs[found[1]] = None
+            programs[program] = None
     return GeneratorPrograms(list(programs), outcomes)
 
 
@@ -163,8 +165,11 @@ class ProgramInputs:
     """
 
     def __init__(self, written: GeneratorPrograms, form: InputForm, box: Sandbox) -> None:
-        self._programs, self._form, self._box = written.programs, form, box
-        self._outcomes, self._run = Counter(written.outcomes), 0
+        self._programs = written.programs
+        self._form = form
+        self._box = box
+        self._outcomes = Counter(written.outcomes)
+        self._num_run = 0
 
     def inputs(self) -> Iterator[str]:
         """The inputs printed by the programs, one program after the other, then those for more seeds."""
@@ -172,8 +177,9 @@ class ProgramInputs:
         for program in self._programs:
             outcome, inputs = run_generator(program, self._form, self._box)
             self._outcomes[outcome] += 1
-            self._run += 1
-            used += [program] if outcome == "used" else []
+            self._num_run += 1
+            if outcome == "used":
+                used.append(program)
             yield from inputs
         for number in range(1, MAX_ROUNDS):
             for program in used:
@@ -182,7 +188,7 @@ class ProgramInputs:
     @property
     def outcomes(self) -> Mapping[str, int]:
         """Number of programs by outcome so far."""
-        return {**self._outcomes, "unused": len(self._programs) - self._run}
+        return {**self._outcomes, "unused": len(self._programs) - self._num_run}
 
 
 def run_generator(program: str, form: InputForm, box: Sandbox, first_seed: int = 0) -> tuple[ProgramOutcome, list[str]]:
@@ -191,7 +197,7 @@ def run_generator(program: str, form: InputForm, box: Sandbox, first_seed: int =
     printed = [text + end for text in dict.fromkeys(_outputs(program, box, first_seed))]
     if len(printed) < 2:
         return ("constant" if printed else "fails"), []
-    inputs = [text for text in printed if text not in form.given and _fits(text, form)]
+    inputs = [text for text in printed if text not in form.test_inputs and _fits(text, form)]
     return ("used" if inputs else "unfit"), inputs
 
 
@@ -201,7 +207,8 @@ def _outputs(program: str, box: Sandbox, first_seed: int) -> Iterator[str]:
             return
         for seed in range(first_seed, first_seed + SEEDS):
             size = "large" if seed % 4 == 3 else "small"
-            output = runs.run(started, StdinCase(f"{seed}\n{size}\n".encode(), b""), DEFAULT_LIMITS).output
+            case = StdinCase(f"{seed}\n{size}\n".encode(), b"")
+            output = runs.run(started, case, DEFAULT_LIMITS).output
             if isinstance(output, bytes) and len(output) <= MAX_INPUT and output.isascii() and output.strip():
                 yield output.decode().strip()
 
@@ -221,10 +228,10 @@ def messages(prompt: str, form: InputForm) -> Sequence[Message]:
     system = files("magcli.curate.inputs").joinpath("generators.txt").read_text(encoding="utf-8").strip()
     example, answer = _EXAMPLE_CALL if form.names else _EXAMPLE_INPUT
     if form.example is None:
-        wanted = _CALL_UNSEEN if form.names else _INPUT_UNSEEN
+        template = _CALL_UNSEEN if form.names else _INPUT_UNSEEN
     else:
-        wanted = _CALL if form.names else _INPUT
-    request = wanted.format(problem=prompt, example=form.example, name=form.callee)
+        template = _CALL if form.names else _INPUT
+    request = template.format(problem=prompt, example=form.example, name=form.callee)
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": example},

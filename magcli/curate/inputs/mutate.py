@@ -1,4 +1,4 @@
-"""Generate inputs in the format of given ones: of all sizes, with random, extreme, equal or sorted values.
+"""Generate inputs in the format of samples: of all sizes, with random, extreme, equal or sorted values.
 
 An input is either drawn from the format or mutated from a sample, changing some values but not its structure. Every
 generated input has the format (``magcli.curate.inputs.values.accepts``).
@@ -33,15 +33,15 @@ class TooLarge(Exception):
 
 def mutations(inputs: Inputs, samples: Sequence[str], seed: str) -> Iterator[str]:
     """New distinct inputs in the format; ends after ``_MAX_FAILURES`` consecutive failures."""
-    found = set(samples)
+    seen = set(samples)
     failures = 0
     for number in count():
         random = Random(f"{seed}\0{number}")
         size, values = _PLAN[(number // 2) % len(_PLAN)]
         text = draw(inputs, random, size, values) if number % 2 else mutate(inputs, random.choice(samples), random)
-        if text is not None and text not in found and accepts(inputs, text):
+        if text is not None and text not in seen and accepts(inputs, text):
             failures = 0
-            found.add(text)
+            seen.add(text)
             yield text
         else:
             failures += 1
@@ -74,82 +74,88 @@ class _Writer:
     """Writes the lines of a format with random values; counts are at most ``cap``."""
 
     def __init__(self, inputs: Inputs, random: Random, size: float, values: Values, cap: int) -> None:
-        self._inputs, self._random = inputs, random
-        self._size, self._values, self._cap = size, values, cap
+        self._inputs = inputs
+        self._random = random
+        self._size = size
+        self._values = values
+        self._cap = cap
         self._words = 0
         self.lines: list[list[str]] = []
 
-    def items(self, items: Format, known: dict[int, int]) -> None:
-        """Write items, updating ``known``."""
+    def items(self, items: Format, scope: dict[int, int]) -> None:
+        """Write items, updating ``scope``."""
         for item in items:
             if isinstance(item, Line):
-                self.lines.append(self._line(item, known))
+                self.lines.append(self._line(item, scope))
             elif len(item.body) == 1 and isinstance(item.body[0], Line) and item.body[0].tail is None:
-                self._columns(item, item.body[0], known)
+                self._columns(item, item.body[0], scope)
             else:
-                for _ in range(self._count(item.size, known)):
-                    self.items(item.body, dict(known))
+                for _ in range(self._count(item.size, scope)):
+                    self.items(item.body, dict(scope))
 
-    def _line(self, line: Line, known: dict[int, int]) -> list[str]:
+    def _line(self, line: Line, scope: dict[int, int]) -> list[str]:
         words = []
-        for place in line.head:
-            words += self._series(place, [known])
-            if self._inputs.domains[place].kind == "int":
-                known[place] = int(words[-1])
+        for slot in line.head:
+            words += self._series(slot, [scope])
+            if self._inputs.domains[slot].kind == "int":
+                scope[slot] = int(words[-1])
         if line.tail is not None:
-            words += self._series(line.tail, [known] * self._count(line.size, known))
+            words += self._series(line.tail, [scope] * self._count(line.size, scope))
         return words
 
-    def _columns(self, item: Repeat, line: Line, known: dict[int, int]) -> None:
-        """A repetition of lines of fixed length, column by column, so that each is a series."""
-        scopes = [dict(known) for _ in range(self._count(item.size, known))]
+    def _columns(self, item: Repeat, line: Line, outer: dict[int, int]) -> None:
+        """A repetition of lines of fixed length, column by column, so that each column is a series."""
+        scopes = [dict(outer) for _ in range(self._count(item.size, outer))]
         rows: list[list[str]] = [[] for _ in scopes]
-        edges = self._edges(line, len(scopes)) if line.head[:1] and line.head[0] in self._inputs.trees else None
-        for number, place in enumerate(line.head):
-            column = [edge[number] for edge in edges] if edges and number < 2 else self._series(place, scopes)
+        is_tree = bool(line.head) and line.head[0] in self._inputs.trees
+        edges = self._edges(line, len(scopes)) if is_tree else []
+        for number, slot in enumerate(line.head):
+            column = [edge[number] for edge in edges] if edges and number < 2 else self._series(slot, scopes)
             for row, scope, word in zip(rows, scopes, column, strict=True):
                 row.append(word)
-                if self._inputs.domains[place].kind == "int":
-                    scope[place] = int(word)
+                if self._inputs.domains[slot].kind == "int":
+                    scope[slot] = int(word)
         self.lines += rows
 
     def _edges(self, line: Line, number: int) -> list[tuple[str, str]]:
         """The edges of a tree; the smaller vertex first if that holds in all samples."""
-        edges, ordered = tree(number, self._random), self._inputs.domains[line.head[1]].floor
-        return [(str(min(edge)), str(max(edge))) if ordered else (str(edge[0]), str(edge[1])) for edge in edges]
+        edges = tree(number, self._random)
+        if self._inputs.domains[line.head[1]].floor:
+            edges = [(min(edge), max(edge)) for edge in edges]
+        return [(str(vertex), str(other)) for vertex, other in edges]
 
-    def _count(self, size: Size, known: Mapping[int, int]) -> int:
-        found = self._random.randint(1, 6) if size.place is None else size_of(size, known)
-        self._add_words(found)
-        return max(found, 0)
+    def _count(self, size: Size, scope: Mapping[int, int]) -> int:
+        count = self._random.randint(1, 6) if size.slot is None else size_of(size, scope)
+        self._add_words(count)
+        return max(count, 0)
 
     def _add_words(self, number: int) -> None:
         self._words += number
         if self._words > MAX_WORDS:
             raise TooLarge
 
-    def _series(self, place: int, scopes: Sequence[Mapping[int, int]]) -> list[str]:
+    def _series(self, slot: int, scopes: Sequence[Mapping[int, int]]) -> list[str]:
         """One value per scope."""
-        domain = self._inputs.domains.get(place)
-        if domain is None or (domain.kind == "mixed" and place not in self._inputs.counts):
+        domain = self._inputs.domains.get(slot)
+        if domain is None or (domain.kind == "mixed" and slot not in self._inputs.counts):
             raise Mismatch
-        if place in self._inputs.counts:
-            return [str(self._draw_count(domain, known)) for known in scopes]
+        if slot in self._inputs.counts:
+            return [str(self._draw_count(domain, scope)) for scope in scopes]
         if domain.kind == "word":
-            return [self._word(domain, known) for known in scopes]
+            return [self._word(domain, scope) for scope in scopes]
         return series(domain, scopes, self._values, self._random)
 
-    def _draw_count(self, domain: Domain, known: Mapping[int, int]) -> int:
-        low, high = map(int, limits(domain, known))
+    def _draw_count(self, domain: Domain, scope: Mapping[int, int]) -> int:
+        low, high = map(int, limits(domain, scope))
         if low > high:
             raise Mismatch
         return _between(low, min(high, max(low, self._cap)), self._size, self._random)
 
-    def _word(self, domain: Domain, known: Mapping[int, int]) -> str:
+    def _word(self, domain: Domain, scope: Mapping[int, int]) -> str:
         if domain.choice:
             return self._random.choice(domain.choice)
         if domain.length:
-            length = size_of(domain.length, known)
+            length = size_of(domain.length, scope)
         else:
             length = _between(int(domain.low), min(int(domain.high), self._cap), self._size, self._random)
         self._add_words(length // 8)
@@ -168,12 +174,12 @@ def word(alphabet: str, length: int, values: Values, random: Random) -> str:
     """A random word over an alphabet; style ``few`` uses two of its letters, ``equal`` one."""
     if not alphabet:
         return ""
-    few = {"few": 2, "ends": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(alphabet))
-    letters = random.sample(alphabet, min(few, len(alphabet)))
-    found = random.choices(letters, k=length)
+    num_letters = {"few": 2, "ends": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(alphabet))
+    letters = random.sample(alphabet, min(num_letters, len(alphabet)))
+    chosen = random.choices(letters, k=length)
     if values in ("rising", "falling"):
-        found.sort(reverse=values == "falling")
-    return "".join(found)
+        chosen.sort(reverse=values == "falling")
+    return "".join(chosen)
 
 
 def series(domain: Domain, scopes: Sequence[Mapping[int, int]], values: Values, random: Random) -> list[str]:
@@ -182,19 +188,22 @@ def series(domain: Domain, scopes: Sequence[Mapping[int, int]], values: Values, 
     Raises:
         Mismatch: there is none.
     """
-    ranges = [limits(domain, known) for known in scopes]
+    ranges = [limits(domain, scope) for scope in scopes]
     if any(low > high for low, high in ranges):
         raise Mismatch
     if domain.kind == "float":
-        return [_decimal(*each, domain.decimals, values, random) for each in ranges]
-    whole = [(int(low), int(high)) for low, high in ranges]
+        return [_decimal(low, high, domain.decimals, values, random) for low, high in ranges]
+    bounds = [(int(low), int(high)) for low, high in ranges]
     if domain.different:
-        found = _different(whole, values, random)
+        numbers = _different(bounds, values, random)
     else:
         part = random.random()
-        found = [_number(low, high, values, part, random) for low, high in whole]
-    order = domain.order or (values if values in ("rising", "falling") and len(set(whole)) == 1 else "")
-    return [str(value) for value in (sorted(found, reverse=order == "falling") if order else found)]
+        numbers = [_number(low, high, values, part, random) for low, high in bounds]
+    # Numbers can change places only if all of them have the same range.
+    order = domain.order or (values if values in ("rising", "falling") and len(set(bounds)) == 1 else "")
+    if order:
+        numbers.sort(reverse=order == "falling")
+    return [str(number) for number in numbers]
 
 
 def _number(low: int, high: int, values: Values, part: float, random: Random) -> int:
@@ -220,7 +229,10 @@ def _different(ranges: Sequence[tuple[int, int]], values: Values, random: Random
     if high - low + 1 < len(ranges):
         raise Mismatch
     if values in ("low", "few", "equal"):
-        high = low + len(ranges) - 1 + (len(ranges) // 2 if values == "few" else 0) * (high > low + 2 * len(ranges))
+        has_room = high > low + 2 * len(ranges)
+        high = low + len(ranges) - 1
+        if values == "few" and has_room:
+            high += len(ranges) // 2
     elif values == "high":
         low = high - len(ranges) + 1
     return random.sample(range(low, high + 1), len(ranges))
@@ -237,13 +249,15 @@ def tree(edges: int, random: Random) -> list[tuple[int, int]]:
     vertices = random.sample(range(1, edges + 2), edges + 1)
     reach = random.choice((1, 2, edges, edges, edges))
     star = random.random() < 0.15
-    found = []
-    for at in range(1, edges + 1):
-        pair = [vertices[0 if star else random.randint(max(0, at - reach), at - 1)], vertices[at]]
+    pairs = []
+    for child in range(1, edges + 1):
+        # With reach 1 the tree is a path; with a large reach its depth is logarithmic.
+        parent = 0 if star else random.randint(max(0, child - reach), child - 1)
+        pair = [vertices[parent], vertices[child]]
         random.shuffle(pair)
-        found.append((pair[0], pair[1]))
-    random.shuffle(found)
-    return found
+        pairs.append((pair[0], pair[1]))
+    random.shuffle(pairs)
+    return pairs
 
 
 def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
@@ -254,30 +268,30 @@ def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
         return None
     lines = [list(piece.words) for piece in pieces]
     cells = [
-        (at, column, place)
-        for at, piece in enumerate(pieces)
+        (row, column, slot)
+        for row, piece in enumerate(pieces)
         for column in range(len(piece.words))
-        if (place := _place(piece.line, column)) not in inputs.counts
+        if (slot := _slot_at(piece.line, column)) not in inputs.counts
     ]
-    for at, column, place in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
-        domain = inputs.domains.get(place)
+    for row, column, slot in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
+        domain = inputs.domains.get(slot)
         if domain is not None and domain.kind != "mixed":
-            lines[at][column] = _other(domain, lines[at], column, pieces[at].known, random)
+            lines[row][column] = _other(domain, lines[row], column, pieces[row].scope, random)
     return _text(lines)
 
 
-def _place(line: Line, column: int) -> int:
+def _slot_at(line: Line, column: int) -> int:
     return line.head[column] if column < len(line.head) else (line.tail or 0)
 
 
-def _other(domain: Domain, words: Sequence[str], column: int, known: Mapping[int, int], random: Random) -> str:
+def _other(domain: Domain, words: Sequence[str], column: int, scope: Mapping[int, int], random: Random) -> str:
     """A new value for a word: from the same line, plus or minus one, or from the domain."""
     old = words[column]
     if random.random() < 0.3:
         return random.choice(words)
     if domain.kind == "word":
         return random.choice(domain.choice) if domain.choice else _edited(old, domain.alphabet, random)
-    low, high = limits(domain, known)
+    low, high = limits(domain, scope)
     if low > high:
         return old
     if domain.kind == "float":
@@ -293,5 +307,6 @@ def _edited(old: str, alphabet: str, random: Random) -> str:
     if not letters:
         return old
     one, other = random.randrange(len(letters)), random.randrange(len(letters))
-    letters[one], letters[other] = letters[other], letters[one] if random.random() < 0.5 else random.choice(alphabet)
+    new = letters[one] if random.random() < 0.5 else random.choice(alphabet)
+    letters[one], letters[other] = letters[other], new
     return "".join(letters)

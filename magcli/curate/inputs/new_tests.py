@@ -56,7 +56,7 @@ class Candidate(NamedTuple):
 class Rules(NamedTuple):
     """When tests are kept: fraction and number of agreeing solutions, and maximum number of tried inputs.
 
-    ``until`` is the number of tests that a problem shall have in the end, including the given ones. ``seconds`` is the
+    ``until`` is the number of tests that a problem should have in the end, including the given ones. ``seconds`` is the
     CPU time that all runs of a problem may take together.
     """
 
@@ -119,22 +119,25 @@ def make(
 
 def has_enough_solutions(plan: RunPlan, votes: int) -> bool:
     """Whether there may be enough votes, or a wrong solution to report on."""
-    verdicts = [each.verdict for each in plan.solutions.values()]
+    verdicts = [solution.verdict for solution in plan.solutions.values()]
     return "wrong" in verdicts or len(verdicts) >= votes
 
 
 class _TestBench:
-    """The compiled programs of a problem that are still useful."""
+    """The compiled programs that try new tests: the voters, and the wrong solutions that pass all tests so far."""
 
     def __init__(
         self, plan: RunPlan, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack
     ) -> None:
-        self._plan, self._rules, self._box, self._stopped = plan, rules, box, stopped
+        self._plan = plan
+        self._rules = rules
+        self._box = box
+        self._stopped = stopped
         called = {case.name for case in plan.tests.values() if isinstance(case, Call)}
         self._functions = frozenset(called or {entry_name(plan.entry_point)})
         self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
-        labelled = any(each.verdict == "right" for each in plan.solutions.values())
+        labelled = any(solution.verdict == "right" for solution in plan.solutions.values())
         self._voters = passing["right"] if labelled else passing["unknown"]
         self._helpers = passing["unknown"] if labelled and len(self._voters) < rules.votes else []
         self._wrong = passing["wrong"]
@@ -144,17 +147,18 @@ class _TestBench:
 
     def _passing(self, label: str, stack: ExitStack) -> Iterator[RunnableSolution]:
         """The programs with that label that pass all given tests, at most ``MAX_VOTERS`` unless wrong."""
-        found = 0
-        for solution in [each for each in self._plan.solutions.values() if each.verdict == label]:
-            if found == MAX_VOTERS and label != "wrong":
+        num_passing = 0
+        for solution in [solution for solution in self._plan.solutions.values() if solution.verdict == label]:
+            if num_passing == MAX_VOTERS and label != "wrong":
                 return
             with ExitStack() as inner:
                 program = inner.enter_context(compiled(self._plan, solution, self._box))
-                if isinstance(program, RunnableSolution) and all(
-                    self._fault(program, case) is None for case in self._plan.tests.values()
-                ):
+                if not isinstance(program, RunnableSolution):
+                    continue
+                if all(self._fault(program, case) is None for case in self._plan.tests.values()):
+                    # Keep the program beyond this block, until the caller's stack is closed.
                     stack.push(inner.pop_all())
-                    found += 1
+                    num_passing += 1
                     yield program
 
     def _run(self, plan: RunPlan, program: RunnableSolution, case: Case) -> Outcome:
@@ -179,32 +183,36 @@ class _TestBench:
 
     def make(self, candidates: Iterable[Candidate]) -> NewTests:
         """Try candidates until there are enough tests that no wrong solution passes, or tries or time run out."""
-        wrong = sum(each.verdict == "wrong" for each in self._plan.solutions.values())
+        wrong = sum(solution.verdict == "wrong" for solution in self._plan.solutions.values())
         before = len(self._wrong)
         if not self._voters or len(self._voters) + len(self._helpers) < self._rules.votes:
             reason: NoTests = "few-solutions" if self._voters else "solutions-fail"
             return NewTests((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, Any]] = []
         outcomes: list[tuple[Origin, str]] = []
-        late = False
+        out_of_time = False
         try:
             for candidate in islice(candidates, self._rules.tries):
                 has_enough = len(self._plan.tests) + len(tests) >= self._rules.until
                 if has_enough and not self._wrong:
                     break
                 test = self._try(candidate, has_enough)
-                outcomes.append((candidate.origin, test if isinstance(test, str) else "kept"))
-                tests += [] if isinstance(test, str) else [test]
+                if isinstance(test, str):
+                    outcomes.append((candidate.origin, test))
+                else:
+                    outcomes.append((candidate.origin, "kept"))
+                    tests.append(test)
         except OutOfTime:
-            late = True
+            out_of_time = True
         rejected = Counter(outcome for _, outcome in outcomes if outcome != "kept")
         printed = Counter(outcome for origin, outcome in outcomes if origin == "generator")
-        none = None if tests else self._reason_for_none(late, bool(outcomes))
-        return NewTests(tests, len(outcomes), rejected, none, wrong, before, len(self._wrong), late, printed)
+        no_tests = None if tests else self._reason_for_none(out_of_time, bool(outcomes))
+        after = len(self._wrong)
+        return NewTests(tests, len(outcomes), rejected, no_tests, wrong, before, after, out_of_time, printed)
 
-    def _reason_for_none(self, late: bool, any_tried: bool) -> NoTests:
+    def _reason_for_none(self, out_of_time: bool, any_tried: bool) -> NoTests:
         """Why there are no new tests."""
-        if late:
+        if out_of_time:
             return "out-of-time"
         if any_tried:
             return "nothing-new"
@@ -237,6 +245,7 @@ class _TestBench:
                 self._plan.calls.stdin(case)
         except (DataError, UnsupportedSignature):
             return None, ""
+        # Without an expected output, the checker has nothing to judge.
         unjudged = self._plan._replace(checker=None)
         _, output, seconds = self._run(unjudged, self._voters[0], case)
         if output is None or len(output) > MAX_OUTPUT or self._is_slow(seconds):
@@ -258,8 +267,9 @@ class _TestBench:
             if self._is_slow(seconds) and number < len(voters):
                 return False
             votes += fault is None
-            most = votes + len(voters) - number - 1
-            if number < len(voters) and most < self._rules.agreement * len(self._voters):
+            # Stop as soon as the remaining voters cannot reach the required fraction.
+            max_votes = votes + len(voters) - number - 1
+            if number < len(voters) and max_votes < self._rules.agreement * len(self._voters):
                 return False
         return votes >= self._rules.votes
 
@@ -290,11 +300,11 @@ def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) ->
 
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     """Mutations of the given inputs or calls; none if no format is found."""
-    given = [case.source for case in plan.tests.values() if isinstance(case, Call) and not case.is_condition]
+    call_texts = [case.source for case in plan.tests.values() if isinstance(case, Call) and not case.is_condition]
     texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, StdinCase)]
     stated = constraints(prompt)
-    if given:
-        yield from calls.mutations(given, stated, seed)
+    if call_texts:
+        yield from calls.mutations(call_texts, stated, seed)
     elif texts and (format := infer(texts)) is not None:
         yield from mutate.mutations(describe(format, texts, stated), texts, seed)
 
@@ -305,8 +315,10 @@ def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]], until: i
     for row in rows:
         counts.update({"problems": 1, "without": row["no_tests"] is not None, "short": len(row["tests"]) < until})
         counts.update([f"origin_{test['origin']}" for test in row["tests"]])
-        counts.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
-        counts.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
+        if row["no_tests"]:
+            counts[f"none_{row['no_tests']}"] += 1
+        if row["cpp_unrun"]:
+            counts[f"cpp_{row['cpp_unrun']}"] += 1
         for column, prefix in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
             counts.update({f"{prefix}_{name}": number for name, number in (row[column] or {}).items()})
         counts.update({name: row[name] for name in COUNTS})
@@ -337,7 +349,8 @@ def summary(counts: Counter[str]) -> str:
 
 def _score(counts: Counter[str]) -> str:
     """How many wrong solutions fail a given test, and how many more a new one."""
-    wrong, before = counts["wrong_solutions"], counts["wrong_solutions"] - counts["wrong_passing_before"]
+    wrong = counts["wrong_solutions"]
+    before = wrong - counts["wrong_passing_before"]
     more = counts["wrong_passing_before"] - counts["wrong_passing"]
     shares = [f"{number:,} ({number / max(1, wrong):.1%})" for number in (before, before + more)]
     return f"of {wrong:,} wrong solutions given tests fail {shares[0]}, given and new ones {shares[1]}: {more:,} more"
@@ -345,9 +358,8 @@ def _score(counts: Counter[str]) -> str:
 
 def _rates(counts: Counter[str]) -> str:
     """How many programs of a model produce inputs, and how many of these become tests."""
-    requested, tried = (
-        sum(number for name, number in counts.items() if name.startswith(prefix)) for prefix in ("program_", "input_")
-    )
+    requested = sum(number for name, number in counts.items() if name.startswith("program_"))
+    tried = sum(number for name, number in counts.items() if name.startswith("input_"))
     used, kept = counts["program_used"], counts["input_kept"]
     return (
         f"of {requested:,} programs requested from the model {used:,} ({used / max(1, requested):.1%}) gave "
@@ -358,6 +370,6 @@ def _rates(counts: Counter[str]) -> str:
 
 def _parts(counts: Counter[str], prefix: str, without: str = "") -> str:
     """The counts with that prefix, in parentheses."""
-    found = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
-    text = ", ".join(f"{name} {count:,}" for name, count in found.items() if name != without)
+    parts = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
+    text = ", ".join(f"{name} {count:,}" for name, count in parts.items() if name != without)
     return f" ({text})" if text else ""

@@ -1,9 +1,9 @@
 r"""The domains of the values in an input format: kinds, ranges and relations, inferred from samples and statement.
 
 A range is that of the samples, or the statement's (``1 \le n \le 10^5``, ``$0 \leq x_i, y_i < 2^{31}$``,
-``1 <= |s| <= 50``; LaTeX, HTML and plain text) if the name can be matched to the place: both come in the same order,
+``1 <= |s| <= 50``; LaTeX, HTML and plain text) if the name can be matched to the slot: both come in the same order,
 and the range must contain all samples. Relations that hold in all samples are kept: bounded by another value, of a
-given length, sorted, distinct. A relation that holds by chance excludes some valid inputs, but adds no invalid ones.
+certain length, sorted, distinct. A relation that holds by chance excludes some valid inputs, but adds no invalid ones.
 """
 
 import html
@@ -23,9 +23,9 @@ from magcli.curate.inputs.format import (
     Size,
     is_int,
     lines_of,
-    places_of,
     read,
     size_of,
+    slots_of,
 )
 
 UNBOUNDED = 1 << 62
@@ -33,6 +33,8 @@ UNBOUNDED = 1 << 62
 MAX_CHOICES = 8
 """Maximum number of repeated words that are treated as a fixed choice, such as YES and NO."""
 Order = Literal["", "rising", "falling"]
+# Signs of LaTeX, HTML and Unicode as ASCII, without markup. The order matters: a ``\,`` between digits separates
+# thousands, any other one is a space.
 _SIGNS = (
     (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|≤|⩽|&le;"), " <= "),
     (re.compile(r"\\lt(?![A-Za-z])|&lt;"), " < "),
@@ -43,14 +45,17 @@ _SIGNS = (
     (re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ |,(?=\d{3}(?!\d))| (?=\d{3}(?!\d)))"), ""),
     (re.compile(r"\$|\\[,;:! ]|\\left|\\right"), " "),
 )
+# 100, 1e9, 2*10^5, 2**31 - 1
 _NUMBER = (
     r"-?\s*\d+(?:\.\d+)?(?:e\d{1,2})?(?:\s*\*\s*\d+)?(?:\s*(?:\^|\*\*)\s*\{?\s*\d{1,3}\s*\}?)?(?:\s*[-+]\s*1(?![\d.]))?"
 )
+# n, a_i, a_{i,j}, nums[i], s.length, |s|
 _NAME = r"\|?\\?[A-Za-z]\w*(?:\s*_\s*(?:\{[^{}]*\}|\w+))?(?:\.\w+|\[[^\[\]]*\])*\|?"
 _RANGE = re.compile(
     rf"(?<![\w.^*])(?P<low>{_NUMBER})\s*(?P<from><=?)\s*"
     rf"(?P<names>{_NAME}(?:\s*(?:,|<=?)\s*{_NAME})*)\s*(?P<to><=?)\s*(?P<high>{_NUMBER})(?![\w^])"
 )
+# 10^5, 2*10^5
 _POWER = re.compile(r"(?:(.+?)\*)?\s*(-?[\d.]+)\s*(?:\^|\*\*)\s*\{?\s*(\d+)\s*\}?")
 _MAX_EXPONENT = 100
 
@@ -65,11 +70,11 @@ class StatedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The values of a place; ``mixed`` ones, such as the parts of a command, are never generated.
+    """The values of a slot; ``mixed`` ones, such as the parts of a command, are never generated.
 
     ``low`` and ``high`` bound the value or the length of a word. ``ceiling`` and ``floor`` are earlier values that
     bound it; ``reaches``: it sometimes equals its ceiling. ``length`` is the length of a word. ``order`` and
-    ``different`` apply to the values of one tail, or of one place over a repetition.
+    ``different`` apply to the values of one tail, or of one slot over a repetition.
     """
 
     kind: Literal["int", "float", "word", "mixed"]
@@ -88,8 +93,8 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """A format with its domains. ``counts`` are the places used as counts; ``trees`` the repetitions of edges, by their
-    first place, that form a tree on the vertices from 1."""
+    """A format with its domains. ``counts`` are the slots used as counts; ``trees`` the repetitions of edges, by their
+    first slot, that form a tree on the vertices from 1."""
 
     format: Format
     domains: Mapping[int, Domain]
@@ -98,26 +103,27 @@ class Inputs:
 
 
 class _Observation(NamedTuple):
-    """A value with the integers known at that point."""
+    """A value with the integers that it can refer to, by slot."""
 
     word: str
-    known: Mapping[int, int]
+    scope: Mapping[int, int]
 
 
 def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange] = ()) -> Inputs:
     """The domains of a format, from all texts that it parses."""
     readings = list(_readings(format, texts))
-    seen: dict[int, list[_Observation]] = {}
+    observed: dict[int, list[_Observation]] = {}
     rows: dict[int, list[list[str]]] = {}
     for pieces in readings:
-        for place, found, row in series(pieces):
-            seen.setdefault(place, []).extend(_Observation(word, known) for word, known in zip(row, found, strict=True))
-            rows.setdefault(place, []).append(list(row))
+        for slot, scopes, row in series(pieces):
+            observed.setdefault(slot, []).extend(map(_Observation, row, scopes))
+            rows.setdefault(slot, []).append(list(row))
     counts = frozenset(_counts(format))
-    domains = {place: _domain(place, seen[place], rows[place]) for place in places_of(format) if place in seen}
+    domains = {slot: _domain(slot, observed[slot], rows[slot]) for slot in slots_of(format) if slot in observed}
     trees = _trees(format, readings)
-    for place in [vertex for first in trees for vertex in (first, first + 1)]:
-        domains[place] = replace(domains[place], high=UNBOUNDED, ceiling=None, order="", different=False)
+    # The tree determines which vertices an edge may have.
+    for slot in [vertex for first in trees for vertex in (first, first + 1)]:
+        domains[slot] = replace(domains[slot], high=UNBOUNDED, ceiling=None, order="", different=False)
     return Inputs(format, _widened(domains, stated, counts), counts, trees)
 
 
@@ -130,62 +136,76 @@ def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
 
 
 def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int]], list[str]]]:
-    """The values of an input by place, grouped by tail or repetition."""
+    """The slots of an input with the scope and the word of every value, grouped by tail or repetition."""
     columns: dict[tuple[int, int], tuple[list[Mapping[int, int]], list[str]]] = {}
     for number, piece in enumerate(pieces, 1):
-        for place, word in zip(piece.line.head, piece.head, strict=True):
-            known, words = columns.setdefault((piece.run or -number, place), ([], []))
-            known.append(piece.known)
+        for slot, word in zip(piece.line.head, piece.head, strict=True):
+            # A line outside of repetitions is a group of its own.
+            scopes, words = columns.setdefault((piece.run or -number, slot), ([], []))
+            scopes.append(piece.scope)
             words.append(word)
         if piece.line.tail is not None:
-            yield piece.line.tail, [piece.known] * len(piece.tail), list(piece.tail)
-    for (_, place), (found, row) in columns.items():
-        yield place, found, row
+            yield piece.line.tail, [piece.scope] * len(piece.tail), list(piece.tail)
+    for (_, slot), (scopes, words) in columns.items():
+        yield slot, scopes, words
 
 
-def _domain(place: int, seen: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
-    words = [each.word for each in seen]
+def _domain(slot: int, observed: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
+    words = [observation.word for observation in observed]
     if all(map(is_int, words)):
-        whole = [int(word) for word in words]
-        return _with_relations(place, Domain("int", min(whole), max(whole)), seen, rows)
+        integers = [int(word) for word in words]
+        return _with_relations(slot, Domain("int", min(integers), max(integers)), observed, rows)
     if all(map(_is_float, words)):
         numbers = [float(word) for word in words]
-        return Domain("float", min(numbers), max(numbers), max(len(word.partition(".")[2]) for word in words))
-    return _text(words, seen)
+        decimals = max(len(word.partition(".")[2]) for word in words)
+        return Domain("float", min(numbers), max(numbers), decimals)
+    return _text(words, observed)
 
 
 def _is_float(word: str) -> bool:
-    whole, _, rest = word.removeprefix("-").partition(".")
-    return whole.isascii() and whole.isdigit() and (not rest or (rest.isascii() and rest.isdigit())) and len(word) < 40
+    whole, _, decimals = word.removeprefix("-").partition(".")
+    if not (whole.isascii() and whole.isdigit()):
+        return False
+    return (not decimals or (decimals.isascii() and decimals.isdigit())) and len(word) < 40
 
 
-def _text(words: Sequence[str], seen: Sequence[_Observation]) -> Domain:
+def _text(words: Sequence[str], observed: Sequence[_Observation]) -> Domain:
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
     different = set(words)
     mixed = any(map(is_int, words)) and not alphabet.isdecimal()
-    found = Domain("mixed" if mixed else "word", min(lengths), max(lengths), alphabet=alphabet)
-    if len(different) <= MAX_CHOICES and len(words) >= 3 * len(different) and max(lengths) > 1:
-        return replace(found, choice=tuple(sorted(different)))
-    known = [place for place in seen[0].known if all(each.known.get(place) == len(each.word) for each in seen)]
-    return replace(found, length=Size(known[0]) if known and max(lengths) > 1 else None)
+    domain = Domain("mixed" if mixed else "word", min(lengths), max(lengths), alphabet=alphabet)
+    if max(lengths) <= 1:
+        return domain
+    if len(different) <= MAX_CHOICES and len(words) >= 3 * len(different):
+        return replace(domain, choice=tuple(sorted(different)))
+    for slot in observed[0].scope:
+        if all(observation.scope.get(slot) == len(observation.word) for observation in observed):
+            return replace(domain, length=Size(slot))
+    return domain
 
 
-def _with_relations(place: int, found: Domain, seen: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
+def _with_relations(
+    slot: int, domain: Domain, observed: Sequence[_Observation], rows: Sequence[Sequence[str]]
+) -> Domain:
     """Relations of integers to each other in a series and to earlier integers."""
-    others = sorted({key for each in seen for key in each.known if key != place}, reverse=True)
-    others = [key for key in others if key < place and all(key in each.known for each in seen)]
-    gaps = {key: [int(each.word) - each.known[key] for each in seen] for key in others}
-    above = [Size(key, -1 if max(gap) < 0 else 0) for key, gap in gaps.items() if max(gap) <= 0]
-    below = [Size(key, 1 if min(gap) > 0 else 0) for key, gap in gaps.items() if min(gap) >= 0]
-    ceiling = next(iter(sorted(above, key=lambda size: size.plus - max(gaps[size.place or 0]))), None)
+    earlier = {other for observation in observed for other in observation.scope if other < slot}
+    gaps = {
+        other: [int(observation.word) - observation.scope[other] for observation in observed]
+        for other in sorted(earlier, reverse=True)
+        if all(other in observation.scope for observation in observed)
+    }
+    above = [Size(other, -1 if max(gap) < 0 else 0) for other, gap in gaps.items() if max(gap) <= 0]
+    below = [Size(other, 1 if min(gap) > 0 else 0) for other, gap in gaps.items() if min(gap) >= 0]
+    # The closest bound; in a tie, the last one read.
+    ceiling = min(above, key=lambda size: size.plus - max(gaps[size.slot or 0]), default=None)
     numbers = [[int(word) for word in row] for row in rows]
     long = [row for row in numbers if len(row) > 2]
     return replace(
-        found,
+        domain,
         ceiling=ceiling,
-        reaches=ceiling is not None and max(gaps[ceiling.place or 0]) == ceiling.plus,
-        floor=next(iter(below), None) if any(min(gaps[size.place or 0]) <= 1 for size in below) else None,
+        reaches=ceiling is not None and max(gaps[ceiling.slot or 0]) == ceiling.plus,
+        floor=next(iter(below), None) if any(min(gaps[size.slot or 0]) <= 1 for size in below) else None,
         order=_order(long),
         different=sum(map(len, long)) > 4 and all(len(set(row)) == len(row) for row in numbers),
     )
@@ -201,47 +221,50 @@ def _order(rows: Sequence[Sequence[int]]) -> Order:
 
 def _counts(format: Format) -> Iterator[int]:
     for item in format:
-        if item.size.place is not None:
-            yield item.size.place
+        if item.size.slot is not None:
+            yield item.size.slot
         if isinstance(item, Repeat):
             yield from _counts(item.body)
 
 
 def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], counts: Iterable[int]) -> dict[int, Domain]:
     """The domains with the ranges of the statement where they can be matched; for a word, of its length."""
-    found = dict(domains)
-    for place, name in _aligned(list(domains.items()), tuple(stated)).items():
-        domain, range_ = domains[place], stated[name]
-        low, high = range_.low, range_.high
+    widened = dict(domains)
+    for slot, number in _aligned(list(domains.items()), tuple(stated)).items():
+        domain = domains[slot]
+        low, high = stated[number].low, stated[number].high
         if domain.kind != "float":
             low, high = int(low), int(high)
-        found[place] = replace(domain, low=max(low, 0) if place in counts else low, high=high)
+        widened[slot] = replace(domain, low=max(low, 0) if slot in counts else low, high=high)
     # Values that reach their ceiling, such as vertices up to n, extend to its range.
-    for place, domain in found.items():
+    for slot, domain in widened.items():
         if domain.ceiling and domain.reaches:
-            bound = found[domain.ceiling.place or 0]
-            found[place] = replace(domain, high=max(domain.high, bound.high + domain.ceiling.plus))
-    return found
+            bound = widened[domain.ceiling.slot or 0]
+            widened[slot] = replace(domain, high=max(domain.high, bound.high + domain.ceiling.plus))
+    return widened
 
 
 def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[StatedRange]) -> dict[int, int]:
-    """Match places to stated ranges: the most matches that preserve the order, each range used once."""
+    """Match slots to the numbers of stated ranges: the most matches that preserve the order, each range used once."""
 
     @cache
-    def best(at: int, name: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-        if at == len(domains) or name == len(stated):
+    def best(first_domain: int, first_range: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The number of matches, and the matches, among the rest of the domains and ranges."""
+        if first_domain == len(domains) or first_range == len(stated):
             return 0, ()
-        options = [best(at + 1, name), best(at, name + 1)]
-        place, domain = domains[at]
-        if _holds(stated[name], domain):
-            count, pairs = best(at + 1, name + 1)
-            options.insert(0, (count + 1, ((place, name), *pairs)))
+        options = [best(first_domain + 1, first_range), best(first_domain, first_range + 1)]
+        slot, domain = domains[first_domain]
+        if _may_state(stated[first_range], domain):
+            count, pairs = best(first_domain + 1, first_range + 1)
+            # First, so that it wins a tie.
+            options.insert(0, (count + 1, ((slot, first_range), *pairs)))
         return max(options, key=lambda option: option[0])
 
     return dict(best(0, 0)[1]) if len(domains) * len(stated) < 400 else {}
 
 
-def _holds(stated: StatedRange, domain: Domain) -> bool:
+def _may_state(stated: StatedRange, domain: Domain) -> bool:
+    """Whether a stated range may be that of a domain: it contains the samples and, for a word, bounds a length."""
     sized = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
     fits = stated.low <= domain.low and domain.high <= stated.high
     return fits and not domain.choice and (domain.kind != "word" or (sized and domain.length is None))
@@ -255,16 +278,16 @@ def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int
         if isinstance(item, Repeat) and item.size.plus == -1 and len(item.body) == 1
         if isinstance(item.body[0], Line) and len(item.body[0].head) >= 2 and item.body[0].tail is None
     }
-    found = set()
-    for place, line in edges.items():
+    trees = set()
+    for slot, line in edges.items():
         graphs = [[piece.head[:2] for piece in pieces if piece.line == line] for pieces in readings]
         if max(map(len, graphs), default=0) >= 3 and all(map(_is_tree, graphs)):
-            found.add(place)
-    return frozenset(found)
+            trees.add(slot)
+    return frozenset(trees)
 
 
 def _is_tree(edges: Sequence[Sequence[str]]) -> bool:
-    """Whether n edges form a tree on the vertices 1 to n + 1."""
+    """Whether n edges form a tree on the vertices 1 to n + 1, by union-find."""
     parent = {str(number): str(number) for number in range(1, len(edges) + 2)}
 
     def root(vertex: str) -> str:
@@ -283,43 +306,43 @@ def accepts(inputs: Inputs, text: str) -> bool:
     """Whether an input has the format, with all values in their domains."""
     try:
         pieces = read(inputs.format, lines_of(text))
-        fits = all(_fits(inputs.domains.get(place), known, row) for place, known, row in series(pieces))
+        fits = all(_fits(inputs.domains.get(slot), scopes, row) for slot, scopes, row in series(pieces))
     except Mismatch:
         return False
-    graphs = ([piece.head[:2] for piece in pieces if piece.line.head[:1] == (place,)] for place in inputs.trees)
+    graphs = ([piece.head[:2] for piece in pieces if piece.line.head[:1] == (slot,)] for slot in inputs.trees)
     return fits and all(map(_is_tree, graphs))
 
 
-def _fits(domain: Domain | None, known: Sequence[Mapping[int, int]], row: Sequence[str]) -> bool:
+def _fits(domain: Domain | None, scopes: Sequence[Mapping[int, int]], row: Sequence[str]) -> bool:
     """Whether the values of a series are in their domain."""
-    if domain is None or not all(_within(domain, word, each) for word, each in zip(row, known, strict=True)):
+    if domain is None or not all(_within(domain, word, scope) for word, scope in zip(row, scopes, strict=True)):
         return False
     if domain.different and len(set(row)) < len(row):
         return False
     return not domain.order or [*row] == sorted(row, key=int, reverse=domain.order == "falling")
 
 
-def _within(domain: Domain, word: str, known: Mapping[int, int]) -> bool:
+def _within(domain: Domain, word: str, scope: Mapping[int, int]) -> bool:
     if domain.kind in ("word", "mixed"):
         if domain.choice:
             return word in domain.choice
-        long = domain.length is None or size_of(domain.length, known) == len(word)
+        long = domain.length is None or size_of(domain.length, scope) == len(word)
         inside = domain.length is not None or domain.low <= len(word) <= domain.high
         return long and inside and set(word) <= set(domain.alphabet)
     if domain.kind == "float":
         fits = _is_float(word) and len(word.partition(".")[2]) <= domain.decimals
         return fits and domain.low <= float(word) <= domain.high
-    low, high = limits(domain, known)
+    low, high = limits(domain, scope)
     return is_int(word) and low <= int(word) <= high
 
 
-def limits(domain: Domain, known: Mapping[int, int]) -> tuple[float, float]:
-    """The bounds of a number given the known integers; low > high if there is none."""
+def limits(domain: Domain, scope: Mapping[int, int]) -> tuple[float, float]:
+    """The bounds of a number after the integers in ``scope``; low > high if there is none."""
     low, high = domain.low, domain.high
     if domain.ceiling:
-        high = min(high, size_of(domain.ceiling, known))
+        high = min(high, size_of(domain.ceiling, scope))
     if domain.floor:
-        low = max(low, size_of(domain.floor, known))
+        low = max(low, size_of(domain.floor, scope))
     return low, high
 
 
@@ -328,14 +351,17 @@ def constraints(statement: str) -> list[StatedRange]:
     for pattern, sign in _SIGNS:
         statement = pattern.sub(sign, statement)
     first: dict[str, tuple[float, float]] = {}
-    found: list[StatedRange] = []
+    ranges: list[StatedRange] = []
     for match in _RANGE.finditer(html.unescape(statement)):
         ends = _bounds(match)
-        for name in re.split(r"<=?|,(?![^\[{]*[\]}])", match["names"]) if ends else ():
+        if ends is None:
+            continue
+        # Commas within the index of a name, as in a_{i,j}, do not separate names.
+        for name in re.split(r"<=?|,(?![^\[{]*[\]}])", match["names"]):
             key = re.sub(r"\s|\\", "", name)
-            if ends and key not in ("ldots", "dots") and first.setdefault(key, ends) == ends:
-                found.append(StatedRange(key, *ends))
-    return found
+            if key not in ("ldots", "dots") and first.setdefault(key, ends) == ends:
+                ranges.append(StatedRange(key, *ends))
+    return ranges
 
 
 def _bounds(match: re.Match[str]) -> tuple[float, float] | None:
@@ -343,14 +369,16 @@ def _bounds(match: re.Match[str]) -> tuple[float, float] | None:
     low, high = _value(match["low"]), _value(match["high"])
     if low is None or high is None or low > high:
         return None
-    inner = low + (match["from"] == "<"), high - (match["to"] == "<")
-    return inner if inner[0] <= inner[1] and isinstance(low, int) and isinstance(high, int) else (low, high)
+    if not (isinstance(low, int) and isinstance(high, int)):
+        return low, high
+    least, most = low + (match["from"] == "<"), high - (match["to"] == "<")
+    return (least, most) if least <= most else (low, high)
 
 
 def _value(text: str) -> float | None:
     """Parse a number such as ``10^5``, ``2*10^5``, ``1e9`` or ``10^9 - 1``; integers as int."""
     text = text.replace(" ", "")
-    plus_one = re.search(r"(?<=[\d}])[-+]1$", text)
+    plus_one = re.search(r"(?<=[\d}])[-+]1$", text)  # or minus one
     text = text[: plus_one.start()] if plus_one else text
     positive = text.lstrip("-")
     power = _POWER.fullmatch(positive)
@@ -358,8 +386,8 @@ def _value(text: str) -> float | None:
         if power:
             value = _number(power[1] or "1") * _number(power[2]) ** min(int(power[3]), _MAX_EXPONENT)
         else:
-            one, _, other = positive.partition("*")
-            value = _number(one) * _number(other or "1")
+            factor, _, other = positive.partition("*")
+            value = _number(factor) * _number(other or "1")
     except (ValueError, OverflowError):
         return None
     value = (-value if text.startswith("-") else value) + (int(plus_one[0]) if plus_one else 0)

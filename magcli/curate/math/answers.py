@@ -14,6 +14,7 @@ _ENVIRONMENT = re.compile(r"\\begin\{(\w+)\*?\}.*?\\end\{\1\*?\}", re.S)
 _TEXT_COMMAND = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
 _WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
+# about 5 km/h, 2 hours and 5 minutes, 3 个
 _MEASURED = re.compile(
     r"(?:about|approximately|approx\.?|around|roughly|nearly|almost|大约|约)?\s*(?:US|Rs\.?)?\s*\\?[$€£]?\s*"
     r"[-+]?\d[\d,./ ]*\s*%?(?:\s*(?!is\b|are\b|was\b|has\b|so\b|because\b)[A-Za-z.'°/²³^-]+){0,6}\.?"
@@ -29,6 +30,7 @@ _LABEL = re.compile(
     r"\A\W{0,3}(?:the\s+)?(?:general\s+|final\s+)?(?:solutions?|answers?)(?:\s+set)?(?:\s+(?:is|are))?\s*[:：]\s*|\A(?:解|输出)\s*[:：]\s*",
     re.I,
 )
+# k, $k$, c_1 and c_2
 _PARAMETER = r"\$?\s*(?:[A-Za-z](?:_\{?\w\}?)?(?:\s*(?:,|，|and|和)\s*)?){1,4}\s*\$?"
 _FREE_CONSTANTS = re.compile(
     rf"[\s,，;；]{{0,4}}(?:\bfor\s+(?:all|any|every|each|some)\s+(?:real\s+(?:numbers?|values?)|integers?|reals?|constants?)\s*(?:{_PARAMETER})?"
@@ -56,8 +58,7 @@ def is_prose(answer: str, max_words: int = 3) -> bool:
     text = _text_of(answer)
     if len(_WORD.findall(text)) > max_words or len(_CHINESE.findall(text)) > 2 * max_words + 2:
         return True
-    rules = (("name", answer), ("sentence", text), ("labelled-values", answer))
-    return any(RULES.matches(reason, each) for reason, each in rules)
+    return RULES.matches("name", answer) or RULES.matches("sentence", text) or RULES.matches("labelled-values", answer)
 
 
 def says_nothing(answer: str) -> bool:
@@ -74,8 +75,8 @@ def without_label(answer: str) -> str:
 def without_dollars(text: str) -> str:
     """Text without dollar signs around all of it."""
     text = text.strip()
-    found = _DOLLARED.fullmatch(text)
-    return (found[2] if found else text).strip()
+    formula = _DOLLARED.fullmatch(text)
+    return (formula[2] if formula else text).strip()
 
 
 def plain_value(answer: str) -> str:
@@ -84,10 +85,12 @@ def plain_value(answer: str) -> str:
     Without a label, "about", Chinese measure words and the Chinese "or"; without dollar signs if one is unpaired.
     """
     text = without_label(answer)
-    if found := _NUMBER_AND_MEASURE_WORD.fullmatch(text):
-        return found[1]
+    if measured := _NUMBER_AND_MEASURE_WORD.fullmatch(text):
+        return measured[1]
     text = _OR.sub(" or ", _APPROXIMATELY.sub("", text))
-    return _TRAILING_SPACE.sub("", _DOLLAR.sub("", text)) if len(_DOLLAR.findall(text)) % 2 else text
+    if len(_DOLLAR.findall(text)) % 2 == 0:
+        return text
+    return _TRAILING_SPACE.sub("", _DOLLAR.sub("", text))
 
 
 def right_hand_side(answer: str, prompt: str) -> str:
@@ -145,7 +148,8 @@ def _text_of(answer: str) -> str:
 
 def _outside_brackets(text: str) -> str:
     """Text with each bracketed part replaced by ``B``; an unmatched closing bracket is ignored."""
-    kept, depth = [], 0
+    kept = []
+    depth = 0
     for char in text:
         if char in "([{":
             depth += 1

@@ -6,7 +6,6 @@ options: many numbers answer "which of the following is a prime?", but only one 
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from magcli.curate.math.rules import RULES
@@ -14,7 +13,9 @@ from magcli.curate.math.rules import RULES
 LETTERS = "ABCDEFGHIJ"
 _SERIES = (LETTERS, "FGHJK")
 """Names of options in order; every second question of the ACT has the later ones."""
+# The label of a second option, B or G. The slower patterns of ``_STYLES`` are tried only on statements with one.
 _MAY_HAVE_OPTIONS = re.compile(r"[BbG]\s*\}?\s*[)）.．、:：]")
+# Labels in LaTeX such as \textbf{(A)}, then (A), A) and A.
 _STYLES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -47,6 +48,7 @@ _UNIT_MARKUP = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=m
 _UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
 _MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
 _BLANKS = re.compile(r"\s+")
+_PRICE = re.compile(r"\\?\$\s*\d[\d,.]*$")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _MARKUP = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
 _ASSIGNMENTS = re.compile(r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)*")
@@ -95,9 +97,11 @@ def split_options(prompt: str) -> Choices | None:
 def split_two_options(prompt: str) -> Choices | None:
     """Find two options A and B on separate lines at the end, which are options only if the answer is a letter."""
     stem, *lines = _last_lines(prompt, 2)
-    found = [_OPTION_LINE.fullmatch(line) for line in lines]
-    options = {option[1]: _trim(option[2]) for option in found if option}
-    return Choices(_trim_end(_HEADING.sub("", _trim_end(stem))), options) if list(options) == ["A", "B"] else None
+    matches = [_OPTION_LINE.fullmatch(line) for line in lines]
+    options = {match[1]: _trim(match[2]) for match in matches if match}
+    if list(options) != ["A", "B"]:
+        return None
+    return Choices(_trim_end(_HEADING.sub("", _trim_end(stem))), options)
 
 
 def has_option_labels(prompt: str) -> bool:
@@ -107,14 +111,14 @@ def has_option_labels(prompt: str) -> bool:
 
 def option_letter(answer: str) -> str | None:
     """The letter that an answer consists of, as in ``B``, ``(B)``, ``\\text{(B)}`` or ``Answer: B``; else None."""
-    found = _LETTER_ANSWER.match(answer)
-    return found[1] if found else None
+    match = _LETTER_ANSWER.match(answer)
+    return match[1] if match else None
 
 
 def without_letter(answer: str) -> str:
     """The option in an answer such as ``(B) 240``, without its letter; empty if there is no letter."""
-    found = _LEADING_LETTER.match(answer)
-    return answer[found.end() :] if found else ""
+    match = _LEADING_LETTER.match(answer)
+    return answer[match.end() :] if match else ""
 
 
 def is_letter_list(answer: str) -> bool:
@@ -165,11 +169,12 @@ def _last_run(labels: list[re.Match[str]]) -> list[re.Match[str]]:
 
 def _last_start(labels: Sequence[re.Match[str]], letters: str) -> int:
     """The start of the last run of at least three of the letters; -1 for none."""
-    place = len(labels)
+    start = len(labels)
+    # From the third letter back to the first.
     for letter in letters[2::-1]:
-        found = (index for index in reversed(range(place)) if labels[index][1] == letter)
-        place = next((index for index in found if letter != letters[0] or not _follows_word(labels[index])), -1)
-    return place
+        indices = (index for index in reversed(range(start)) if labels[index][1] == letter)
+        start = next((index for index in indices if letter != letters[0] or not _follows_word(labels[index])), -1)
+    return start
 
 
 def _follows_word(label: re.Match[str]) -> bool:
@@ -181,8 +186,8 @@ def _follows_word(label: re.Match[str]) -> bool:
 
 
 def _split_at(prompt: str, labels: list[re.Match[str]]) -> Choices:
-    ends = [*(label.start() for label in labels), len(prompt)]
-    texts = [prompt[label.end() : stop] for label, (_, stop) in zip(labels, pairwise(ends), strict=True)]
+    ends = [*(label.start() for label in labels[1:]), len(prompt)]
+    texts = [prompt[label.end() : end] for label, end in zip(labels, ends, strict=True)]
     last, _, after = texts[-1].strip().partition("\n\n")
     options = {label[1].upper(): _trim(text) for label, text in zip(labels, [*texts[:-1], last], strict=True)}
     stem = _HEADING.sub("", _trim_end(prompt[: labels[0].start()]))
@@ -192,8 +197,9 @@ def _split_at(prompt: str, labels: list[re.Match[str]]) -> Choices:
 def _trim(option: str) -> str:
     """An option without the spacing and punctuation around it; unpaired dollar signs removed."""
     trimmed = _TRAILING.sub("", _LEADING.sub("", option))
-    if trimmed.count("$") % 2 and not re.match(r"\\?\$\s*\d[\d,.]*$", trimmed):
-        trimmed = trimmed.strip("$").strip() if trimmed.startswith("$") or trimmed.endswith("$") else trimmed
+    dollar_outside = trimmed.startswith("$") or trimmed.endswith("$")
+    if dollar_outside and trimmed.count("$") % 2 and not _PRICE.match(trimmed):
+        trimmed = trimmed.strip("$").strip()
     return _TRAILING.sub("", _balanced(trimmed))
 
 
@@ -201,8 +207,8 @@ def _balanced(option: str) -> str:
     """An option without the closing brace of a ``\\textbf{`` before its letter."""
     if option.count("}") <= option.count("{"):
         return option
-    found = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", option)
-    return option[found.end() :] if found else option.removesuffix("}")
+    brace = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", option)
+    return option[brace.end() :] if brace else option.removesuffix("}")
 
 
 def _trim_end(stem: str) -> str:
@@ -242,17 +248,17 @@ def needs_options(choices: Choices, right: str = "") -> bool:
 def has_equal_equations(choices: Choices) -> bool:
     """Whether two options are the same equation, because indices or signs that distinguished them were lost."""
     equations = [option for option in choices.options.values() if re.search(r"[A-Za-z]\s*=", option)]
-    return len({re.sub(r"[\s${}.．]", "", each) for each in equations}) < len(equations)
+    return len({re.sub(r"[\s${}.．]", "", equation) for equation in equations}) < len(equations)
 
 
 def as_open_question(choices: Choices, right: str) -> Choices:
     """Ask "what is the area?" instead of "which of the following is the area?", if only one value can answer.
 
-    Also instead of "closest to the area", if the right option has three digits and so is the rounded area.
+    It also replaces "closest to the area", if the right option has three digits and so is the rounded area.
     """
     stem = RULES.replace("one-quantity", choices.stem, _what)
     if _THREE_DIGITS.match(right):
-        stem = RULES.replace("closest", stem, lambda found: f"what {found[1]} ")
+        stem = RULES.replace("closest", stem, lambda match: f"what {match[1]} ")
     return choices._replace(stem=stem)
 
 
@@ -268,4 +274,5 @@ def _assigns_letters(choices: Choices, right: str) -> bool:
 def _what(which: re.Match[str]) -> str:
     noun = (which[1] or which[3] or "").strip()
     singular = re.sub(r"ie\Z", "y", noun.removesuffix("s"))
-    return " ".join(filter(None, ("What" if which[0][0] == "W" else "what", singular, which[2] or which[4])))
+    what = "What" if which[0][0] == "W" else "what"
+    return " ".join(filter(None, (what, singular, which[2] or which[4])))

@@ -79,7 +79,7 @@ def summarise(answers: Sequence[str], correct: Sequence[bool], same: Same) -> Su
     if not answers or len(answers) != len(correct):
         raise ValueError(f"expected equally many answers and verdicts, got {len(answers)} and {len(correct)}")
     classes = answer_classes(answers, same)
-    top = max(classes, key=lambda each: each.num_samples, default=AnswerClass("", 0))
+    top = max(classes, key=lambda answer_class: answer_class.num_samples, default=AnswerClass("", 0))
     return Summary(sum(correct) / len(correct), len(answers), top.answer, top.num_samples / len(answers))
 
 
@@ -91,7 +91,7 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
     """
     classes: list[AnswerClass] = []
     for answer, count in Counter(text for text in map(str.strip, answers) if text).most_common():
-        index = next((i for i, known in enumerate(classes) if same(answer, known.answer)), None)
+        index = next((i for i, equal in enumerate(classes) if same(answer, equal.answer)), None)
         if index is None:
             classes.append(AnswerClass(answer, count))
         else:
@@ -136,55 +136,60 @@ def count_samples(
     ``is_gold`` is equality with the ground truth; for the others see :func:`summarise`.
     """
     classes = answer_classes(answers, same) if rules.drop_suspect else []
-    golden = [is_gold(each.answer) for each in classes]
-    gold = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if is_), default=0)
-    other = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if not is_), default=0)
+    gold = other = 0
+    for answer, num_samples in classes:
+        if is_gold(answer):
+            gold = max(gold, num_samples)
+        else:
+            other = max(other, num_samples)
     return SampleCounts(len(answers), sum(correct), gold, other)
 
 
-def settled(found: SampleCounts, remaining: int, rules: Rules) -> bool:
+def settled(counts: SampleCounts, remaining: int, rules: Rules) -> bool:
     """Whether ``judge`` decides the same for any outcome of the ``remaining`` samples.
 
     Each of those may be correct, wrong with any answer, or ungraded and not counted. Not a test of significance: True
     is certain, provided that ``same`` is an equivalence relation.
     """
-    if not found.judged:
+    if not counts.judged:
         return False
-    total = found.judged + remaining
-    worst, best = (_by_rate((found.right + right) / total, rules) for right in (0, remaining))
+    total = counts.judged + remaining
+    worst = _by_rate(counts.right / total, rules)
+    best = _by_rate((counts.right + remaining) / total, rules)
     if not rules.drop_suspect:
         return worst == best
-    contradicted = _contradicted(found, remaining, rules.majority)
+    contradicted = _contradicted(counts, remaining, rules.majority)
     return contradicted is True or (contradicted is False and worst == best)
 
 
-def needed(found: SampleCounts, remaining: int, rules: Rules) -> int:
+def needed(counts: SampleCounts, remaining: int, rules: Rules) -> int:
     """The minimum number of ``remaining`` samples after which the problem can be settled.
 
     0 if it is settled or none remain.
     """
-    return next((more for more in range(remaining) if _may_settle(found, more, remaining, rules)), remaining)
+    return next((more for more in range(remaining) if _may_settle(counts, more, remaining, rules)), remaining)
 
 
-def _may_settle(found: SampleCounts, more: int, remaining: int, rules: Rules) -> bool:
+def _may_settle(counts: SampleCounts, more: int, remaining: int, rules: Rules) -> bool:
     """Whether some outcome of ``more`` samples settles the problem.
 
     A contradiction is ruled out soonest by answers equal to the ground truth, some badly formatted to limit the pass
     rate; it is proved soonest by more of the most common other answer.
     """
-    judged, right, gold, other = found
-    agreeing = (SampleCounts(judged + more, right + each, gold + more, other) for each in range(more + 1))
+    judged, right, gold, other = counts
+    agreeing = [SampleCounts(judged + more, right + more_right, gold + more, other) for more_right in range(more + 1)]
     against = SampleCounts(judged + more, right, gold, other + more)
-    return any(settled(each, remaining - more, rules) for each in (*agreeing, against))
+    return any(settled(outcome, remaining - more, rules) for outcome in (*agreeing, against))
 
 
-def _contradicted(found: SampleCounts, remaining: int, majority: float) -> bool | None:
+def _contradicted(counts: SampleCounts, remaining: int, majority: float) -> bool | None:
     """Whether a majority will contradict the ground truth; None while that is open.
 
     True if another answer is already a majority of all samples and the ground truth cannot reach it. False if every
     answer that could become a majority, including new ones, must stay behind the ground truth.
     """
-    total, could = found.judged + remaining, found.other + remaining
-    if found.other / total > majority and found.other > found.gold + remaining:
+    total = counts.judged + remaining
+    if counts.other / total > majority and counts.other > counts.gold + remaining:
         return True
-    return None if could / total > majority and could >= found.gold else False
+    most_other = counts.other + remaining
+    return None if most_other / total > majority and most_other >= counts.gold else False

@@ -30,13 +30,16 @@ from magcli.run.layout import convert
 PERMUTATIONS, BANDS = 64, 16
 """MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
 SEED = 20250612
+# What may differ between two spellings of an answer: spaces, dollar signs, \text, ".0" and a final period.
 _LAYOUT = re.compile(r"[\s$]|\\[,;:! ]|\\(?:text|left|right)(?![A-Za-z])|(?<=\d)\.0+\Z|[.。]\Z")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:[.,]\d+)*|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W\d_]+")
 _LAYOUT_COMMANDS = re.compile(
     r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|text|textbf|textit|textrm|mathrm|mathbf|rm|bf|quad|qquad"
     r"|hspace|vspace|begin|end|item|noindent|limits)(?![A-Za-z])"
 )
+# \dfrac, \tfrac and \cfrac
 _SIZED = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+# LaTeX commands, digits and operators, but no hyphens.
 _SIGNS = re.compile(r"\\[A-Za-z]+|\d|[+*/=<>^!|~−×÷≤≥±√π]|-(?![A-Za-z])")
 _NUMBER_WORDS = {
     word: digit
@@ -97,19 +100,20 @@ class StatementIndex:
 
 def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
     """Connected components of similar sets with at least two members, as sorted indices."""
-    hashes = [_min_hash(each) for each in shingles]
+    hashes = [_min_hash(words) for words in shingles]
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
+    # Union-find, in which the smallest index of a component leads it.
     leader = list(range(len(shingles)))
-    for row, found in enumerate(hashes):
-        for other in sorted(index.query(found)):
+    for row, min_hash in enumerate(hashes):
+        for other in sorted(index.query(min_hash)):
             a, b = _leader(leader, row), _leader(leader, other)
             if a != b and jaccard(shingles[row], shingles[other]) >= similarity:
                 leader[max(a, b)] = min(a, b)
-        index.insert(row, found)
-    gathered: dict[int, list[int]] = {}
+        index.insert(row, min_hash)
+    components: dict[int, list[int]] = {}
     for row in range(len(shingles)):
-        gathered.setdefault(_leader(leader, row), []).append(row)
-    return [cluster for cluster in gathered.values() if len(cluster) > 1]
+        components.setdefault(_leader(leader, row), []).append(row)
+    return [component for component in components.values() if len(component) > 1]
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
@@ -131,6 +135,7 @@ def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _leader(leader: list[int], row: int) -> int:
+    """The leader of the component of a row; halves the path to it on the way."""
     while leader[row] != row:
         leader[row] = leader[leader[row]]
         row = leader[row]
@@ -138,9 +143,9 @@ def _leader(leader: list[int], row: int) -> int:
 
 
 def _min_hash(shingles: frozenset[str]) -> RMinHash:
-    found = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
-    found.update(sorted(shingles))
-    return found
+    min_hash = RMinHash(num_perm=PERMUTATIONS, seed=SEED)
+    min_hash.update(sorted(shingles))
+    return min_hash
 
 
 def _digest(text: str) -> int:
@@ -210,10 +215,11 @@ class EvaluationIndex:
         grams = _grams(words)
         shared = Counter(number for gram in grams for number in self._by_gram.get(gram, ()))
         numbers = _numbers(statement) if shared else Counter[str]()
-        for number, count in sorted(shared.items(), key=lambda each: (-each[1], each[0])):
+        # Most shared n-grams first; in a tie, the earlier problem.
+        for number, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             source, num_grams, others = self._problems[number]
-            few, many = sorted((numbers, others), key=Counter.total)
-            if count >= MIN_SHARE * min(len(grams), num_grams) and few <= many:
+            fewer_numbers, more_numbers = sorted((numbers, others), key=Counter.total)
+            if count >= MIN_SHARE * min(len(grams), num_grams) and fewer_numbers <= more_numbers:
                 return source
         return None
 
@@ -232,12 +238,12 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         DataError: a table or a line is unreadable, or has no statement column.
     """
     index = EvaluationIndex()
-    for path, name in short_names(paths).items():
+    for path, short_name in short_names(paths).items():
         source = read_strict(path)
         if layout := converted(source.schema, ("prompt",)):
             convert(source, layout)
         names = source.schema.names
-        column = next((each for each in STATEMENTS if each in names), None)
+        column = next((name for name in STATEMENTS if name in names), None)
         if column is None:
             raise DataError(
                 f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}"
@@ -245,12 +251,13 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         context = context_columns(names)
         for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
             id = str(row["id"] if row.get("id") is not None else number)
-            index.add(EvaluationRow(name, id), with_context(context_of(row, context), str(row[column] or "")))
+            statement = with_context(context_of(row, context), str(row[column] or ""))
+            index.add(EvaluationRow(short_name, id), statement)
     return index
 
 
 def _grams(words: Sequence[str]) -> set[int]:
-    return {hash(tuple(words[at : at + GRAM])) for at in range(len(words) - GRAM + 1)}
+    return {hash(tuple(words[start : start + GRAM])) for start in range(len(words) - GRAM + 1)}
 
 
 def _numbers(statement: str) -> Counter[str]:

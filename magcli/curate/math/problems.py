@@ -86,14 +86,15 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     final = final_answer(clean_markup(answer))
     tidy = clean_markup(collapse_gaps(_LITERAL_NEWLINE.sub("\n", prompt)))
     statement = without_boilerplate(tidy, final[:MAX_ANSWER])
-    found = _decide(statement, final, waived, parsable)
-    if isinstance(found, Dropped):
-        return found
-    text = without_pictures(found.prompt)
+    decision = _decide(statement, final, waived, parsable)
+    if isinstance(decision, Dropped):
+        return decision
+    text = without_pictures(decision.prompt)
     changed: Note = "final-answer" if final != answer.strip() else ""
-    removed: Note = "remains" if statement != tidy or text != found.prompt else ""
-    note = found.note if found.note == "opened" else changed or found.note or removed
-    return found._replace(prompt=text, note=note)
+    removed: Note = "remains" if statement != tidy or text != decision.prompt else ""
+    # A row has one note: the most important change.
+    note = decision.note if decision.note == "opened" else changed or decision.note or removed
+    return decision._replace(prompt=text, note=note)
 
 
 def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: Parsable) -> Decision:
@@ -145,15 +146,15 @@ def open_question(prompt: str, answer: str) -> Decision:
     if RULES.matches("numbers-statements", answer) and "quadrant" not in prompt.lower():
         return Dropped("multiple-choice", "the answer numbers statements")
     letter = option_letter(answer)
-    found = choices.split_options(prompt) or (choices.split_two_options(prompt) if letter else None)
-    if found is None:
+    listed = choices.split_options(prompt) or (choices.split_two_options(prompt) if letter else None)
+    if listed is None:
         return _unlisted_options(prompt, answer)
     if choices.is_letter_list(answer) and not letter:
         return Dropped("multiple-choice", "several options are right")
-    right = choices.right_option(found, answer)
+    right = choices.right_option(listed, answer)
     if right is None and not letter:
         return Kept(prompt, answer)
-    return _without_options(choices.as_open_question(found, right or ""), right or "")
+    return _without_options(choices.as_open_question(listed, right or ""), right or "")
 
 
 def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Decision:
@@ -173,8 +174,10 @@ def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Decision
     readable = plain if parsable(plain) else answers.right_hand_side(plain, prompt)
     if not readable or (readable != plain and not parsable(readable)):
         return Dropped("prose-answer" if answers.has_words(answer) else "unverifiable", plain[:80])
+    if readable == answer:
+        return problem
     note: Note = "final-answer" if readable != plain or answers.without_label(answer) != answer else "unit"
-    return problem if readable == answer else problem._replace(answer=readable, note=problem.note or note)
+    return problem._replace(answer=readable, note=problem.note or note)
 
 
 def _is_requested_letter(answer: str, prompt: str) -> bool:
@@ -182,24 +185,24 @@ def _is_requested_letter(answer: str, prompt: str) -> bool:
     return len(answer) < 9 and answer.strip(" $") in _REQUESTED_LETTER.findall(prompt)
 
 
-def _without_options(found: Choices, right: str) -> Decision:
+def _without_options(question: Choices, right: str) -> Decision:
     """The open question with the right option as answer, if it makes sense and the option is a value."""
-    if not _CONTENT.search(found.stem):
+    if not _CONTENT.search(question.stem):
         return Dropped("incomplete", "no question beside its options")
-    if needs_options(found, right):
+    if needs_options(question, right):
         return Dropped("multiple-choice", "the question needs its options")
-    if missing := lacks_content(found.stem.strip()):
+    if missing := lacks_content(question.stem.strip()):
         return Dropped("incomplete", missing)
-    if several := separate_answers(found.stem, right):
+    if several := separate_answers(question.stem, right):
         return Dropped("multi-part", several)
-    if choices.has_equal_equations(found):
+    if choices.has_equal_equations(question):
         return Dropped("incomplete", "two options read alike")
     if not _CONTENT.search(right):
         return Dropped("multiple-choice", "the right option has no content")
     right = choices.plain_measure(right)
     if not _is_value(right):
         return Dropped("multiple-choice", "the right option is prose or has endless forms")
-    return Kept(found.stem, answers.without_dollars(right), "opened")
+    return Kept(question.stem, answers.without_dollars(right), "opened")
 
 
 def _unlisted_options(prompt: str, answer: str) -> Decision:
@@ -314,11 +317,13 @@ def messages(question: Question, prompt: str) -> Sequence[Message]:
 def parse_answer(text: str, thoughts: ThoughtForm = THINK) -> Answer:
     """The model's answer: the first word after its thoughts if it is Yes or No, else the last Yes or No."""
     text = thoughts.answer(text)
-    found = _YES_OR_NO.findall(text)
-    if not found or thoughts.opening in text:
+    mentions = _YES_OR_NO.findall(text)
+    # With an opening tag left, the thoughts were cut off before an answer.
+    if not mentions or thoughts.opening in text:
         return "neither"
     first = _FIRST_WORD.match(text)
-    return "yes" if (first[1] if first else found[-1]).lower() == "yes" else "no"
+    verdict = first[1] if first else mentions[-1]
+    return "yes" if verdict.lower() == "yes" else "no"
 
 
 def _uncertain_drop(answer: str, decided: Dropped) -> Question | None:
@@ -335,7 +340,7 @@ def _uncertain_row(kept: Kept) -> Question | None:
     several = tasks.objects and not RULES.matches("one-value", tasks.objects)
     if (tasks.extra or several) and count_values(kept.answer) == 1:
         return "one-answer"
-    asks = tasks.sentences or any(RULES.matches(each, kept.prompt) for each in ("open-end", "any-task"))
+    asks = tasks.sentences or any(RULES.matches(reason, kept.prompt) for reason in ("open-end", "any-task"))
     if not asks or (RULES.matches("figure-word", kept.prompt) and not contains_figure(kept.prompt)):
         return "complete"
     return None

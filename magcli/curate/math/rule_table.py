@@ -36,8 +36,8 @@ class RuleTable:
         self._by_reason: dict[str, list[tuple[tuple[str, ...], re.Pattern[str], bool]]] = {}
         for rule in self.rules:
             words = tuple(rule.trigger.split("|")) if rule.trigger else ()
-            compiled = words, re.compile(rule.pattern, re.I | re.M), rule.language == "zh"
-            self._by_reason.setdefault(rule.reason, []).append(compiled)
+            pattern = re.compile(rule.pattern, re.I | re.M)
+            self._by_reason.setdefault(rule.reason, []).append((words, pattern, rule.language == "zh"))
 
     def find_all(self, reason: str, text: str) -> Iterator[re.Match[str]]:
         """All matches of all rules of a reason, rule by rule."""
@@ -46,7 +46,10 @@ class RuleTable:
 
     def find(self, reason: str, text: str) -> re.Match[str] | None:
         """The first match of the first rule of a reason that matches."""
-        return next(filter(None, (pattern.search(text) for pattern in self._candidates(reason, text))), None)
+        for pattern in self._candidates(reason, text):
+            if match := pattern.search(text):
+                return match
+        return None
 
     def matches(self, reason: str, text: str) -> bool:
         """Whether a rule of a reason matches."""
@@ -54,8 +57,8 @@ class RuleTable:
 
     def matched_text(self, reason: str, text: str) -> str:
         """The text of the first match without punctuation around it, or the reason if that is all; empty for none."""
-        found = self.find(reason, text)
-        return found[0].strip(" .;:!?,\n") or reason if found else ""
+        match = self.find(reason, text)
+        return match[0].strip(" .;:!?,\n") or reason if match else ""
 
     def replace(self, reason: str, text: str, replacement: str | Callable[[re.Match[str]], str]) -> str:
         """The text with each match of a reason replaced."""

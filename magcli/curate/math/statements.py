@@ -1,4 +1,4 @@
-"""Statements: what is not part of a problem is removed, and what a problem needs but lacks is named.
+"""Statements: remove what is not part of the problem, and find what the problem needs but lacks.
 
 Problems crawled from forums, scanned, or translated by a model carry LaTeX left by converters, credits, headings,
 stated answers and picture links; an answer inside the statement would be what the policy learns to copy. Comparison
@@ -22,6 +22,7 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{(?:problem|question|exercise|soluti
 _GAP = re.compile(r"[ \t]{20,}|(?:\n[ \t]{0,20}){5,}|(?:\\\\\s?){8,}")
 _TIES = re.compile(r"~{2,}|(?<=[(（])[\s~]{1,40}(?=[)）])")
 _CUT = "\x1e"
+"""Stands for a request to translate, where a statement in another language begins."""
 _IGNORED = re.compile(r"[\s$.。]+")
 
 _PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
@@ -48,8 +49,8 @@ def without_boilerplate(statement: str, answer: str) -> str:
 
 def picture_link(statement: str) -> str:
     """The first link to a picture; empty for none."""
-    found = RULES.find("picture", statement)
-    return found[0] if found else ""
+    link = RULES.find("picture", statement)
+    return link[0] if link else ""
 
 
 def without_pictures(statement: str) -> str:
@@ -60,7 +61,7 @@ def without_pictures(statement: str) -> str:
 def clean_markup(text: str) -> str:
     """A statement or an answer without converters' LaTeX, and without trailing spaces and line breaks."""
     if "\\" in text:
-        text = _CHARACTER.sub(lambda found: _CHARACTERS[found[1]], text)
+        text = _CHARACTER.sub(lambda match: _CHARACTERS[match[1]], text)
         text = _UNDERLINE.sub(_underlined, text)
         text = _ENVIRONMENT.sub("", _NO_INDENT.sub(" ", _EMPHASIS.sub(r"\1", text))).rstrip()
         while text.endswith("\\\\"):
@@ -152,8 +153,8 @@ def missing_figure(statement: str, stem: str) -> str:
         return picture if _needs_picture(statement, stem) else ""
     if figure := _mention("figure", statement):
         return "" if contains_figure(stem) or _describes_figure(stem, facts=5) else figure
-    given = contains_figure(stem) or stem.count("\n") > 1 or len(re.findall(r"\d[\d.]*", stem)) > 2
-    return "" if given else RULES.matched_text("data-shown", stem)
+    has_data = contains_figure(stem) or stem.count("\n") > 1 or len(re.findall(r"\d[\d.]*", stem)) > 2
+    return "" if has_data else RULES.matched_text("data-shown", stem)
 
 
 def mentions_figure(detail: str) -> bool:
@@ -169,10 +170,10 @@ def contains_figure(statement: str) -> bool:
 
 def _lacks_data(statement: str) -> bool:
     """Whether a statement says that something was counted and asks about the counts, but has none."""
-    found = _FACTS_AND_QUESTION.fullmatch(statement)
-    if not found or not RULES.matches("gathered", found["facts"]):
+    match = _FACTS_AND_QUESTION.fullmatch(statement)
+    if not match or not RULES.matches("gathered", match["facts"]):
         return False
-    return not any(RULES.matches("quantity", found[part]) for part in ("facts", "question"))
+    return not any(RULES.matches("quantity", match[part]) for part in ("facts", "question"))
 
 
 def _lacks_price(statement: str) -> bool:
@@ -196,11 +197,12 @@ def _describes_figure(stem: str, *, facts: int) -> bool:
 
 def _mention(reason: str, statement: str) -> str:
     """The mention of a figure, except in a sentence that only illustrates ("one example is shown below")."""
-    for found in RULES.find_all(reason, statement):
-        start = max(statement.rfind(sign, 0, found.start()) for sign in ".?!\n。？！")
-        end = _SENTENCE_ENDS.search(statement, found.end())
-        if not RULES.matches("illustrates", statement[start + 1 : end.start() if end else None]):
-            return found[0]
+    for mention in RULES.find_all(reason, statement):
+        start = max(statement.rfind(sign, 0, mention.start()) for sign in ".?!\n。？！")
+        end = _SENTENCE_ENDS.search(statement, mention.end())
+        sentence = statement[start + 1 : end.start() if end else None]
+        if not RULES.matches("illustrates", sentence):
+            return mention[0]
     return ""
 
 
@@ -209,8 +211,8 @@ def _own_answer(statement: str, answer: str) -> str:
     if not 0 < len(answer) <= 40:
         return ""
     end, value = (_BLANKS.sub("", text) for text in (statement[-80:], answer))
-    found = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)
-    return f"ends with its answer {answer}" if found else ""
+    stated = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)
+    return f"ends with its answer {answer}" if stated else ""
 
 
 def _asks_at_end(statement: str) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from magcli.curate.math.answers import count_values, is_prose, says_nothing
 from magcli.curate.math.rules import RULES
 
+# Asymptote code, environments, $$..$$, \[..\], \(..\), and $..$ unless it is two prices.
 _FORMULA = re.compile(
     r"\[asy\].*?(?:\[/asy\]|\Z)|\\begin\{(?!enumerate|itemize|question|problem|parts)(\w+)\*?\}.*?(?:\\end\{\1\*?\}|\Z)|\$\$[^$]*\$\$|\\\[.*?(?:\\\]|\Z)"
     r"|\\\(.*?(?:\\\)|\Z)|\\\$|(?<!\\)\$(?=\S)(?:[^$\n\\]|\\.){1,600}(?<=\S)\$(?!\d)",
@@ -72,7 +73,9 @@ def find_tasks(statement: str) -> Tasks:
     text = _PARENTHESIS.sub("", mask_formulas(_unsolved(statement)))
     asking: list[str] = []
     cases: list[str] = []
-    extra, reason, yes_no, hint = 0, "", False, False
+    extra = 0
+    reason = ""
+    yes_no = hint = False
     for sentence in split_sentences(text):
         hint = hint or sentence.startswith("Hint:")
         if RULES.matches("case", sentence) or (yes_no and RULES.matches("case-of-it", sentence)):
@@ -80,12 +83,13 @@ def find_tasks(statement: str) -> Tasks:
             continue
         reason = reason or (not hint and RULES.matched_text("reasons", sentence)) or ""
         if (tasks := count_tasks(sentence)) and not (asking and RULES.matches("form", sentence)):
+            # A statement that ends with a question mark is no task if a task follows it.
             if asking and _is_statement(asking[-1]):
                 asking.pop()
             asking.append(sentence)
             extra += tasks - 1
             yes_no = yes_no or _is_yes_no(sentence)
-    objects = next(filter(None, (RULES.matched_text("objects", each) for each in (*asking, *cases))), "")
+    objects = next(filter(None, (RULES.matched_text("objects", sentence) for sentence in (*asking, *cases))), "")
     objects = objects or RULES.matched_text("formulas", statement)
     return Tasks(tuple(asking), extra, reason, yes_no, RULES.matched_text("open-ended", statement), objects)
 
@@ -96,12 +100,12 @@ def proof_request(statement: str, tasks: Tasks, *, prose: bool) -> str:
     That is the case if a question follows the proof, or if the solver's own answer is to be proved; "What is x? Show
     that it is 3" only asks for a proof. ``prose``: the ground truth is text, so the argument is the answer.
     """
-    found = RULES.find("proof", statement)
-    if found is None:
+    request = RULES.find("proof", statement)
+    if request is None:
         return tasks.reason if prose or tasks.only_reasons else ""
-    own_result = tasks.sentences and RULES.matches("own-result", statement[found.start() : found.end() + 40])
-    has_value = own_result or find_tasks(statement[found.end() :]).sentences
-    return "" if has_value and not prose else found[0].strip(" .;:!?,\n")
+    own_result = tasks.sentences and RULES.matches("own-result", statement[request.start() : request.end() + 40])
+    has_value = own_result or find_tasks(statement[request.end() :]).sentences
+    return "" if has_value and not prose else request[0].strip(" .;:!?,\n")
 
 
 def mask_formulas(statement: str) -> str:
@@ -112,7 +116,8 @@ def mask_formulas(statement: str) -> str:
 
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text with their final punctuation."""
-    return [sentence for each in _SENTENCE_END.split(text) if (sentence := each.strip()) and sentence not in ".;"]
+    sentences = (part.strip() for part in _SENTENCE_END.split(text))
+    return [sentence for sentence in sentences if sentence and sentence not in ".;"]
 
 
 def count_tasks(sentence: str) -> int:
@@ -140,7 +145,7 @@ def _unsolved(statement: str) -> str:
     """The text after the last answer that the statement gives itself ("Final answer: ...")."""
     if "inal answer" not in statement:
         return statement
-    ends = [found.end() for found in _ANSWER_LINE.finditer(statement)]
+    ends = [line.end() for line in _ANSWER_LINE.finditer(statement)]
     return statement[ends[-1] :] if ends else statement
 
 
@@ -150,7 +155,9 @@ def _mask(formula: re.Match[str]) -> str:
         return text
     inner = text.strip("$[]()\\ \n")
     end = inner[-1] if inner and inner[-1] in ".,?;:" else ""
-    return f"Ξ{end}\n" if text.startswith("\\[") and end in ".?" and end else f"Ξ{end}"
+    # A display formula that ends a sentence is followed by a new line.
+    ends_sentence = text.startswith("\\[") and end in (".", "?")
+    return f"Ξ{end}\n" if ends_sentence else f"Ξ{end}"
 
 
 # ---- several questions ----
@@ -164,9 +171,9 @@ def several_questions(statement: str, tasks: Tasks, answer: str) -> str:
     nor a prose answer contains mathematics, it answers one instruction.
     """
     if not (_MATHEMATICAL.search(statement) or _MATHEMATICAL.search(answer)) and is_prose(answer):
-        questions = [each for each in tasks.sentences if each[-1] in "?？"]
+        questions = [sentence for sentence in tasks.sentences if sentence[-1] in "?？"]
         return f"asks {len(questions)} times" if len(questions) > 1 else ""
-    asking = _untranslated([each for each in tasks.sentences if not RULES.matches("of-options", each)])
+    asking = _untranslated([sentence for sentence in tasks.sentences if not RULES.matches("of-options", sentence)])
     return (
         labelled_parts(statement)
         or several_blanks(statement)
@@ -190,7 +197,7 @@ def several_blanks(statement: str) -> str:
     """The number of blanks to fill in, if more than one; a statement in two languages has each twice."""
     text = _ASY.sub("", statement)
     before = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
-    chinese = sum(bool(_CHINESE.search(each)) for each in before)
+    chinese = sum(bool(_CHINESE.search(context)) for context in before)
     count = chinese if 2 * chinese == len(before) else len(before)
     if _FRACTION_BLANK in text and (text.count(_FRACTION_BLANK) > 1 or _ASKS_AMOUNT.search(text)):
         return "a blank and a question"
@@ -219,7 +226,11 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
         labels = list(style.finditer(statement))
         ends = [*(label.start() for label in labels[1:]), len(statement)]
         parts = [(label[0].strip(), statement[label.end() : end]) for label, end in zip(labels, ends, strict=False)]
-        asking = [each for each in parts if RULES.matches("part-asks", each[1]) and not _FINAL_ANSWER.search(each[1])]
+        asking = [
+            (label, text)
+            for label, text in parts
+            if RULES.matches("part-asks", text) and not _FINAL_ANSWER.search(text)
+        ]
         if len(asking) > 1:
             return asking
     return []
@@ -227,13 +238,15 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
 
 def _untranslated(asking: Sequence[str]) -> Sequence[str]:
     """The sentences without their translations, if the statement is in Chinese and in English."""
-    english = [each for each in asking if not _CHINESE.search(each)]
+    english = [sentence for sentence in asking if not _CHINESE.search(sentence)]
     return english if 2 * len(english) == len(asking) else asking
 
 
 def _are_steps(statement: str, asking: Sequence[str], answer: str) -> bool:
     """Whether all tasks except the last are steps towards it, and the answer is its value."""
-    if count_values(answer) != 1 or is_prose(answer) or any(each[-1] in "?？" for each in asking[:-1]):
+    if count_values(answer) != 1 or is_prose(answer):
+        return False
+    if any(sentence[-1] in "?？" for sentence in asking[:-1]):
         return False
     return RULES.matches("intermediate-step", _ASY.sub("", statement))
 

@@ -46,8 +46,8 @@ def test_other_inputs_do_not_match(text):
 
 def test_a_piece_knows_its_integers_and_those_before_it():
     first, second, third = read(EDGES, lines_of("4 2\n1 2\n3 4\n"))
-    assert first.known == {0: 4, 1: 2}
-    assert (second.head, third.known) == (("1", "2"), {0: 4, 1: 2, 2: 3, 3: 4})
+    assert first.scope == {0: 4, 1: 2}
+    assert (second.head, third.scope) == (("1", "2"), {0: 4, 1: 2, 2: 3, 3: 4})
     assert first.run == 0
     assert second.run == third.run > 0
 
