@@ -119,7 +119,8 @@ def _compare(name: str) -> Result | None:
 
 def _compare_with_avx2(name: str) -> Result | None:
     """Run a comparison in a process of its own, because the libraries read these variables when they are loaded."""
-    command, peer_lines = [sys.executable, "-m", "benchmarks", name.removesuffix(AVX2)], []
+    command = [sys.executable, "-m", "benchmarks", name.removesuffix(AVX2)]
+    peer_lines = []
     with subprocess.Popen(command, env=os.environ | AVX2_ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

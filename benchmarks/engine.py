@@ -21,7 +21,9 @@ from magcli.generate.types import Sampling
 
 REQUESTS = 64
 NEW_TOKENS = 32
-MEDIAN, SIGMA, LONGEST = 8, 1.0, 64
+MEDIAN = 8
+SIGMA = 1.0
+LONGEST = 64
 """Log-normal lengths, truncated: mean about 12, as heavy-tailed as completions in RL."""
 PAD = 0
 

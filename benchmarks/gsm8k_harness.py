@@ -29,7 +29,8 @@ MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verificat
 
 def run() -> None:
     """Print every disagreement and the number of solutions on which all three agree."""
-    harness, rows = _harness(), [json.loads(line) for line in SOLUTIONS.text().splitlines()]
+    harness = _harness()
+    rows = [json.loads(line) for line in SOLUTIONS.text().splitlines()]
     counts: Counter[tuple[bool, bool, bool]] = Counter()
     for row in rows:
         gold = row["ground_truth"].rpartition("A:")[2].strip()
@@ -72,7 +73,9 @@ def _harness() -> Callable[[str, str], bool]:
 
 def _filter(source: str) -> Any:
     """The class ``RegexFilter``, loaded without the rest of the package."""
-    api, registry, module = ModuleType("filter"), ModuleType("registry"), ModuleType("extraction")
+    api = ModuleType("filter")
+    registry = ModuleType("registry")
+    module = ModuleType("extraction")
     api.Filter, registry.register_filter = object, lambda _name: lambda kind: kind  # type: ignore[attr-defined]
     sys.modules |= {"lm_eval.api.filter": api, "lm_eval.api.registry": registry}
     sys.modules |= {"lm_eval": ModuleType("lm_eval"), "lm_eval.api": ModuleType("lm_eval.api"), "extraction": module}

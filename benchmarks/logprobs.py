@@ -85,7 +85,8 @@ SIDES: dict[str, Callable[[PreTrainedModel, Packed], tuple[Tensor, Tensor]]] = {
 def child(side: str) -> None:
     """Time one side, on a GPU after a warm-up, and print the measurements."""
     device = _device()
-    model, packed = _model(SIZES[device]).to(device), _tokens(SIZES[device]).to(device)
+    model = _model(SIZES[device]).to(device)
+    packed = _tokens(SIZES[device]).to(device)
     use_packed_attention(model)
     before = _used_mib(device)
     for _ in range(2 if device == "cuda" else 1):

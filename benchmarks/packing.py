@@ -21,7 +21,9 @@ from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
 
 SEQUENCES = 128
-MEDIAN, SIGMA, LONGEST = 40, 1.0, 512
+MEDIAN = 40
+SIGMA = 1.0
+LONGEST = 512
 MICRO_TOKENS = 2048
 VOCABULARY = 4096
 PAD, IGNORED = 0, -100
@@ -43,7 +45,8 @@ def _compare(name: str, examples: Sequence[Example]) -> Result:
     use_packed_attention(packed)
     ours, theirs = _packed_step(packed, examples), _padded_step(plain, examples)
     assert math.isclose(ours, theirs, rel_tol=1e-2), f"{name}: losses {ours} and {theirs}"
-    tokens, padded = sum(len(e.tokens) for e in examples), sum(_width(b) * len(b) for b in _batches(examples))
+    tokens = sum(len(e.tokens) for e in examples)
+    padded = sum(_width(b) * len(b) for b in _batches(examples))
     print(f"{name}: {SEQUENCES} sequences, {tokens} tokens, {padded} with padding, loss {ours:.4f} and {theirs:.4f}")
     return compare(
         name,

@@ -30,9 +30,14 @@ FOLDER = CACHE / "sft"
 TOKENIZER = ROOT / "examples" / "model"
 CONTEXT = 2048
 TRACES, HELD_OUT = 250, 8
-MEDIAN_SUMS, SIGMA, MAX_SUMS = 20, 0.8, 70
+MEDIAN_SUMS = 20
+SIGMA = 0.8
+MAX_SUMS = 70
 """Sums per trace: log-normal, truncated; a sum takes a dozen tokens."""
-LR, BETA2, MAX_NORM, SEED = 3e-4, 0.95, 1.0, 0
+LR = 3e-4
+BETA2 = 0.95
+MAX_NORM = 1.0
+SEED = 0
 THREADS = 2
 MICRO_TOKENS = 2048
 """Of magcli: a whole step, as in TRL's arm with four traces."""

@@ -67,7 +67,8 @@ def held_out_loss(model: Any, spec: Spec) -> float:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=spec["bf16"]):
             logits = model(input_ids=ids).logits[0, :-1].float()
         losses = torch.nn.functional.cross_entropy(logits, labels[1:], ignore_index=IGNORED, reduction="sum")
-        total, count = total + losses.item(), count + int((labels[1:] != IGNORED).sum())
+        total = total + losses.item()
+        count = count + int((labels[1:] != IGNORED).sum())
     model.train()
     return total / count
 

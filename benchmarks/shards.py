@@ -19,7 +19,9 @@ from benchmarks.pairs import Result, compare, timed
 
 NAME = "filter-ray-vs-shards"
 TOKENIZER = ROOT / "examples" / "model"
-PROBLEMS, SAMPLES, TOKENS = 144, 8, 64
+PROBLEMS = 144
+SAMPLES = 8
+TOKENS = 64
 PAIRS = 2
 LEAST = 0.9
 
@@ -31,7 +33,8 @@ def by_hand() -> Result:
         _make_model(folder / "model")
         rows = [{"id": str(number), "prompt": f"{number} + {number}?", "answer": "0"} for number in range(PROBLEMS)]
         (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        ours, theirs = timed(lambda: _on_ray(folder)), timed(lambda: _two_processes(folder))
+        ours = timed(lambda: _on_ray(folder))
+        theirs = timed(lambda: _two_processes(folder))
         return compare(NAME, ours, theirs, amount=PROBLEMS * SAMPLES, unit="completions", pairs=PAIRS, least=LEAST)
 
 

@@ -14,7 +14,9 @@ from benchmarks.downloads import ROOT
 from benchmarks.pairs import Result, compare, timed
 
 MODEL = ROOT / "examples" / "model"
-ROWS, TOKENS, PAIRS = 3, 32, 7
+ROWS = 3
+TOKENS = 32
+PAIRS = 7
 LEAST = 1.25
 
 LOAD = """
@@ -31,7 +33,8 @@ def against_load() -> Result:
         problems = Path(folder) / "problems.jsonl"
         lines = (ROOT / "examples" / "problems.jsonl").read_text(encoding="utf-8").splitlines()
         problems.write_text("\n".join(lines[:ROWS]) + "\n", encoding="utf-8")
-        ours, theirs = timed(lambda: _generate(problems)), timed(lambda: _run("-c", LOAD, MODEL))
+        ours = timed(lambda: _generate(problems))
+        theirs = timed(lambda: _run("-c", LOAD, MODEL))
         ours()
         theirs()
         return compare("startup-vs-bare", ours, theirs, amount=ROWS, unit="rows", pairs=PAIRS, least=LEAST)

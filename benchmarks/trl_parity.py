@@ -144,7 +144,8 @@ def run() -> None:
 
 def _gap(case: Case, model: PreTrainedModel, batch: Batch, norms: Norms) -> Gap:
     factor = _factor(batch, norms)
-    ours, theirs = _magcli(model, batch, norms, case.temperature), _trl(model, batch, norms, case)
+    ours = _magcli(model, batch, norms, case.temperature)
+    theirs = _trl(model, batch, norms, case)
     scale = max(gradient.abs().max().item() for gradient in theirs.gradient.values())
     differences = {name: factor * ours.gradient[name] - gradient for name, gradient in theirs.gradient.items()}
     largest = max(difference.abs().max().item() for difference in differences.values())

@@ -49,7 +49,9 @@ def table() -> None:
 
 def _all_verdicts(pairs: Iterable[Pair]) -> tuple[dict[str, Verdicts], list[str]]:
     """The verdicts of each grader, and why others are unavailable."""
-    ordered, verdicts, unavailable = sorted(pairs), {}, []
+    ordered = sorted(pairs)
+    verdicts = {}
+    unavailable = []
     for name, title in TITLES.items():
         started = time.monotonic()
         try:

@@ -19,8 +19,12 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-WEIGHTS, GRADIENTS, MOMENTS = "weights", "gradients", "moments"
-GATHERED, BUFFERS, WHOLE_GRADIENTS = "gathered weights", "buffers of collectives", "gradients of whole units"
+WEIGHTS = "weights"
+GRADIENTS = "gradients"
+MOMENTS = "moments"
+GATHERED = "gathered weights"
+BUFFERS = "buffers of collectives"
+WHOLE_GRADIENTS = "gradients of whole units"
 ACTIVATIONS, TEMPORARY = "activations", "temporary"
 PARTS = (WEIGHTS, GRADIENTS, MOMENTS, GATHERED, BUFFERS, WHOLE_GRADIENTS, ACTIVATIONS, TEMPORARY)
 

@@ -26,7 +26,9 @@ from magcli.train import logprobs, optim, packing
 from magcli.train.distributed import Ranks, mesh_of
 from magcli.train.shard import ShardedModel, shard
 
-PROMPT_TOKENS, PROMPTS, COMPLETIONS = 256, 2, 8
+PROMPT_TOKENS = 256
+PROMPTS = 2
+COMPLETIONS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,8 @@ def product(rows: int, inputs: int, outputs: int, kind: str) -> float:
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[kind]
-    left, right = torch.randn(rows, inputs, dtype=dtype), torch.randn(outputs, inputs, dtype=dtype)
+    left = torch.randn(rows, inputs, dtype=dtype)
+    right = torch.randn(outputs, inputs, dtype=dtype)
     return _shortest(lambda: torch.matmul(left, right.T))
 
 

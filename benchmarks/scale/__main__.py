@@ -46,7 +46,9 @@ class Done(NamedTuple):
 
 def math_steps(folder: Path, count: int) -> list[Step]:
     """Conversion, and ``clean-math`` with an evaluation set."""
-    problems, table, clean = folder / "math.jsonl", folder / "math.arrow", folder / "clean.arrow"
+    problems = folder / "math.jsonl"
+    table = folder / "math.arrow"
+    clean = folder / "clean.arrow"
     against = ["--against", folder / "evaluation.jsonl", "--dropped", folder / "dropped-math.jsonl"]
     return [
         Step(["convert", problems, "-o", table], table, Counter(kept=count)),
@@ -56,8 +58,12 @@ def math_steps(folder: Path, count: int) -> list[Step]:
 
 def code_steps(folder: Path, count: int) -> list[Step]:
     """``filter-code``, the same from its matrix, ``duplicate``, and conversion."""
-    problems, matrix, kept = folder / "code.jsonl", folder / "matrix.arrow", folder / "kept.arrow"
-    strict, both, table = folder / "strict.arrow", folder / "two-languages.arrow", folder / "two-languages.parquet"
+    problems = folder / "code.jsonl"
+    matrix = folder / "matrix.arrow"
+    kept = folder / "kept.arrow"
+    strict = folder / "strict.arrow"
+    both = folder / "two-languages.arrow"
+    table = folder / "two-languages.parquet"
     outcomes = rows.code_funnel(count)
     weak = rows.code_kinds(count)["weak"]
     twice = Counter(kept=2 * outcomes["kept"])

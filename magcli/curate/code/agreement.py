@@ -120,7 +120,8 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     passing = sorted(wrong - failing)
     reason, detail = _drop_reason(outcomes, voting, voting - failing, len(groups), rules)
     if not reason and passing and rules.drop_weak:
-        reason, detail = "weak", f"{len(passing)} of {len(wrong)} wrong solutions pass"
+        reason = "weak"
+        detail = f"{len(passing)} of {len(wrong)} wrong solutions pass"
     dropped = {outcome: count for outcome, count in outcomes.items() if outcome not in ("kept", "replaced")}
     return Decision(reason, detail, outputs, dropped, len(wrong), passing)
 

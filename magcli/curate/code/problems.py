@@ -166,7 +166,8 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
-    language, prompt = str(row.get("language") or "python"), str(row.get("prompt") or "")
+    language = str(row.get("language") or "python")
+    prompt = str(row.get("prompt") or "")
     for column in SOLUTIONS:
         if not (value := row.get(column)):
             continue

@@ -17,7 +17,10 @@ Words = Sequence[str]
 MAX_SAMPLES, MAX_WORDS = 16, 1000
 """Number of samples used, and maximum words of a sample if there are shorter ones."""
 
-_MAX_ITEMS, _MAX_BODY, _MAX_FIXED, _LINES_READ = 12, 3, 16, 60_000
+_MAX_ITEMS = 12
+_MAX_BODY = 3
+_MAX_FIXED = 16
+_LINES_READ = 60_000
 
 
 class Size(NamedTuple):
