@@ -170,7 +170,7 @@ def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
         broken = [not all(map(_is_text, row.values())) for row in batch.to_pylist()]
     for row in batch.filter(pa.array(broken)).to_pylist():
         bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
-    return batch.filter(pa.array([not each for each in broken])).cast(schema)
+    return batch.filter(pa.array([not is_broken for is_broken in broken])).cast(schema)
 
 
 def _is_text(cell: bytes | None) -> bool:
@@ -183,14 +183,17 @@ def _is_text(cell: bytes | None) -> bool:
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
     """The narrowest type that fits all cells of each column, and the number of rows."""
     kinds = {name: [] if name in TEXT_COLUMNS else list(PATTERNS) for name in names}
-    filled, total = dict.fromkeys(names, False), 0
+    filled = dict.fromkeys(names, False)
+    total = 0
     for batch in rows:
         total += batch.num_rows
         for name in names:
             column = batch.column(name)
             filled[name] = filled[name] or column.null_count < len(column)
             kinds[name] = [kind for kind in kinds[name] if _fits(column, kind)]
-    return pa.schema([(name, kinds[name][0] if kinds[name] and filled[name] else pa.string()) for name in names]), total
+    # A column without any value could have any type; it is text.
+    narrowest = {name: kinds[name][0] for name in names if kinds[name] and filled[name]}
+    return pa.schema([(name, narrowest.get(name, pa.string())) for name in names]), total
 
 
 def _fits(column: pa.Array, kind: pa.DataType) -> bool:

@@ -89,7 +89,7 @@ class HashingWriter(io.RawIOBase):
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
         self.hash = hashlib.sha256()
-        self.held: list[bytes] | None = None
+        self.pending: list[bytes] | None = None
 
     def writable(self) -> bool:
         """Always."""
@@ -98,16 +98,16 @@ class HashingWriter(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Hash and write, or hold back."""
         view = bytes(data)
-        if self.held is not None:
-            self.held.append(view)
+        if self.pending is not None:
+            self.pending.append(view)
         else:
             self.hash.update(view)
             self.out.write(view)
         return len(view)
 
     def finish(self) -> str:
-        """Write the held bytes with the digest of the whole file in its place; returns the digest."""
-        tail = b"".join(self.held or [])
+        """Write the pending bytes with the digest of the whole file in its place; returns the digest."""
+        tail = b"".join(self.pending or [])
         at = tail.rindex(MARK + BLANK) + len(MARK)
         self.hash.update(tail)
         digest = self.hash.hexdigest()
