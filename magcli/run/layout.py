@@ -46,7 +46,8 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]
     if len(sources) > 1:
         for source in sources:
             _write_text(source, needs)
-    return [Named({**each.columns, **renamed}, each.layout) for each, renamed in zip(named, aliases, strict=True)]
+    pairs = zip(named, aliases, strict=True)
+    return [Named({**converted.columns, **renamed}, converted.layout) for converted, renamed in pairs]
 
 
 def _arrange(stage: Stage, source: Source, layout: Any) -> Named:
@@ -107,9 +108,9 @@ def _with_text(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
 def _name(source: Source, needs: Sequence[str], aliases: Mapping[str, Sequence[str]]) -> Columns:
     """Give required columns under another tool's name their own; returns name -> name in the table."""
     try:
-        found = resolve_aliases(source.schema, needs, aliases)
+        renames = resolve_aliases(source.schema, needs, aliases)
     except DataError as error:
         raise DataError(f"{source.name}: {error}") from None
-    if found:
-        _select(source, {found.get(name, name): name for name in source.schema.names})
-    return {name: alias for alias, name in found.items()}
+    if renames:
+        _select(source, {renames.get(name, name): name for name in source.schema.names})
+    return {name: alias for alias, name in renames.items()}

@@ -85,9 +85,9 @@ def with_rows(result: Result, part: pa.RecordBatch) -> Result:
     rows = to_rows(part)
     only = rows[0] if len(rows) == 1 else {}
     dropped = []
-    for each in result.dropped:
-        row = next((row for row in rows if row.get("id") == each.id), only)
-        dropped.append(each._replace(row=row))
+    for dropped_row in result.dropped:
+        row = next((row for row in rows if row.get("id") == dropped_row.id), only)
+        dropped.append(dropped_row._replace(row=row))
     return result._replace(dropped=dropped)
 
 
