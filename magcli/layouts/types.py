@@ -111,8 +111,8 @@ def _has(schema: pa.Schema, path: str) -> bool:
     field = schema.field(name)
     if is_json_text(field):
         return not kind or bool(inner) or column.endswith("[]")
-    found = _type_at(field.type, column, inner)
-    return found is not None and (not kind or TYPES[kind](found))
+    inner_type = _type_at(field.type, column, inner)
+    return inner_type is not None and (not kind or TYPES[kind](inner_type))
 
 
 def _type_at(kind: pa.DataType, step: str, inner: Sequence[str]) -> pa.DataType | None:
