@@ -42,7 +42,7 @@ class Training:
 
     stage: str
     steps: int
-    begun_from: str
+    started_from: str
     options: Mapping[str, Any]
 
 
@@ -94,12 +94,15 @@ def render(card: Card) -> str:
 
 
 def _front(card: Card) -> str:
+    tags = ["magcli"]
+    if any(training.stage == "rl" for training in card.trainings):
+        tags += ["grpo", "reinforcement-learning"]
     data = ModelCardData(
         license=card.license or None,
         base_model=card.base or None,
         library_name="transformers",
         pipeline_tag="image-text-to-text" if card.reads_images else "text-generation",
-        tags=["magcli", *(["grpo", "reinforcement-learning"] if any(t.stage == "rl" for t in card.trainings) else [])],
+        tags=tags,
     )
     return str(data.to_yaml())
 
@@ -107,7 +110,7 @@ def _front(card: Card) -> str:
 def _summary(card: Card) -> str:
     path = ", then ".join(f"{code(run.stage)} ({run.steps:,} steps)" for run in card.trainings)
     licence = f"Licence: {plain(card.license)}." if card.license else "No licence is stated."
-    start = code(card.trainings[0].begun_from)
+    start = code(card.trainings[0].started_from)
     return f"Trained from {start} by magcli {card.version}: {path}. {licence}"
 
 
@@ -115,7 +118,7 @@ def _recipe(trainings: Sequence[Training]) -> str:
     sections = []
     for run in trainings:
         rows = [(plain(name), plain(_text(value))) for name, value in run.options.items()]
-        start = f"Started from {code(run.begun_from)}, {run.steps:,} steps."
+        start = f"Started from {code(run.started_from)}, {run.steps:,} steps."
         sections.append(f"### {plain(run.stage)}\n\n{start}\n\n{table(('option', 'value'), rows)}")
     return "\n\n".join(sections)
 
@@ -158,8 +161,8 @@ def _figure(figure: Figure) -> str:
 
 def _provenance(card: Card) -> str:
     rows = [
-        (plain(what), plain(given.name) or "-", f"{given.rows:,}" if given.rows else "-", code(given.sha256))
-        for what, given in card.origins
+        (plain(what), plain(origin.name) or "-", f"{origin.rows:,}" if origin.rows else "-", code(origin.sha256))
+        for what, origin in card.origins
     ]
     note = "Digests are SHA-256; those of models cover configuration and weights. `export.json` has all of this."
     return note + "\n\n" + table(("file", "name", "rows", "digest"), rows)

@@ -65,14 +65,14 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 
 def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
     """Every tensor of some files by its name; DataError if two have the same."""
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for file in files:
         for stored in read_header(file):
-            if stored.name in found:
-                other = found[stored.name].file.name
+            if stored.name in tensors:
+                other = tensors[stored.name].file.name
                 raise DataError(f"{file}: tensor {stored.name} is also in {other}; remove one copy")
-            found[stored.name] = stored
-    return found
+            tensors[stored.name] = stored
+    return tensors
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -90,12 +90,12 @@ def weight_files(folder: Path) -> list[Path]:
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON file of a model, such as its config.json."""
     try:
-        found = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except ValueError as error:
         raise DataError(f"{file}: not JSON ({error}); save or copy the model again") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{file}: expected a JSON object; save or copy the model again")
-    return found
+    return content
 
 
 def read_header(file: Path) -> list[Stored]:
