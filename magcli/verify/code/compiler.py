@@ -88,13 +88,13 @@ def compiler() -> str:
     Raises EnvironmentFault if it is not installed.
     """
     name = os.environ.get("CXX") or "g++"
-    found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
-    if found is None:
+    path = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
+    if path is None:
         raise EnvironmentFault(
             f"C++ programs cannot be judged: there is no {name} in /usr/bin; install it (Debian: apt install g++), or "
             "leave problems out whose answers are in C++"
         )
-    return found
+    return path
 
 
 def precompiled() -> Path:

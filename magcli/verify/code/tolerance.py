@@ -30,7 +30,8 @@ def decimal_comparison(outputs: Iterable[str], statement: str = "") -> str:
     have equally many places but fewer, they are rounded, and an output may be as far off as rounding
     (``decimals``) unless the statement wants exactly so many.
     """
-    places = [len(found[1]) for output in outputs for word in output.split() if (found := _DECIMAL.fullmatch(word))]
+    words = (word for output in outputs for word in output.split())
+    places = [len(match[1]) for match in map(_DECIMAL.fullmatch, words) if match]
     if not places:
         return ""
     stated = stated_tolerance(statement)
