@@ -101,8 +101,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return True, "words"
     if a.op == "raw" or b.op == "raw":
         return _compare_as_text(left, truth, (a, b))
-    found, path = same(a, b)
-    if found:
+    are_same, path = same(a, b)
+    if are_same:
         return True, path
     if rewritten := _same_when_rewritten(a, b):
         return True, rewritten
@@ -165,10 +165,10 @@ def _is_only_option(label: str, text: str, question: str) -> bool:
 def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the other value with a decimal comma: a non-integer number, or a number with a unit."""
     bare = normalize(text)
-    found = _COMMA_DECIMAL.fullmatch(bare)
-    if found is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(found["number"]):
+    match = _COMMA_DECIMAL.fullmatch(bare)
+    if match is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(match["number"]):
         return False
-    if not found["words"]:
+    if not match["words"]:
         whole = other.op != "num" or other.number.denominator == 1
         return not whole and parse_answer(bare.replace(",", ".")) == num(other.number)
     return same(parse_answer(bare.replace(",", ".")), other)[0]
@@ -204,5 +204,5 @@ def last_number(text: str) -> str | None:
 
 def correct_anywhere(text: str, gold: str) -> bool:
     """Whether the answer is right in any format: in the last box, or without a box as the last number."""
-    found = extract(text) or last_number(text)
-    return found is not None and equal(found, gold)
+    answer = extract(text) or last_number(text)
+    return answer is not None and equal(answer, gold)

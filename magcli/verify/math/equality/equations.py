@@ -317,10 +317,10 @@ def constant_difference(a: Expr, b: Expr) -> bool:
     if not names or symbols(a) != symbols(b):
         return False
     gap, agreed = None, 0
-    for found in _real_values(add([a, neg(b)]), names):
-        if gap is not None and agree_within_error(gap, found, mp_field(BITS[0])) is not True:
+    for ball in _real_values(add([a, neg(b)]), names):
+        if gap is not None and agree_within_error(gap, ball, mp_field(BITS[0])) is not True:
             return False
-        gap, agreed = found, agreed + 1
+        gap, agreed = ball, agreed + 1
     return agreed > MIN_RATIOS
 
 
@@ -330,12 +330,12 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
     if not names or symbols(a) != symbols(b):
         return None
     ratio, agreed = None, 0
-    for found in _real_values(div(a, b), names):
-        if found.value == 0:
+    for ball in _real_values(div(a, b), names):
+        if ball.value == 0:
             continue
-        if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
+        if ratio is not None and agree_within_error(ratio, ball, mp_field(BITS[0])) is not True:
             return None
-        ratio, agreed = found, agreed + 1
+        ratio, agreed = ball, agreed + 1
         if agreed >= MIN_RATIOS + 1:
             break
     return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
@@ -347,6 +347,6 @@ def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
         quick = value_at(expr, FLOAT_FIELD, values, real=True)
         if quick is None or quick == "none":
             continue
-        found = value_at(expr, mp_field(BITS[0]), values, real=True)
-        if found is not None and found != "none" and not isinstance(found.value, complex):
-            yield found
+        ball = value_at(expr, mp_field(BITS[0]), values, real=True)
+        if ball is not None and ball != "none" and not isinstance(ball.value, complex):
+            yield ball

@@ -47,10 +47,10 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     strict = contains(a, "abs") != contains(b, "abs")
     agreed = 0
     for values in sample_points(names, _counting(a) | _counting(b)):
-        found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
-        if found is False or (found is None and strict and _ends(a, b, values)):
+        agrees = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
+        if agrees is False or (agrees is None and strict and _ends(a, b, values)):
             return False
-        agreed += found is True
+        agreed += agrees is True
     return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
 
 
@@ -66,9 +66,9 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
     if quick is not None or not thorough:
         return quick
     for bits in BITS:
-        found = _compare(a, b, mp_field(bits), values, real=real)
-        if found is not None:
-            return found
+        agrees = _compare(a, b, mp_field(bits), values, real=real)
+        if agrees is not None:
+            return agrees
     return None
 
 
@@ -142,8 +142,8 @@ def symbols(expr: Expr) -> frozenset[str]:
         return frozenset((expr.name,))
     if expr.op in ("num", "const"):
         return frozenset()
-    found = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
-    return found - {expr.args[0].name} if expr.op in ("sum", "prod") else found
+    names = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
+    return names - {expr.args[0].name} if expr.op in ("sum", "prod") else names
 
 
 def contains(expr: Expr, constant: str) -> bool:
@@ -156,14 +156,14 @@ def contains(expr: Expr, constant: str) -> bool:
 
 def _counting(expr: Expr) -> frozenset[str]:
     """Symbols that are positive integers."""
-    found = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
+    names = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
     if expr.op in ("sum", "prod"):
-        return found | symbols(expr.args[1]) | symbols(expr.args[2])
+        return names | symbols(expr.args[1]) | symbols(expr.args[2])
     if expr.op == "f" and expr.name in _COUNTING:
-        return found | symbols(expr)
+        return names | symbols(expr)
     if expr.op == "^" and expr.args[0].op == "num" and expr.args[0].number < 0:
-        return found | symbols(expr.args[1])
-    return found
+        return names | symbols(expr.args[1])
+    return names
 
 
 def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
@@ -212,22 +212,17 @@ def closed_form(expr: Expr) -> Expr | None:
         return None
     with loading():
         import sympy
+    # RuntimeError covers both NotImplementedError and RecursionError.
     try:
         summed = _to_sympy(expr, sympy).doit()
-    except (
-        Unsupported,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ):  # RuntimeError: not implemented, too deep
+    except (Unsupported, RuntimeError, ValueError, TypeError, AttributeError):
         return None
     if isinstance(summed, sympy.Piecewise):
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None
-    found = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
-    return None if found.op == "raw" else found
+    parsed = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
+    return None if parsed.op == "raw" else parsed
 
 
 def _size(expr: Expr) -> int:

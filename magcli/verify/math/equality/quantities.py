@@ -43,13 +43,13 @@ def _has_letter(expr: Expr) -> bool:
 def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
     if not letters:
         return [{}]
-    found = []
+    readings = []
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         head, power = letters[:size], letters[size - 1][1]
         name = SYMBOLS.get("".join(letter for letter, _ in head))
         if name and all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1]):
-            found += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
-    return found
+            readings += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
+    return readings
 
 
 _UNIT_VECTORS = tuple(

@@ -56,8 +56,8 @@ def _same_end(a: Expr, b: Expr) -> bool:
 def region(expr: Expr) -> Region | None:
     """The region that an answer describes; None if it describes none."""
     try:
-        found = _region(expr)
-        return None if found is None else Region(_merge(found.intervals), found.name)
+        described = _region(expr)
+        return None if described is None else Region(_merge(described.intervals), described.name)
     except (Undecided, NotReal):
         return None
 
@@ -180,15 +180,15 @@ def _relations(expr: Expr) -> Region | None:
     parts = [_region(part) for part in expr.args if part.op == "rel"]
     if len(parts) != len(expr.args) or any(part is None for part in parts) or expr.name not in ("", "and", "or"):
         return None
-    known = [part for part in parts if part is not None]
-    if len({part.name for part in known}) != 1:
+    regions = [part for part in parts if part is not None]
+    if len({part.name for part in regions}) != 1:
         return None
     common = EVERYTHING
-    for part in known:
+    for part in regions:
         common = _intersect(_merge(common), _merge(part.intervals))
     if expr.name == "and" or (common and not expr.name):
-        return Region(common, known[0].name)
-    return Region(tuple(interval for part in known for interval in part.intervals), known[0].name)
+        return Region(common, regions[0].name)
+    return Region(tuple(interval for part in regions for interval in part.intervals), regions[0].name)
 
 
 def as_float(expr: Expr) -> float:
@@ -248,13 +248,13 @@ def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
     if len(a) * len(b) > MAX_INTERVALS**2:
         raise Undecided("too-long")
-    found = []
+    overlaps = []
     for x, y in product(a, b):
         low, high = max(x, y, key=_low_end), min(x, y, key=_high_end)
         (start, is_open), (end, is_closed) = _low_end(low), _high_end(high)
         if start < end or (start == end and is_closed and not is_open):
-            found.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
-    return tuple(found)
+            overlaps.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
+    return tuple(overlaps)
 
 
 def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
@@ -277,8 +277,8 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     covered: tuple[Interval, ...] = ()
     for value, condition in (row.args for row in cases.args if len(row.args) == 2):
         row = _case_condition(condition, letter, covered)
-        fitting = [given for half, given in choices if same_region(Region(_intersect(row, half)), Region(row))]
-        if not row or not any(same_value(value, given) is True for given in fitting):
+        fitting = [branch for half, branch in choices if same_region(Region(_intersect(row, half)), Region(row))]
+        if not row or not any(same_value(value, branch) is True for branch in fitting):
             return False
         covered += row
     return _merge(covered) == EVERYTHING
@@ -290,13 +290,13 @@ def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...])
         return complement(_merge(covered))
     if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
         return _half_line("=", condition.args[1])
-    found = region(condition)
-    return found.intervals if found and found.name == letter else ()
+    described = region(condition)
+    return described.intervals if described and described.name == letter else ()
 
 
 def _absolute_values(expr: Expr) -> frozenset[Expr]:
-    found = frozenset().union(*map(_absolute_values, expr.args))
-    return found | {expr} if expr.op == "f" and expr.name == "abs" else found
+    inner = frozenset().union(*map(_absolute_values, expr.args))
+    return inner | {expr} if expr.op == "f" and expr.name == "abs" else inner
 
 
 def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:

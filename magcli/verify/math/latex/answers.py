@@ -145,10 +145,12 @@ def parse_as_points(text: str) -> Expr:
 def ratio_in_words(text: str) -> Expr | None:
     """The ratio ``2 to 5``; None for anything else."""
     bare = normalize(text)
-    found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
-    if found is None:
+    if len(bare) > MAX_SPECIAL:
         return None
-    return Expr("ratio", tuple(num(Fraction(part)) for part in (found[1], *found[2].split()[1::2])))
+    match = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split()))
+    if match is None:
+        return None
+    return Expr("ratio", tuple(num(Fraction(part)) for part in (match[1], *match[2].split()[1::2])))
 
 
 def _special(text: str) -> Expr | None:

@@ -71,34 +71,34 @@ def formalize(text: str) -> str:
     if not key and not sentence:
         return text
     plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
-    found = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
-    return found or (_stated_value(plain) if sentence else "") or text
+    formula = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
+    return formula or (_stated_value(plain) if sentence else "") or text
 
 
 def _stated_value(plain: str) -> str:
     """The value that a sentence states: ``the number of triples is 42``; empty for anything else."""
-    found = _STATEMENT.fullmatch(plain)
-    if found is None or not states_value(found["lead"].replace("$", " ")) or _OTHER_LABEL.search(found["value"]):
+    match = _STATEMENT.fullmatch(plain)
+    if match is None or not states_value(match["lead"].replace("$", " ")) or _OTHER_LABEL.search(match["value"]):
         return ""
-    return normalize(found["value"])
+    return normalize(match["value"])
 
 
 def _multiples(plain: str) -> str:
     r"""``n is a multiple of 4`` as ``n \equiv 0 \pmod 4``; empty for anything else."""
-    found = _MULTIPLE.fullmatch(plain)
-    return rf"{found['letter'] or 'n'}\equiv 0\pmod{{{found['modulus']}}}" if found else ""
+    match = _MULTIPLE.fullmatch(plain)
+    return rf"{match['letter'] or 'n'}\equiv 0\pmod{{{match['modulus']}}}" if match else ""
 
 
 def _reals_in_words(plain: str) -> str:
     r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else empty."""
     if compared := _COMPARED.fullmatch(plain):
         return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
-    found = _REALS_PHRASE.fullmatch(plain)
-    if not found or _OTHER_WORD.search(found["rest"]):
+    match = _REALS_PHRASE.fullmatch(plain)
+    if not match or _OTHER_WORD.search(match["rest"]):
         return ""
-    rest = found["rest"]
-    if not found["except"]:
-        condition = f"{found['letter']} {rest}" if found["letter"] and _RELATION.match(rest) else rest
+    rest = match["rest"]
+    if not match["except"]:
+        condition = f"{match['letter']} {rest}" if match["letter"] and _RELATION.match(rest) else rest
         return condition if re.match(rf"[a-z]\s*{_RELATION.pattern}", condition) else ""
     excluded = _NAMED_VALUE.sub("", rest)
     if _RELATION.search(excluded):
@@ -109,9 +109,9 @@ def _reals_in_words(plain: str) -> str:
 def _with_domain(plain: str) -> str:
     r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; empty without such a condition at the end."""
     for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
-        found = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
-        if found and found.start():
-            given = found.groupdict()
-            domain = given.get("set") or _DOMAINS[given.get("kind") or "integer"]
-            return rf"{plain[: found.start()]}, {found['letter']} \in \mathbb{{{domain}}}"
+        at_end = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
+        if at_end and at_end.start():
+            groups = at_end.groupdict()
+            domain = groups.get("set") or _DOMAINS[groups.get("kind") or "integer"]
+            return rf"{plain[: at_end.start()]}, {at_end['letter']} \in \mathbb{{{domain}}}"
     return ""

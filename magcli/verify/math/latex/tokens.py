@@ -167,24 +167,24 @@ def ascii_math(text: str) -> str:
 @lru_cache(maxsize=4096)
 def tokenize(text: str) -> tuple[Token, ...]:
     """The tokens of an answer. Raises ParseError beyond ``MAX_TOKENS`` or ``MAX_DEPTH``."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(ascii_math(text)):
         kind = match.lastgroup if match["font"] is None else "font"
         if kind == "skip":
             spaced = True
             continue
-        if len(found) >= MAX_TOKENS:
+        if len(tokens) >= MAX_TOKENS:
             raise ParseError("too-long")
-        tokens = _token(kind or "op", match, spaced)
-        if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
-            tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
-        found.extend(tokens)
+        new_tokens = _token(kind or "op", match, spaced)
+        if kind == "font" and tokens and tokens[-1].kind == "num" and new_tokens and _is_unit(new_tokens[0]):
+            new_tokens = (new_tokens[0]._replace(kind="text"), *new_tokens[1:])
+        tokens.extend(new_tokens)
         spaced = False
-    while found and found[-1].value == r"\\":
-        found.pop()
-    _check_depth(found)
-    return tuple(found)
+    while tokens and tokens[-1].value == r"\\":
+        tokens.pop()
+    _check_depth(tokens)
+    return tuple(tokens)
 
 
 def _is_unit(token: Token) -> bool:
@@ -294,8 +294,8 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> Token:
         """A token ahead."""
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else END
+        index = self.at + ahead
+        return self.tokens[index] if index < len(self.tokens) else END
 
     def next(self) -> Token:
         """Consume a token; the end repeats."""

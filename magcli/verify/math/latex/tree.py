@@ -212,10 +212,10 @@ def _add_matrices(terms: list[Expr]) -> Expr | None:
 
 def _add_points(terms: list[Expr]) -> Expr | None:
     """The sum of points and their multiples, ``(1,2)+t(3,4)``; None for anything else."""
-    found = [_entries(term) for term in terms]
-    if len({len(entries) for entries in found}) != 1 or not found[0]:
+    points = [_entries(term) for term in terms]
+    if len({len(entries) for entries in points}) != 1 or not points[0]:
         return None
-    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*found, strict=True)), "()")
+    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*points, strict=True)), "()")
 
 
 def _entries(term: Expr) -> tuple[Expr, ...]:
