@@ -179,7 +179,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     if first < 0:
         return None
     stack: list[int] = []  # where the content of each open box starts; -1 for a plain brace
-    opened, found = -1, (-1, -1)
+    opened = -1  # where the content of the last box starts
+    span = (-1, -1)  # the content of the last box that was closed
     first = len(text[:first].rstrip("\\"))  # ``\\boxed`` is a line break and a word
     for match in _tokens(commands).finditer(text, first):
         token = match[0]
@@ -187,13 +188,15 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
             stack.append(-1)
         elif token == "}":
             start = stack.pop() if stack else -1
-            found = (start, match.start()) if start >= 0 else found
+            span = (start, match.start()) if start >= 0 else span
         elif len(token) > 2:
             opened = match.end()
             stack.append(opened)
-    if found[0] < 0 or found[1] < opened:
+    start, end = span
+    if start < 0 or end < opened:
         return None
-    return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
+    blank = _EMPTY.match(text, opened)
+    return blank[1] if blank else text[start:end]
 
 
 _OR = r"(?:or|oder|ou|o|oppure|или|或者?|또는|または)"
@@ -211,7 +214,10 @@ def joined_boxes(text: str) -> str | None:
     None without a box, if the last one is unclosed, or for more than ``MAX_BOXES``.
     """
     last = last_box(text)
-    if last is None or len(starts := [m.start() for m in _OPENED.finditer(text)]) < 2 or len(starts) > MAX_BOXES:
+    if last is None:
+        return None
+    starts = [match.start() for match in _OPENED.finditer(text)]
+    if not 2 <= len(starts) <= MAX_BOXES:
         return last
     contents: list[str] = []
     for start, end in reversed(list(zip(starts, [*starts[1:], len(text)], strict=True))):

@@ -78,18 +78,18 @@ def prose_sentences(text: str) -> list[list[str]]:
     A sentence ends at its punctuation (also Chinese), a line break, a code block or a displayed formula; text in
     brackets is its own sentence. Short quotations are omitted: titles and terms may be in any language.
     """
-    found: list[list[str]] = []
+    sentences: list[list[str]] = []
     left = MAX_CHARS
     for part in _END.split(_QUOTATION.sub(" ", _without_noise(text)).lower()):
         sentence = _WORD_AT_MOST.findall(part[:left])
         if len(sentence) <= MAX_WORDS:
-            found.append(sentence)
+            sentences.append(sentence)
         else:
-            found += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
+            sentences += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
         left -= len(part)
         if left <= 0:
             break
-    return [sentence for sentence in found if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _without_noise(text: str) -> str:
@@ -138,7 +138,9 @@ _ALPHABETS = ("en", "fr", "es", "it", "de", "ru", "")
 _STATES = (*_ALPHABETS, "zh", "ja", "ko")
 """Languages of sentences; the empty one stands for all other alphabetic languages."""
 _OTHER_STATE, _RUSSIAN = _STATES.index(""), _STATES.index("ru")
-_LABEL_STATE = {f"__label__{label}": state for state, label in enumerate(_ALPHABETS)}
+_LABEL = "__label__"
+"""What fastText writes before a language's code."""
+_LABEL_STATE = {f"{_LABEL}{label}": state for state, label in enumerate(_ALPHABETS)}
 
 _CLOSE = (
     ("es", "gl", "pt", "ca", "ast", "an", "oc"), ("it", "co", "scn", "pms", "lmo", "vec", "nap"),
@@ -184,10 +186,10 @@ def consistent(question: str, thoughts: str, answer: str) -> bool | None:
 
 def agree(detections: list[Detection]) -> bool | None:
     """Whether texts are in one language; None if one of them is undecided."""
-    labels = [each.label for each in detections]
+    labels = [detection.label for detection in detections]
     if UNDECIDED in labels:
         return None
-    return MIXED not in labels and bool(frozenset.intersection(*(each.candidates() for each in detections)))
+    return MIXED not in labels and bool(frozenset.intersection(*(detection.candidates() for detection in detections)))
 
 
 def detect(text: str) -> Detection:
@@ -218,7 +220,7 @@ def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
         state: _join(sentence for sentence, of in zip(sentences, states, strict=True) if of == state)
         for state in set(states)
     }
-    letters = {state: len(each) + 2 * _count_ideographs(each) for state, each in words.items()}
+    letters = {state: len(state_words) + 2 * _count_ideographs(state_words) for state, state_words in words.items()}
     most = max(letters, key=letters.__getitem__)
     main = _classified(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
     foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))
@@ -275,12 +277,14 @@ def _likelihoods(word: str) -> Sequence[float]:
     ideographs = 0 if word.isascii() else _count_ideographs(word)
     if 2 * ideographs > len(word):
         return _of_ideographs(word)
-    each = [0.0] * len(_ALPHABETS)
+    likelihoods = [0.0] * len(_ALPHABETS)
     for likely, label in _model().f.predict(word[:MAX_WORD_LENGTH] + "\n", TOP_LABELS, MIN_LABEL_PROBABILITY, "strict"):
         state = _LABEL_STATE.get(label, _OTHER_STATE)
-        each[state] = max(each[state], likely)
-    scale = 1 / (max(each) or 1.0)
-    alphabets = [max(LOG_UNKNOWN_WORD, math.log(scale * likely)) if likely else LOG_UNKNOWN_WORD for likely in each]
+        likelihoods[state] = max(likelihoods[state], likely)
+    scale = 1 / (max(likelihoods) or 1.0)
+    alphabets = [
+        max(LOG_UNKNOWN_WORD, math.log(scale * likely)) if likely else LOG_UNKNOWN_WORD for likely in likelihoods
+    ]
     alphabets[_OTHER_STATE] += LOG_OTHER_LANGUAGE
     if not _LATIN.match(word):
         return (*alphabets, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD)
@@ -326,16 +330,23 @@ def _classify(words: str) -> _Prediction:
     If that is uncertain, the probabilities of closely related languages are added.
     """
     if 2 * _count_ideographs(words) > len(words):
-        return _Prediction("ja" if _KANA.search(words) else "ko" if _HANGUL.search(words) else "zh", 1.0, frozenset())
+        return _Prediction(_ideographic_language(words), 1.0, frozenset())
     predict, line = _model().f.predict, words.lower() + "\n"
     probability, name = predict(line, 1, 0.0, "strict")[0]
-    label = name[9:]
+    label = name.removeprefix(_LABEL)
     if probability >= MIN_CERTAIN_PROBABILITY or label not in _GROUP:
         return _Prediction(label, probability, frozenset())
-    close = {other[9:]: likely for likely, other in predict(line, 4, 0.0, "strict")}
+    close = {other.removeprefix(_LABEL): likely for likely, other in predict(line, 4, 0.0, "strict")}
     close = {other: likely for other, likely in close.items() if _GROUP.get(other) == _GROUP[label]}
     others = frozenset(other for other, likely in close.items() if likely >= probability / 4)
     return _Prediction(label, sum(close.values()), others - {label})
+
+
+def _ideographic_language(words: str) -> str:
+    """Kana occur only in Japanese, and Hangul in Korean; other ideographs are taken for Chinese."""
+    if _KANA.search(words):
+        return "ja"
+    return "ko" if _HANGUL.search(words) else "zh"
 
 
 @cache

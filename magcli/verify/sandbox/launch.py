@@ -209,9 +209,9 @@ def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int
     kind: Literal["program", "compiler"] = "compiler" if spec.size else "program"
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
     code = b"" if isolation.level == "none" else program_filter(kind)
-    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
+    executable = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
     setup = {
-        "argv": [found or inside[0], *inside[1:]],
+        "argv": [executable or inside[0], *inside[1:]],
         "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
         "folder": folder,
         "uid": uid if isolation.mount_as == "root" else 0,
