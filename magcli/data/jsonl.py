@@ -38,8 +38,11 @@ ROW_LIMIT = 1 << 25
 """Rows of more bytes are reported as ``line-too-large``."""
 CHUNK = 1 << 20
 """Bytes of an array that are read at a time."""
+# The id in a row that cannot be parsed; only for messages.
 ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
+# Outside of strings, what opens, closes or separates values.
 STRUCTURE = re.compile(rb'["\[\]{},]')
+# Inside a string, its end; an escaped character is skipped as a whole.
 STRING_END = re.compile(rb'"|\\.', re.DOTALL)
 
 

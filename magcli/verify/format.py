@@ -30,12 +30,14 @@ from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.types import FormatReason
 
 _BOX = re.compile(r"\\boxed\s*\{")
+# The start or end of a block; a list item may begin before it on the same line.
 _FENCE = re.compile(
     r"^(?P<margin>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)(?P<ticks>`{3,})(?P<name>[^`\n]*)$", re.MULTILINE
 )
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]", re.MULTILINE)
 MAX_MARGIN = 3
 """Spaces that may precede a fence; in a list item they count from the item's text."""
+# The first word after the backticks: ``c++``, ``objective-c``.
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]*")
 
 
@@ -201,6 +203,7 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
 
 _OR = r"(?:or|oder|ou|o|oppure|или|或者?|또는|または)"
 _AND = r"(?:and|und|et|y|e|и|和|与|및|그리고|および)"
+# What may stand between two boxes of one answer: commas, spaces, and words for *and* and *or*.
 _JOINT = re.compile(
     rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
 )

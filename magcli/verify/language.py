@@ -54,9 +54,11 @@ _NOISE = tuple(
 _BLOCKS = frozenset(("```", r"\begin", "$$", r"\[", "[asy]"))
 """Markers of display blocks, which end a sentence."""
 _ANY_NOISE = re.compile(r"[`\\$<]|\[asy|://|www\.")
+# Two letters or more, or a single one that is not Latin: a Latin letter is usually a variable.
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\W\d_a-zA-Z]")
 _WORD_AT_MOST = re.compile(r"[^\W\d_]{2,40}|[^\W\d_a-zA-Z]")
 _MARKS = r"\"\u00ab\u00bb\u201c-\u201e\u300a-\u300f"
+# Up to 60 characters between quotation marks of any language.
 _QUOTATION = re.compile(rf"[{_MARKS}][^{_MARKS}\n]{{1,60}}[{_MARKS}]")
 _END = re.compile(r"[.?!\n()\u3002\uff01\uff08\uff09\uff1b\uff1f](?:(?<!\.)|(?![^\W_\u2e80-\ud7af]))")
 """The end of a sentence, or a bracket; a full stop unless a letter of an alphabet or a digit follows."""
@@ -216,11 +218,12 @@ def _single_language(words: str, state: int, totals: list[float]) -> Detection:
 
 def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
     """The language of most letters of a text whose sentences are in several states; mixed if others have a share."""
-    words = {
-        state: _join(sentence for sentence, of in zip(sentences, states, strict=True) if of == state)
-        for state in set(states)
-    }
-    letters = {state: len(state_words) + 2 * _count_ideographs(state_words) for state, state_words in words.items()}
+    by_state: dict[int, list[list[str]]] = {state: [] for state in set(states)}
+    for sentence, state in zip(sentences, states, strict=True):
+        by_state[state].append(sentence)
+    words = {state: _join(own_sentences) for state, own_sentences in by_state.items()}
+    # An ideograph counts as three letters.
+    letters = {state: len(text) + 2 * _count_ideographs(text) for state, text in words.items()}
     most = max(letters, key=letters.__getitem__)
     main = _classified(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
     foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))

@@ -30,7 +30,9 @@ plus the time that they waited for a CPU.
 """
 
 HEADER = "bits/stdc++.h"
+# What g++ says when the kernel has killed one of its processes for its CPU time.
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
+# A line that names an error, of the compiler or of the linker.
 _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 _TEMPORARY = re.compile(rb"(?:/[^\s:]*/)?\bcc[A-Za-z0-9]{6}(?=\.(?:s|o|ii|res|ltrans))")
 """The names of the compiler's temporary files, which differ in every run."""

@@ -42,6 +42,7 @@ from magcli.verify.sandbox import Choice, Limits, Program, Sandbox, open_sandbox
 from magcli.verify.types import Fault, Verdict
 
 _YEARS = (11, 14, 17, 20, 23)
+# The name of ``main`` in its definition or in a call.
 _MAIN = re.compile(r"\bmain(?=\s*\()")
 
 LANGUAGES = {

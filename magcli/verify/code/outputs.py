@@ -70,8 +70,10 @@ MAX_READ = 100_000
 HALF_A_UNIT = 0.5 + 1e-6
 """What rounding to a place changes, in units of that place, with the error of the comparison itself."""
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
+# Camel case, which no output has by chance.
 _CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
 _TOKEN = re.compile(rb"\S+")
+# Of bounded length, as a program may write any number of digits.
 _INTEGER = re.compile(rb"[+-]?\d{1,400}")
 _DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?")
 

@@ -33,6 +33,7 @@ from magcli.verify.types import Fault
 RIGHT, WRONG = 42, 43
 CHECKER_LIMITS = Limits(cpu=10.0, memory=1 << 30)
 _OUT_OF_MEMORY = (b"MemoryError", b"std::bad_alloc")
+# Addresses of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _lock = threading.Lock()
 

@@ -36,9 +36,13 @@ MAX_WORDS = 8
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
+# ``3,5`` or ``3,5 cm``.
 _COMMA_DECIMAL = re.compile(r"(?P<number>[+-]?\d+,\d+)(?P<words>(?:\s|\\,|\\)*[^\d\s,;=<>+*/][^\d,;=<>+*/]*)?")
+# ``1,234``, which may also be a list.
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
+# ``C(5,2)``: a number of combinations or permutations, or else a named point.
 _CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
+# A fraction, a number with grouped digits, or any other number, in running text.
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )

@@ -289,16 +289,19 @@ def _system_mounts(isolation: Isolation) -> list[str]:
 def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
     """Folders of the packages that a file of the program mentions, by their names inside; most need none."""
     texts = [content for content in spec.files.values() if isinstance(content, bytes)]
-    return {
-        name: path
-        for name, path in _installed(isolation.python).items()
-        if any(name.partition(".")[0].encode() in text for text in texts)
-        and (
-            isolation.mount_as == "user"
-            or (isolation.mount_as == "root" and isolation.level == "full")
-            or all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))  # any user can reach it
-        )
-    }
+    packages = {}
+    for name, path in _installed(isolation.python).items():
+        module = name.partition(".")[0].encode()
+        if any(module in text for text in texts) and _is_reachable(path, isolation):
+            packages[name] = path
+    return packages
+
+
+def _is_reachable(folder: Path, isolation: Isolation) -> bool:
+    """Whether a folder can be read for programs; where an unused user reads it, it must be open to all."""
+    if isolation.mount_as == "user" or (isolation.mount_as == "root" and isolation.level == "full"):
+        return True
+    return all(path.stat().st_mode & 0o1 for path in (folder, *folder.parents))
 
 
 @cache
@@ -368,10 +371,11 @@ def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: i
     """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
     libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
     linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
+    devices = DEVICES[:1] if spec.size else DEVICES
     return [
         *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
         *((path, _READ & ~0b1000) for path in linked),
         *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, spec).values())),
-        *((device, _READ_WRITE) for device in (DEVICES[:1] if spec.size else DEVICES) if Path(device).exists()),
+        *((device, _READ_WRITE) for device in devices if Path(device).exists()),
         (folder, _EVERYTHING if spec.size else _READ),
     ]

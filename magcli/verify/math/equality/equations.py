@@ -288,7 +288,8 @@ def same_inequality(a: Expr, b: Expr) -> bool:
     first, second = _links(a), _links(b)
     if len(first) != len(second):
         return False
-    return any(all(_same_link(x, y) for x, y in zip(first, order, strict=True)) for order in (second, second[::-1]))
+    backwards = second[::-1]
+    return all(map(_same_link, first, second)) or all(map(_same_link, first, backwards))
 
 
 def _difference(sides: tuple[Expr, ...]) -> Expr:

@@ -65,7 +65,9 @@ class Point:
     __slots__ = ("field", "meter", "real", "values")
 
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
-        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get() or Meter()
+        self.field, self.real = field, real
+        self.values = dict(values)
+        self.meter = METER.get() or Meter()
 
 
 _COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")

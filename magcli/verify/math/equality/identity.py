@@ -51,7 +51,8 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
         if agrees is False or (agrees is None and strict and _ends(a, b, values)):
             return False
         agreed += agrees is True
-    return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
+    needed = MIN_AGREEMENTS if names else 1
+    return True if agreed >= needed else None
 
 
 def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:

@@ -32,7 +32,9 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
     if expr.op in ("*", "/"):
         first = _split_letters(expr.args[0], power, letters)
         second = _split_letters(expr.args[1], power if expr.op == "*" else -power, letters)
-        return None if first is None or second is None else (mul if expr.op == "*" else div)(first, second)
+        if first is None or second is None:
+            return None
+        return mul(first, second) if expr.op == "*" else div(first, second)
     return None if _has_letter(expr) else expr
 
 
@@ -52,11 +54,14 @@ def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]
     return readings
 
 
-_UNIT_VECTORS = tuple(
-    {Expr("sym", name=name) for name in (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")}
-    | ({I} if letter == "i" else set())
-    for letter in "ijk"
-)
+def _unit_vector(letter: str) -> set[Expr]:
+    """All spellings of a unit vector; a bare ``i`` is parsed as the imaginary unit."""
+    names = (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")
+    spellings = {Expr("sym", name=name) for name in names}
+    return spellings | {I} if letter == "i" else spellings
+
+
+_UNIT_VECTORS = tuple(map(_unit_vector, "ijk"))
 
 
 def entries(vector: Expr) -> tuple[Expr, ...]:

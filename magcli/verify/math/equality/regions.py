@@ -264,11 +264,16 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     with the absolute value resolved by that sign; the regions of the rows cover the real numbers.
     """
     bars, letters = list(_absolute_values(expr)), symbols(expr)
-    slope, offset = (_linear(bars[0].args[0]) if len(bars) == len(letters) == 1 else None) or (Fraction(0), Fraction(0))
+    if not len(bars) == len(letters) == 1:
+        return False
+    (letter,) = letters
+    inner = bars[0].args[0]
+    slope, offset = _linear(inner) or (Fraction(0), Fraction(0))
     if not slope:
         return False
-    root, inner, (letter,) = num(-offset / slope), bars[0].args[0], letters
-    right, left = (Interval(root, True, INFINITY, False),), (Interval(MINUS_INFINITY, False, root, True),)
+    root = num(-offset / slope)
+    right = (Interval(root, True, INFINITY, False),)
+    left = (Interval(MINUS_INFINITY, False, root, True),)
     choices = [
         (right if slope > 0 else left, substitute(expr, bars[0], inner)),
         (left if slope > 0 else right, substitute(expr, bars[0], neg(inner))),

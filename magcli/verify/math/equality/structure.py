@@ -291,11 +291,16 @@ def _only_one_side_is_named(a: Expr, b: Expr) -> bool:
 
     Values of one letter (``x_1=1, x_2=2``) and named points (``A(1,2), B(3,4)``) may be in any order.
     """
-    named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
+    named = [_assigned_letters(a), _assigned_letters(b)]
     if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
         return False
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
+
+
+def _assigned_letters(side: Expr) -> set[str]:
+    """The names that a list assigns values to, without their indices."""
+    return {part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)}
 
 
 def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:

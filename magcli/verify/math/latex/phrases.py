@@ -11,10 +11,13 @@ _DOMAINS = {
     "positive integer": "N", "constant": "R", "real constant": "R", "rational number": "Q", "complex number": "C",
     "integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R",
 }  # fmt: skip
+# Every set or domain in words contains one of these; without it the patterns below are not tried.
 _KEY = re.compile(r"integer|number|real|constant|multiple|divisible|\\mathbb|\\in(?![a-z])|\\pm")
+# Whether an answer starts with a word, so that it may be a sentence.
 _SENTENCE = re.compile(
     r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|[\u3400-\u9fff]|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))"
 )
+# Words, then a value: ``the number of triples is 42``.
 _STATEMENT = re.compile(
     r"(?P<lead>[^\W\d_](?:(?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,]))?\s*)\$?(?P<value>(?:(?<![\w-])|(?<=[\u3400-\u9fff]))(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{(]|[$£€¥(\[])"
     r"|[A-Za-z]\s*=|(?<=[\u3400-\u9fff])\d).*)"
@@ -34,13 +37,16 @@ _STATED = (
 )  # fmt: skip
 _WITH = "mit|wobei|für|avec|où|pour|con|donde|para|dove|per|где|для"
 """Words for *where* and *with* in the other languages."""
+# ``k \in \mathbb{Z}``, with words such as ``for all`` before it.
 _MEMBERS = re.compile(
     rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when|{_WITH})\b)+{_LETTER}\s*\\in\s*"
     r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
 )
+# ``k = 0, \pm 1, \pm 2, \ldots``.
 _ENUMERATED = re.compile(
     rf"{_GAP}{_LETTER}\s*=\s*0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*\d\s*){{0,4}},\s*(?:\\[lc]?dots|\.\.\.)\s*\)?"
 )
+# ``all real numbers x except 1``.
 _REALS_PHRASE = re.compile(
     r"(?:(?:all|any|every)\s+)?(?:\\mathbb\{R\}|(?:the\s+)?real(?:\s+numbers?|\s+values?|s)?)(?:\s+of)?"
     r"(?:\s+\$?(?P<letter>[a-z])(?![A-Za-z])\$?)?\s*,?\s*(?:(?P<except>except(?:\s+for)?|excluding|other\s+than|but\s+not)|such\s+that"
@@ -51,6 +57,7 @@ _ENDS = {
     "greater than": r"({},\infty)", "greater than or equal to": r"[{},\infty)", "at least": r"[{},\infty)",
     "less than": r"(-\infty,{})", "less than or equal to": r"(-\infty,{}]", "at most": r"(-\infty,{}]",
 }  # fmt: skip
+# ``all real numbers greater than 3``.
 _COMPARED = re.compile(
     rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
     re.IGNORECASE,

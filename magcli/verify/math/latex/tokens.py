@@ -99,6 +99,7 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 """Before digits the Unicode sign covers all of them, unlike LaTeX's command."""
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+# ``³⁄₄``.
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
 _RAISED, _LOWERED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+"), re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
 _TO_LINE = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ", "0123456789+-nikmx0123456789+-nkim")
@@ -208,7 +209,10 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     value = _SYNONYMS.get(value, value)
     if value in _IGNORED:
         return ()
-    kind = "cmd" if value.startswith("\\") and len(value) > 1 else "num" if kind == "num" else "op"
+    if value.startswith("\\") and len(value) > 1:
+        kind = "cmd"
+    elif kind != "num":
+        kind = "op"
     return (Token(kind, value, spaced),)
 
 
@@ -268,9 +272,12 @@ def _check_depth(tokens: list[Token]) -> None:
             depth += (token.value in _OPEN) - (token.value in _CLOSE)
             if depth > MAX_DEPTH:
                 raise ParseError("too-deep")
-            carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
-            if carets > MAX_DEPTH:
-                raise ParseError("too-deep")
+            if token.value == "^":  # powers of powers nest without brackets
+                carets += 1
+                if carets > MAX_DEPTH:
+                    raise ParseError("too-deep")
+            elif token.value in (",", "+", "-"):
+                carets = 0
 
 
 MAX_NESTING = 60
@@ -287,7 +294,8 @@ class Cursor:
     __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
 
     def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
-        self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
+        self.tokens = list(tokens)
+        self.group, self.command, self.cell = group, command, cell
         self.at = self.bars = self.depth = 0
         self.bound: set[str] = set()
         self.points = False

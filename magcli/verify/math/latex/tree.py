@@ -184,7 +184,9 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
     if name == "factorial":
         return Fraction(math.factorial(whole[0])) if 0 <= whole[0] <= MAX_FACTORIAL else None
     if name in ("gcd", "lcm"):
-        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole)) if len(whole) < 100 else None
+        if len(whole) >= 100:
+            return None
+        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
     if name in ("binom", "perm") and 0 <= whole[1] <= whole[0] <= MAX_FACTORIAL:
         return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))
     if name == "mod" and whole[1]:
@@ -205,9 +207,12 @@ def _add_matrices(terms: list[Expr]) -> Expr | None:
     if any(t.op != "matrix" for t in terms) or len({tuple(len(row.args) for row in t.args) for t in terms}) != 1:
         return None
     rows = zip(*(t.args for t in terms), strict=True)
-    return Expr("matrix", tuple(
-        Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
-    ))  # fmt: skip
+    return Expr("matrix", tuple(map(_add_rows, rows)))
+
+
+def _add_rows(rows: tuple[Expr, ...]) -> Expr:
+    columns = zip(*(row.args for row in rows), strict=True)
+    return Expr("row", tuple(add(list(cells)) for cells in columns))
 
 
 def _add_points(terms: list[Expr]) -> Expr | None:
