@@ -75,10 +75,10 @@ def columns_of(text: str, schema: pa.Schema) -> frozenset[str]:
 
 def _with_operators(text: str) -> str:
     """The text with ``@``, which Python can parse, in place of the operator ``contains``."""
-    tokens = [(token.type, token.string) for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline)]
+    tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     replaced = []
     follows_operand = False
-    for kind, word in tokens:
+    for kind, word, *_ in tokens:
         is_operator = word == "contains" and follows_operand
         replaced.append((tokenize.OP, "@") if is_operator else (kind, word))
         is_operand = kind in (tokenize.NAME, tokenize.STRING) and word not in ("and", "or", "not", "in", "is")

@@ -112,7 +112,8 @@ def _readable(schema: pa.Schema) -> pa.Schema:
             return is_exact_in_json(kind)
         return not (is_a.is_time(kind) or is_a.is_duration(kind) or is_a.is_interval(kind))
 
-    return pa.schema([f if parsable(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
+    fields = [field if parsable(field.type) else pa.field(field.name, pa.string()) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _header(file: Cells) -> list[str]:
@@ -217,7 +218,8 @@ def _parse(column: pa.Array, field: pa.Field) -> pa.Array:
     if is_json_text(field):
         return encoded(map(_cell_value, column.to_pylist()))
     if pa.types.is_nested(field.type):
-        return pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], field.type)
+        values = [None if text is None else json.loads(text) for text in column.to_pylist()]
+        return pa.array(values, field.type)
     return column.cast(field.type)
 
 

@@ -93,7 +93,8 @@ def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     Raises:
         DataError: a value is of another type.
     """
-    return pa.array([None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()], kind)
+    values = [None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()]
+    return pa.array(values, kind)
 
 
 def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:

@@ -118,7 +118,8 @@ def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = Fals
 def selected(layout: Converted, columns: Mapping[str, str]) -> Converted:
     """A converted table with only these columns, as name -> name in it."""
     old = [*columns.values(), UNREAD]
-    fields = [layout.schema.field(name).with_name(new) for new, name in zip([*columns, UNREAD], old, strict=True)]
+    names = zip(old, [*columns, UNREAD], strict=True)
+    fields = [layout.schema.field(name).with_name(new) for name, new in names]
     schema = pa.schema(fields, layout.schema.metadata)
 
     def rows(batches: Rows) -> Rows:

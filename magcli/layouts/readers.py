@@ -288,10 +288,12 @@ def turns(raw_turns: Any, system: Any) -> list[dict[str, Any]] | None:
     """Turns of ``from`` and ``value`` as messages, after the system prompt of a column of its own."""
     if not isinstance(raw_turns, list):
         return None
-    messages = [{**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))} for turn in raw_turns]
-    for message in messages:
+    messages = []
+    for turn in raw_turns:
+        message = {**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))}
         message.pop("from", None)
         message.pop("value", None)
+        messages.append(message)
     if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages

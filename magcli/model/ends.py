@@ -28,9 +28,8 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     listed = configured if isinstance(configured, list) else [configured]
     own = {token for token in (*listed, tokenizer.eos_token_id) if token is not None}
     candidates = own | set(turn_ends(tokenizer))
-    closing = {
-        token for token in candidates if tokenizer.convert_ids_to_tokens(token) == thought_form(tokenizer).closing
-    }
+    closing_tag = thought_form(tokenizer).closing
+    closing = {token for token in candidates if tokenizer.convert_ids_to_tokens(token) == closing_tag}
     return frozenset((candidates - closing or candidates) | set(stop_tokens(tokenizer, stop)))
 
 

@@ -189,7 +189,8 @@ def check_settings(text: Any, vlm: Any) -> None:
 
 def _settings(config: Any) -> dict[str, Any]:
     """The settings that affect a text model's output, by name; RoPE parameters of some families are per layer type."""
-    settings = {name: getattr(config, name, None) for name in EQUAL} | _flat(getattr(config, "rope_parameters", None))
+    settings = {name: getattr(config, name, None) for name in EQUAL}
+    settings |= _flat(getattr(config, "rope_parameters", None))
     settings["head_dim"] = settings["head_dim"] or config.hidden_size // config.num_attention_heads
     settings |= {name: getattr(config, name) for name in EQUAL_IF_PRESENT if hasattr(config, name)}
     return {name: value for name, value in settings.items() if name != "layer_types" or value is not None}

@@ -81,7 +81,8 @@ class Card:
 
 def render(card: Card) -> str:
     """The card as the text of a README.md."""
-    use = (USE_WITH_IMAGES if card.reads_images else USE).format(name=json.dumps(card.name, ensure_ascii=False))
+    example = USE_WITH_IMAGES if card.reads_images else USE
+    use = example.format(name=json.dumps(card.name, ensure_ascii=False))
     parts = [
         f"---\n{_front(card)}\n---\n",
         f"# {plain(card.name)}\n\n{_summary(card)}\n",

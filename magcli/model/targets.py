@@ -156,8 +156,8 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
     ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
     template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
     """
-    added = sorted({token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)})
-    ends = [after.index(token) + len(token) for token in added if token in after]
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)}
+    ends = [after.index(token) + len(token) for token in sorted(added) if token in after]
     if ends:
         return after[: min(ends)]
     common = _common_prefix(after, between) or after

@@ -151,7 +151,8 @@ def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
     begin, end = entry["data_offsets"]
-    stored = Stored(name, file, entry["dtype"], tuple(int(side) for side in entry["shape"]), start + begin, start + end)
+    shape = tuple(int(side) for side in entry["shape"])
+    stored = Stored(name, file, entry["dtype"], shape, start + begin, start + end)
     if stored.kind in FLOATS and end - begin != stored.size * stored.dtype.itemsize:
         raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not match its {end - begin:,} bytes")
     return stored
@@ -228,8 +229,9 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
         offsets[name], end = end, end + size
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [offsets[name], end]}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + offset for name, offset in offsets.items()}
+    text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
+    packed = struct.pack("<Q", len(text)) + text
+    return packed, {name: len(packed) + offset for name, offset in offsets.items()}
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:

@@ -333,8 +333,11 @@ def _replaced(tables: Tables, job: Job) -> str | None:
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
     """Whether a table's last link has this stage, version, configuration and inputs."""
-    made = (link.stage, link.version, seal.pack(fingerprint(link.config)), [source.sha256 for source in link.inputs])
-    return made == (job.stage, __version__, seal.pack(fingerprint(job.settings)), digests)
+    if link.stage != job.stage or link.version != __version__:
+        return False
+    if [source.sha256 for source in link.inputs] != digests:
+        return False
+    return seal.pack(fingerprint(link.config)) == seal.pack(fingerprint(job.settings))
 
 
 def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
@@ -365,9 +368,9 @@ def _finish_dropped(job: Job, rows_out: int) -> None:
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
     if batch.schema.names != schema.names:
         raise DataError(f"{stage} made columns {batch.schema.names}, but declared {schema.names}")
-    return pa.RecordBatch.from_arrays(
-        [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
-    )
+    pairs = zip(batch.columns, schema.types, strict=True)
+    columns = [column if column.type == kind else column.cast(kind) for column, kind in pairs]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:

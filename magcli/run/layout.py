@@ -101,7 +101,8 @@ def _write_text(source: Source, needs: Sequence[str]) -> None:
 
 def _with_text(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
     for batch in rows:
-        columns = [as_text(batch.column(f.name), f) if f.name in names else batch.column(f.name) for f in batch.schema]
+        pairs = zip(batch.columns, batch.schema, strict=True)
+        columns = [as_text(column, field) if field.name in names else column for column, field in pairs]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -112,5 +112,6 @@ def declared(name: str, module: ModuleType) -> Stage:
     Raises:
         TypeError: the module lacks a name that every stage has.
     """
-    declarations = {field.name: vars(module)[field.name] for field in fields(Stage) if field.name in vars(module)}
+    names = vars(module)
+    declarations = {field.name: names[field.name] for field in fields(Stage) if field.name in names}
     return Stage(name, doc=inspect.getdoc(module) or "", **declarations)

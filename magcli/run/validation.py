@@ -148,10 +148,9 @@ def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> 
 def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
     """The values of a column that must be text."""
     if is_json_text(field):
-        texts = column.to_pylist()
-        return pa.array(
-            [None if text is None else _value_text(json.loads(text), field, text) for text in texts], pa.string()
-        )
+        stored = column.to_pylist()
+        values = [None if text is None else _value_text(json.loads(text), field, text) for text in stored]
+        return pa.array(values, pa.string())
     if pa.types.is_nested(column.type):
         values = python_values(column)
         return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
@@ -253,7 +252,8 @@ def _filled(column: pa.Array) -> pa.Array:
     """Where a column of lists, texts or mappings has a value that is not empty."""
     if pa.types.is_struct(column.type):
         return column.is_valid()
-    size = pc.list_value_length(column) if pa.types.is_list(column.type) else pc.utf8_length(column.cast(pa.string()))
+    is_list = pa.types.is_list(column.type)
+    size = pc.list_value_length(column) if is_list else pc.utf8_length(column.cast(pa.string()))
     return pc.greater(pc.fill_null(size, 0), 0)
 
 

@@ -337,7 +337,8 @@ def _strip_trailing_none(values: Plain) -> Plain:
 def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]) -> Call:
     """Split an expression into calls for the sandbox and the expression over their values."""
     calls, view = split_calls(node, problem_names)
-    return Call(ast.unparse(node), root_of(calls[0]), expected, tuple(map(ast.unparse, calls)), ast.unparse(view))
+    sources = tuple(map(ast.unparse, calls))
+    return Call(ast.unparse(node), root_of(calls[0]), expected, sources, ast.unparse(view))
 
 
 # ---- text ----
@@ -399,8 +400,10 @@ def defined_names(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> 
 def stdin_pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """The inputs and outputs of the stdin tests that have both as text."""
     for test in tests:
+        if test.get("call") or test.get("assert"):
+            continue
         stdin, output = test.get("input") or "", test.get("output")
-        if isinstance(stdin, str) and isinstance(output, str) and not test.get("call") and not test.get("assert"):
+        if isinstance(stdin, str) and isinstance(output, str):
             yield stdin, output
 
 

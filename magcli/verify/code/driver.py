@@ -267,7 +267,8 @@ def plain_text(value: object) -> str:
 
 def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
     """The value of a call, and those of its arguments that the call changed, by their position."""
-    before = {position: text_before(value) for position, value in enumerate(args) if type(value) in (list, dict, set)}
+    mutable = [position for position, value in enumerate(args) if type(value) in (list, dict, set)]
+    before = {position: text_before(args[position]) for position in mutable}
     value = function(*args, **kwargs)
     changed = [position for position, text in before.items() if text_before(args[position]) != text]
     return value, {position: args[position] for position in changed}

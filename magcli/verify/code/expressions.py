@@ -261,7 +261,8 @@ class _Evaluation:
         return value[index]
 
     def _Slice(self, node: ast.Slice) -> Any:
-        return slice(*(None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)))
+        bounds = (node.lower, node.upper, node.step)
+        return slice(*(None if bound is None else self.value(bound) for bound in bounds))
 
     def _Compare(self, node: ast.Compare) -> Any:
         left, one = node.left, self.value(node.left)

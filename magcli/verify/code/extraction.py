@@ -91,7 +91,8 @@ def _candidates(node: ast.expr) -> list[str]:
     bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
     if unknown := [name for name in dict.fromkeys(names_in(node)) if name not in bound and name not in _KNOWN]:
         return unknown
-    called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+    functions = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    called = [function.id for function in functions if isinstance(function, ast.Name)]
     library = [name for name in dict.fromkeys(called) if name in LIBRARY]
     return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
 

@@ -206,14 +206,17 @@ def _judge_tests(job: _Job, program: Program) -> Verdict:
             break
     if first is None:
         return Verdict(1.0, "accepted", job.language, f"{total} tests", passed, total)
-    return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
+    score = passed / total if job.partial else 0.0
+    return Verdict(score, first.reason, job.language, first.detail, passed, total)
 
 
 def _judge_test(job: _Job, program: Program, test: Test) -> Fault | None:
     if isinstance(test, Script):
         return judge_script(program, test, job.limits, job.rule, job.sandbox)
     output = run(program, test, job.limits).output
-    return output if isinstance(output, Fault) else check_output(output, test, job.rule, job.checker, job.sandbox)
+    if isinstance(output, Fault):
+        return output
+    return check_output(output, test, job.rule, job.checker, job.sandbox)
 
 
 MAX_CACHED = 10_000

@@ -129,7 +129,8 @@ def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> s
         return "lines"
     if matters:
         return "tokens-case"
-    return decimal_comparison((output for _, output in tests if len(output) <= MAX_READ), statement) or "tokens"
+    short_outputs = (output for _, output in tests if len(output) <= MAX_READ)
+    return decimal_comparison(short_outputs, statement) or "tokens"
 
 
 def difference(expected: bytes, actual: bytes, rule: Comparison) -> str | None:

@@ -177,7 +177,8 @@ def _candidates(tree: ast.Module) -> list[str]:
     used = [name for name in _names_in_order(tree) if name not in bound]
     if unknown := [name for name in used if name not in _KNOWN]:
         return unknown
-    called = {part.func.id for part in ast.walk(tree) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {function.id for function in functions if isinstance(function, ast.Name)}
     members = [name for name in used if name in called and name in MEMBERS]
     return members or [name for name in used if name in called and name in vars(builtins)]
 
@@ -185,7 +186,8 @@ def _candidates(tree: ast.Module) -> list[str]:
 def _names_in_order(tree: ast.AST) -> list[str]:
     """The names that are read, once each, by their first place in the source."""
     read = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    return list(dict.fromkeys(node.id for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))))
+    read.sort(key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys(node.id for node in read))
 
 
 def _bound(tree: ast.AST) -> set[str]:

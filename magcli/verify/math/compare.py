@@ -184,7 +184,8 @@ def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[b
     if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
-    return False, next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "unparsable")
+    specific = [reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")]
+    return False, specific[0] if specific else "unparsable"
 
 
 def parsable(gold: str) -> bool:

@@ -237,7 +237,8 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
         if isinstance(content, Path) and isolation.mount_as != "dropped":
             files[path] = content.resolve(strict=True)
         else:
-            files[path] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
+            copied = content if isinstance(content, bytes) else content.read_bytes()
+            files[path] = file = memory_file("file", copied)
             opened.callback(os.close, file)
     return files
 
@@ -260,7 +261,10 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
     command += [*_system_mounts(isolation), *(_NULL_DEVICE if spec.size else _devices())]
-    command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX] if spec.size else _mkdirs([f"{BOX}/_"])
+    if spec.size:
+        command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX]
+    else:
+        command += _mkdirs([f"{BOX}/_"])
     for name, folder in _packages(isolation, spec).items():
         command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
     command += _mkdirs(contents)
@@ -372,10 +376,11 @@ def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: i
     libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
     linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
     devices = DEVICES[:1] if spec.size else DEVICES
+    packages = (Path(folder).with_name("packages"), *_packages(isolation, spec).values())
     return [
         *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
         *((path, _READ & ~0b1000) for path in linked),
-        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, spec).values())),
+        *((str(path), _READ) for path in packages),
         *((device, _READ_WRITE) for device in devices if Path(device).exists()),
         (folder, _EVERYTHING if spec.size else _READ),
     ]

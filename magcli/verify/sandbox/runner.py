@@ -275,7 +275,8 @@ def create_streams() -> "list[int]":
 
 def send(control: socket, message: bytes, files: "list[int]") -> None:
     """Send a message with open files and close them."""
-    control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else [])
+    ancillary = [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else []
+    control.sendmsg([message], ancillary)
     for file in files:
         os.close(file)
 

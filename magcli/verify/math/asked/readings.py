@@ -101,9 +101,10 @@ def without_asked_scale(text: str, question: str) -> str:
     if written is None:
         return ""
     words = " ".join(_TEXT_COMMAND.sub(r"\1", written["words"]).split())
-    if scaled(words.split()[0])[0] == 1 or not re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question)):
+    if scaled(words.split()[0])[0] == 1:
         return ""
-    return written["number"]
+    asked = re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question))
+    return written["number"] if asked else ""
 
 
 _SCALED = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)*(?P<words>[^\W\d_].*|\\text\{.*)")
@@ -117,9 +118,8 @@ def same_as_known(a: Expr, b: Expr, question: str) -> bool:
     leaves open (the name of a constant, the length of an eigenvector).
     """
     if a.op == b.op == "text":
-        return any(
-            _same_date(x, y, question) or _with_noun(x, y, question) for x, y in ((a.name, b.name), (b.name, a.name))
-        )
+        pairs = ((a.name, b.name), (b.name, a.name))
+        return any(_same_date(x, y, question) or _with_noun(x, y, question) for x, y in pairs)
     return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
 
 

@@ -105,8 +105,12 @@ def _is_differential(expr: Expr) -> bool:
     r"""``dy``, ``\partial f``, ``d^2y``, ``dx^2``: with a quotient of two of them a derivative is named."""
     if expr.op != "*":
         return False
-    sign, letter = (part.args[0] if part.op == "^" and part.args[1].op == "num" else part for part in expr.args)
+    sign, letter = map(_without_power, expr.args)
     return sign in _DIFFERENTIALS and letter.op == "sym"
+
+
+def _without_power(expr: Expr) -> Expr:
+    return expr.args[0] if expr.op == "^" and expr.args[1].op == "num" else expr
 
 
 def _is_application(expr: Expr) -> bool:
@@ -175,7 +179,8 @@ def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, 
     stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
     if len(stems) == 1:
         stems, plain = plain, stems
-    numbered = len(plain) == 1 < len(stems) == len(a) and {name.partition("_")[0] for name in stems} == plain != {""}
+    without_indices = {name.partition("_")[0] for name in stems}
+    numbered = len(plain) == 1 < len(stems) == len(a) and without_indices == plain != {""}
     return (tuple(x.args[1] for x in a), tuple(y.args[1] for y in b)) if numbered else (a, b)
 
 

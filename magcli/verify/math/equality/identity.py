@@ -118,8 +118,10 @@ def rounds_to(decimal: Expr, exact: Expr) -> bool:
     values = [value_at(side, mp_field(BITS[0]), {}, real=False) for side in (exact, *ends)]
     if any(v is None or v == "none" for v in values):
         return False
-    x, low, high = (mp_field(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
-    return bool(not hasattr(x, "_mpc_") and low < x < high)
+    field = mp_field(BITS[0])
+    x, low, high = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    is_complex = hasattr(x, "_mpc_")  # a complex number of mpmath
+    return bool(not is_complex and low < x < high)
 
 
 def _num_decimals(expr: Expr) -> int:
@@ -127,13 +129,18 @@ def _num_decimals(expr: Expr) -> int:
     if expr.op != "num" or expr.number.denominator == 1:
         return 0
     bottom = expr.number.denominator
+    # A decimal terminates if its denominator has no other factors than 2 and 5.
     twos = (bottom & -bottom).bit_length() - 1
-    fives, rest = 0, bottom >> twos
+    rest = bottom >> twos
+    fives = 0
     while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
+        rest //= 5
+        fives += 1
     places = max(twos, fives)
-    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom)) if rest == 1 and places < 60 else 0
-    return places if digits_shown >= MIN_DIGITS and places >= 6 else 0
+    if rest != 1 or not 6 <= places < 60:
+        return 0
+    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom))
+    return places if digits_shown >= MIN_DIGITS else 0
 
 
 @lru_cache(maxsize=4096)

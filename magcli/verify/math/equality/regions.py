@@ -105,7 +105,9 @@ def _relation(expr: Expr) -> Region | None:
     signs = expr.name.split()
     if signs == [r"\in"]:
         inner = _region(expr.args[1])
-        return Region(inner.intervals, _variable(expr.args[0])) if inner and _is_variable(expr.args[0]) else None
+        if inner is None or not _is_variable(expr.args[0]):
+            return None
+        return Region(inner.intervals, _variable(expr.args[0]))
     if not 1 <= len(signs) <= 2 or not set(signs) <= _FLIPPED.keys() or set(signs) == {"="}:
         return None
     middle = expr.args[1] if len(signs) == 2 else next((side for side in expr.args if symbols(side)), expr.args[0])

@@ -255,7 +255,8 @@ def _set_power(a: Expr, b: Expr) -> Expr | None:
 def _matrix_product(a: Expr, b: Expr) -> Expr:
     if a.op != "matrix" or b.op != "matrix":
         matrix, factor = (a, b) if a.op == "matrix" else (b, a)
-        return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
+        rows = (tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
+        return Expr("matrix", tuple(Expr("row", row) for row in rows))
     if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
         raise ParseError("matrix-shapes")
     columns = list(zip(*(row.args for row in b.args), strict=True))
