@@ -207,7 +207,7 @@ def _list_contains(column: pa.Array, constant: pa.Scalar) -> pa.Array:
 
 
 def _values(tree: ast.expr, batch: pa.RecordBatch, beside: pa.Scalar | None) -> pa.Array:
-    """The values of a column or of its lengths; those of JSON in the type of the constant ``beside`` them."""
+    """The values of a column, or its lengths; values of JSON in the type of ``beside``, the other operand."""
     match tree:
         case ast.Call(func=ast.Name(id="len" | "length"), args=[inner], keywords=[]) if _name(inner) is not None:
             return _lengths(batch, str(_name(inner)))

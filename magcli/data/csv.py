@@ -65,7 +65,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def open_head(path: Path, bad: BadRow, rows: int) -> Source:
-    """Read the first rows of a file; their types are known, those of the others are not.
+    """Read the first rows of a file, with types inferred from these rows alone.
 
     Raises:
         DataError: there is no header.

@@ -27,7 +27,7 @@ HERE = -100
 EXCHANGE = 2
 """RENAME_EXCHANGE of Linux: two paths swap what they name, in one step."""
 HIDDEN_BYTES = 32
-"""What the longest hidden name beside an output, such as ``..NAME.manifest.json.PID.tmp``, has besides its own."""
+"""Length that the longest hidden name beside an output adds to its name, as in ``..NAME.manifest.json.PID.tmp``."""
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
 
@@ -82,7 +82,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def opener(path: str, flags: int) -> int:
-    """For ``open``: a symbolic link under a name of ours is an error, because its target is somebody else's file."""
+    """An opener for ``open`` that refuses symbolic links, whose targets are somebody else's files."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

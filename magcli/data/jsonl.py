@@ -102,7 +102,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def open_head(path: Path, bad: BadRow, rows: int) -> Source:
-    """Read the first rows of a file; their types and number are known, those of the others are not.
+    """Read the first rows of a file, with types inferred from these rows alone.
 
     Raises:
         DataError: no usable row.

@@ -13,7 +13,7 @@ from magcli.data.manifest import SIDE_FILES
 from magcli.errors import DataError
 
 ALL = "train"
-"""The split of files whose names say none."""
+"""The split of files whose names mention none."""
 WORDS = {
     "train": "train",
     "training": "train",

@@ -187,7 +187,7 @@ TRACE = pa.schema(
 """A conversation to train on; the assistant's turns are the targets."""
 
 DROPPED = pa.schema([pa.field("drop_reason", pa.string()), pa.field("drop_detail", pa.string())])
-"""Why a stage dropped a row, in addition to the row's columns; the detail is what is known besides."""
+"""Why a stage dropped a row, in addition to the row's columns; the detail is whatever else is known."""
 
 TEXT_COLUMNS = {
     f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)

@@ -72,7 +72,7 @@ def ignore(location: str, reason: str, excerpt: str) -> None:
 def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
     """Open a table by its name; rows that cannot be read are reported to ``bad``, by default ``refuse_lost``.
 
-    With ``head`` only so many rows of a file are read, at least; seal and digest of the file are not.
+    With ``head``, a file is read only as far as needed for that many rows; its seal and digest are not checked.
 
     Raises:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.

@@ -22,9 +22,9 @@ from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
 
 KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error", "id"))
-"""Columns that stay although a place reads them, as they say more than that."""
+"""Columns that are kept although a place reads them, as they contain more than is read."""
 SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
-"""Roles of which a message says where they are read."""
+"""Roles whose columns a message names."""
 OF_SAMPLES = ("completion", "thoughts", "verdict")
 """Roles that may have one value for each sample of a row."""
 SAMPLE = pa.field("sample", pa.int32())

@@ -13,7 +13,7 @@ from magcli.layouts.table import GROUPS
 from magcli.layouts.types import COLUMNS, Layout, options_present
 
 SHOWN = ("prompt", "answer", "tests", "completion", "messages")
-"""Roles of which it is said if a table lacks them."""
+"""Roles that are listed as missing if a table lacks them."""
 OWN: Mapping[str, Sequence[str]] = {
     "prompt": tuple(dict.fromkeys((*names.PROBLEM["prompt"], *names.CODE["prompt"]))),
     "answer": names.PROBLEM["answer"],
@@ -106,7 +106,7 @@ def _option(path: str) -> str:
 
 
 START, END = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->", "<!-- end of layouts -->"
-"""What is around the tables in a page."""
+"""The marks around the tables in a page."""
 
 
 def with_tables(page: str) -> str:

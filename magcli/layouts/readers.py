@@ -60,7 +60,7 @@ def with_starter(question: Any, starter: Any) -> Any:
 
 
 def with_input(instruction: Any, context: Any) -> Any:
-    """An instruction followed by what it is about, if any (Alpaca)."""
+    """An instruction followed by its input, if any (Alpaca)."""
     if not isinstance(instruction, str) or not isinstance(context, str) or not context.strip():
         return instruction
     return f"{instruction}\n\n{context}"

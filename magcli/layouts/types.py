@@ -56,8 +56,8 @@ class Place:
     """Where the values of one or more roles lie.
 
     ``paths`` are passed to ``read`` as values, None for one that a table or a row lacks. Without ``read`` the only
-    value is taken as it is. For several roles ``read`` returns a mapping. A column of which all is ``used`` up here is
-    left out of the output.
+    value is taken as it is. For several roles ``read`` returns a mapping. With ``uses_up``, columns that are read
+    completely are left out of the output.
     """
 
     paths: tuple[str, ...]

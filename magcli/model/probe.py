@@ -102,7 +102,7 @@ def agree(ours: Tensor, theirs: Tensor, spread: Tensor, dtype: torch.dtype) -> b
 
 
 def different(model: nn.Module, ours: Tensor, theirs: Tensor, spread: Tensor, subject: str) -> EnvironmentFault:
-    """The error for a model whose logits are not its own."""
+    """The error for a model whose logits differ from those of its own attention code."""
     off = float((ours - theirs).abs().max() / spread.clamp(min=torch.finfo(torch.float32).tiny))
     return refusal(model, f"{subject} would not compute what it computes: logits are off by {off:.1%} of their spread")
 

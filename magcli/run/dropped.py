@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def schema_of(input_schema: pa.Schema, learned: pa.Schema) -> pa.Schema:
-    """The columns of dropped rows: those of the input, those that the stage learns of them, and why."""
+    """The columns of dropped rows: those of the input, what the stage learned about them, and the reason."""
     return extend_schema(extend_schema(input_schema, learned), DROPPED)
 
 

@@ -77,8 +77,8 @@ def execute(
         stage, config: what to run.
         tables: its inputs and outputs.
         console: where it reports.
-        whole: of a shard that a command runs on a cluster, that command's run.
-        rows_of_shards: of the command that runs shards on a cluster, how it gets their rows.
+        whole: for a shard of a command on a cluster, that command's run.
+        rows_of_shards: for a command that runs shards on a cluster, how it gets their rows.
 
     Raises:
         MagError: whatever is wrong, where possible before the first row is computed.
@@ -202,7 +202,7 @@ def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: 
 
 @contextlib.contextmanager
 def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[None]:
-    """The table of dropped rows; of a command that fails, it has those until then.
+    """The table of dropped rows; if the command fails, it has the rows dropped so far.
 
     Its history shows that magcli wrote it; without an output the command is not up to date.
     """

@@ -200,11 +200,11 @@ class CountedInputs:
     def __init__(
         self,
         sources: Sequence[Source],
-        given: Sequence[pa.Schema] | None = None,
+        schemas: Sequence[pa.Schema] | None = None,
         named: Sequence[Named] = (),
     ) -> None:
         self.sources, self.count = sources, 0
-        self.given = given or [source.schema for source in sources]
+        self.given = schemas or [source.schema for source in sources]
         self.named = named
         self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]

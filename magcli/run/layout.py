@@ -1,6 +1,6 @@
 """Each input table in its own layout: its columns are named and selected before the tables are joined.
 
-What layouts there are is told by ``magcli.layouts``, which the stages' hook ``layouts`` uses.
+The layouts are defined in ``magcli.layouts``; stages use it in their hook ``layouts``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from magcli.run.validation import TEXT, as_text
 class Converted:
     """A table whose rows are converted from a layout.
 
-    ``columns`` are the names of what is read and its places, ``layout`` names the layout for messages.
+    ``columns`` maps the names of what is read to its paths, ``layout`` names the layout for messages.
     ``changes_number``: a row may become several.
     """
 
@@ -90,7 +90,7 @@ def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
 
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:
-    """Make the required columns of text text, as they would be if the table was alone."""
+    """Convert the required text columns to text, as for a single table."""
     needed = {name for need in needs for name in need.split("|")} & set(TEXT)
     texts = [field for field in source.schema if field.name in needed and not pa.types.is_binary(field.type)]
     names = [field.name for field in texts]

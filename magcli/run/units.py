@@ -114,8 +114,8 @@ async def every(seconds: float, report: Callable[[], None]) -> None:
 class WorkThread:
     """A thread beside the event loop for blocking work, one piece after the other.
 
-    Work that allocates much, such as updates, belongs into one thread: glibc keeps what a thread has freed in a heap of
-    that thread, and PyTorch scratch memory, so that with a thread for each update a process would grow without end.
+    Work that allocates much, such as updates, should run in one thread: glibc keeps what a thread has freed in a heap
+    of that thread, and PyTorch scratch memory, so that with a thread for each update a process would grow without end.
 
     It is a daemon thread: unlike an executor's, it does not keep a cancelled process alive.
     """

@@ -23,7 +23,8 @@ from magcli.verify.types import Fault
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
 LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
-"""Of a compiler: 10 s as in the recipe, and its own memory limit, since template-heavy programs need more than 300 MB.
+"""Limits of a compiler: 10 s as in the recipe, and its own memory limit, since template-heavy programs need more than
+300 MB.
 
 The kernel ends each of its processes a little after 10 s, and the wall clock all of them after ``LIMITS.wall`` of 21 s
 plus the time that they waited for a CPU.
