@@ -165,7 +165,7 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     column = _values(left, batch, constants[0])
     _of_one_type(column, constants[0])
     choices = pa.array([constant.as_py() for constant in constants])
-    if not pa.types.is_string(column.type):
+    if not pa.types.is_string(column.type):  # so that 1 is in (1.0, 2)
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pc.is_in(column, value_set=choices))
 

@@ -199,6 +199,7 @@ def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
 
 def _fits(column: pa.Array, kind: pa.DataType) -> bool:
     """Whether all cells match the pattern of a type and are in its range."""
+    # ``pc.all`` is null, not true, if all cells are.
     if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
         return False
     try:

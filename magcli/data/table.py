@@ -288,6 +288,7 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH
         sizes = types.row_bytes(batch)
         while batch.num_rows:
             fits = types.fitting_rows(sizes[: size - pending_rows], max_bytes - pending_bytes)
+            # ``fitting_rows`` is at least 1, for rows beyond the limit; such a row starts a batch of its own.
             if pending and sizes[0] > max_bytes - pending_bytes:
                 fits = 0
             pending.append(batch.slice(0, fits))

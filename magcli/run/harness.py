@@ -98,6 +98,7 @@ def execute(
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
+        # Before the locks are taken: a lock file that exists now is of a killed process.
         interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
             if not stream.is_stream(target):

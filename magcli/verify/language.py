@@ -264,6 +264,7 @@ def _viterbi(scores: list[list[float]]) -> list[int]:
         return best
     total, steps = scores[0], []
     for row in scores[1:]:
+        # A change costs the same from every state, so it comes from the best one.
         source = total.index(max(total))
         changed = total[source] + LOG_SWITCH
         steps.append([state if score >= changed else source for state, score in enumerate(total)])
