@@ -57,8 +57,9 @@ def check(node: ast.AST, names: Container[str]) -> None:
     names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
     if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
         for part in ast.iter_child_nodes(node):
-            is_method = isinstance(node, ast.Call) and isinstance(part, ast.Attribute)
-            check(part.value if is_method else part, names)
+            if isinstance(node, ast.Call) and isinstance(part, ast.Attribute):
+                part = part.value  # a method has no value by itself
+            check(part, names)
     elif dotted(node) is None:
         try:
             _Evaluation({}).value(node)
