@@ -166,7 +166,7 @@ class StreamSink:
 
     def finish(self, chain: manifest.Chain) -> str:
         """Write the closing batch with history and digest."""
-        self.out.held = []
+        self.out.pending = []
         _write_closing(self.writer, self.schema, chain, self.rows)
         return self.out.finish()
 

@@ -15,7 +15,7 @@ from magcli.errors import DataError
 
 
 def top_name(path: str, schema: pa.Schema) -> str | None:
-    """The column of the table that a path names, or in which it leads; None if there is none."""
+    """The column that a path names or starts in; None if there is none."""
     parts = path.split(".")
     names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((name for name in names if name in schema.names), None)

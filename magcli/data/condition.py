@@ -75,10 +75,10 @@ def columns_of(text: str, schema: pa.Schema) -> frozenset[str]:
 
 def _with_operators(text: str) -> str:
     """The text with ``@``, which Python can parse, in place of the operator ``contains``."""
-    tokens = [(token.type, token.string) for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline)]
+    tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     replaced = []
     follows_operand = False
-    for kind, word in tokens:
+    for kind, word, *_ in tokens:
         is_operator = word == "contains" and follows_operand
         replaced.append((tokenize.OP, "@") if is_operator else (kind, word))
         is_operand = kind in (tokenize.NAME, tokenize.STRING) and word not in ("and", "or", "not", "in", "is")
@@ -115,8 +115,8 @@ def _mask(tree: ast.expr, batch: pa.RecordBatch) -> pa.Array:
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     match op:
         case ast.In() | ast.NotIn():
-            found = _is_in(left, right, batch)
-            return found if isinstance(op, ast.In) else pc.invert(found)
+            membership = _is_in(left, right, batch)
+            return membership if isinstance(op, ast.In) else pc.invert(membership)
         case ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq() if _is_null(left, batch) or _is_null(right, batch):
             column = _values(left if _is_null(right, batch) else right, batch, None)
             return column.is_null() if isinstance(op, ast.Is | ast.Eq) else column.is_valid()
@@ -157,14 +157,15 @@ def _is_in(left: ast.expr, right: ast.expr, batch: pa.RecordBatch) -> pa.Array:
     """Whether a value is one of a list of constants, or a constant is within the texts or lists of a column."""
     if not isinstance(right, ast.List | ast.Tuple | ast.Set):
         return _contains(right, left, batch)
-    constants = [constant for each in right.elts if (constant := _constant(each, batch)) is not None]
-    is_uniform = len({_kind(each.type) for each in constants}) == 1
-    if not is_uniform or len(constants) < len(right.elts):
+    scalars = [_constant(element, batch) for element in right.elts]
+    constants = [scalar for scalar in scalars if scalar is not None]
+    is_uniform = len({_kind(constant.type) for constant in constants}) == 1
+    if not is_uniform or len(constants) < len(scalars):
         raise UsageError("in needs constants of one type: in ('a', 'b')")
     column = _values(left, batch, constants[0])
     _of_one_type(column, constants[0])
-    choices = pa.array([each.as_py() for each in constants])
-    if not pa.types.is_string(column.type):
+    choices = pa.array([constant.as_py() for constant in constants])
+    if not pa.types.is_string(column.type):  # so that 1 is in (1.0, 2)
         column, choices = column.cast(pa.float64()), choices.cast(pa.float64())
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pc.is_in(column, value_set=choices))
 
@@ -174,11 +175,13 @@ def _contains(whole: ast.expr, part: ast.expr, batch: pa.RecordBatch) -> pa.Arra
     constant, name = _constant(part, batch), _name(whole)
     if constant is None or name is None:
         raise UsageError("contains needs a column and a constant: prompt contains 'prime'")
-    field, column = column_paths.field_at(batch.schema, name), column_paths.column_at(batch, name)
+    field = column_paths.field_at(batch.schema, name)
+    column = column_paths.column_at(batch, name)
     if is_json_text(field):
         wanted = constant.as_py()
-        found = [None if text is None else _json_contains(DECODER.decode(text), wanted) for text in column.to_pylist()]
-        return pa.array(found, pa.bool_())
+        texts = column.to_pylist()
+        matches = [None if text is None else _json_contains(DECODER.decode(text), wanted) for text in texts]
+        return pa.array(matches, pa.bool_())
     if pa.types.is_list(column.type):
         return _list_contains(column, constant)
     if not pa.types.is_string(column.type) or not pa.types.is_string(constant.type):
@@ -195,16 +198,16 @@ def _json_contains(value: Any, part: Any) -> bool:
 def _list_contains(column: pa.Array, constant: pa.Scalar) -> pa.Array:
     elements, other = _of_one_type(column.flatten(), constant)
     rows = pc.list_parent_indices(column).filter(pc.equal(elements, other))
-    found = np.zeros(len(column), bool)
-    found[rows.to_numpy()] = True
-    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pa.array(found))
+    mask = np.zeros(len(column), bool)
+    mask[rows.to_numpy()] = True
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), pa.array(mask))
 
 
 # ---- values ----
 
 
 def _values(tree: ast.expr, batch: pa.RecordBatch, beside: pa.Scalar | None) -> pa.Array:
-    """The values of a column or of its lengths; those of JSON in the type of the constant ``beside`` them."""
+    """The values of a column, or its lengths; values of JSON in the type of ``beside``, the other operand."""
     match tree:
         case ast.Call(func=ast.Name(id="len" | "length"), args=[inner], keywords=[]) if _name(inner) is not None:
             return _lengths(batch, str(_name(inner)))
@@ -218,10 +221,12 @@ def _values(tree: ast.expr, batch: pa.RecordBatch, beside: pa.Scalar | None) -> 
 
 def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
     """The number of characters, or of elements."""
-    field, column = column_paths.field_at(batch.schema, name), column_paths.column_at(batch, name)
+    field = column_paths.field_at(batch.schema, name)
+    column = column_paths.column_at(batch, name)
     if is_json_text(field):
         values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
-        return pa.array([len(each) if isinstance(each, str | list | dict) else None for each in values], pa.int64())
+        lengths = [len(value) if isinstance(value, str | list | dict) else None for value in values]
+        return pa.array(lengths, pa.int64())
     if pa.types.is_list(column.type):
         return pc.list_value_length(column)
     if not pa.types.is_string(column.type):

@@ -65,7 +65,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def open_head(path: Path, bad: BadRow, rows: int) -> Source:
-    """Read the first rows of a file; their types are known, those of the others are not.
+    """Read the first rows of a file, with types inferred from these rows alone.
 
     Raises:
         DataError: there is no header.
@@ -112,7 +112,8 @@ def _readable(schema: pa.Schema) -> pa.Schema:
             return is_exact_in_json(kind)
         return not (is_a.is_time(kind) or is_a.is_duration(kind) or is_a.is_interval(kind))
 
-    return pa.schema([f if parsable(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
+    fields = [field if parsable(field.type) else pa.field(field.name, pa.string()) for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _header(file: Cells) -> list[str]:
@@ -170,7 +171,7 @@ def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
         broken = [not all(map(_is_text, row.values())) for row in batch.to_pylist()]
     for row in batch.filter(pa.array(broken)).to_pylist():
         bad(str(row.get("id", b"broken line"))[:200], NOT_UTF8, str(row)[:500])
-    return batch.filter(pa.array([not each for each in broken])).cast(schema)
+    return batch.filter(pa.array([not is_broken for is_broken in broken])).cast(schema)
 
 
 def _is_text(cell: bytes | None) -> bool:
@@ -183,18 +184,22 @@ def _is_text(cell: bytes | None) -> bool:
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
     """The narrowest type that fits all cells of each column, and the number of rows."""
     kinds = {name: [] if name in TEXT_COLUMNS else list(PATTERNS) for name in names}
-    filled, total = dict.fromkeys(names, False), 0
+    filled = dict.fromkeys(names, False)
+    total = 0
     for batch in rows:
         total += batch.num_rows
         for name in names:
             column = batch.column(name)
             filled[name] = filled[name] or column.null_count < len(column)
             kinds[name] = [kind for kind in kinds[name] if _fits(column, kind)]
-    return pa.schema([(name, kinds[name][0] if kinds[name] and filled[name] else pa.string()) for name in names]), total
+    # A column without any value could have any type; it is text.
+    narrowest = {name: kinds[name][0] for name in names if kinds[name] and filled[name]}
+    return pa.schema([(name, narrowest.get(name, pa.string())) for name in names]), total
 
 
 def _fits(column: pa.Array, kind: pa.DataType) -> bool:
     """Whether all cells match the pattern of a type and are in its range."""
+    # ``pc.all`` is null, not true, if all cells are.
     if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
         return False
     try:
@@ -214,7 +219,8 @@ def _parse(column: pa.Array, field: pa.Field) -> pa.Array:
     if is_json_text(field):
         return encoded(map(_cell_value, column.to_pylist()))
     if pa.types.is_nested(field.type):
-        return pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], field.type)
+        values = [None if text is None else json.loads(text) for text in column.to_pylist()]
+        return pa.array(values, field.type)
     return column.cast(field.type)
 
 

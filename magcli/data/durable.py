@@ -27,7 +27,7 @@ HERE = -100
 EXCHANGE = 2
 """RENAME_EXCHANGE of Linux: two paths swap what they name, in one step."""
 HIDDEN_BYTES = 32
-"""What the longest hidden name beside an output, such as ``..NAME.manifest.json.PID.tmp``, has besides its own."""
+"""Length that the longest hidden name beside an output adds to its name, as in ``..NAME.manifest.json.PID.tmp``."""
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
 
@@ -82,7 +82,7 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def opener(path: str, flags: int) -> int:
-    """For ``open``: a symbolic link under a name of ours is an error, because its target is somebody else's file."""
+    """An opener for ``open`` that refuses symbolic links, whose targets are somebody else's files."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -140,11 +140,11 @@ def _replace_folder(new: Path, path: Path, old: Path) -> None:
 
 
 def _sync_tree(folder: Path) -> None:
-    for place in sorted(folder.rglob("*")):
-        if place.is_dir():
-            sync_folder(place)
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            sync_folder(path)
         else:
-            with open(place, "rb+") as file:
+            with open(path, "rb+") as file:
                 sync(file)
     sync_folder(folder)
 
@@ -163,9 +163,9 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise EnvironmentFault(f"cannot write {path}: {reason}; no partial file was left there") from error
 
 
-def _concerns(place: Path, path: Path) -> bool:
+def _concerns(path: Path, output: Path) -> bool:
     """Whether a path is the output, a folder above it, or one of its temporary names."""
-    return path.is_relative_to(place) or f".{path.name}." in str(place)
+    return output.is_relative_to(path) or f".{output.name}." in str(path)
 
 
 def remove_stale(path: Path, *, restore: bool = False) -> None:
@@ -176,13 +176,21 @@ def remove_stale(path: Path, *, restore: bool = False) -> None:
     """
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        found = pattern.fullmatch(stale.name)
-        if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
-            is_folder = stale.is_dir() and not stale.is_symlink()
-            if restore and is_folder and found[2] and not path.exists():
-                rename(stale, path)
-                continue
-            shutil.rmtree(stale, ignore_errors=True) if is_folder else stale.unlink(missing_ok=True)
+        match = pattern.fullmatch(stale.name)
+        if match is None or _in_use(int(match[1])):
+            continue
+        is_folder = stale.is_dir() and not stale.is_symlink()
+        if restore and is_folder and match[2] and not path.exists():
+            rename(stale, path)
+        elif is_folder:
+            shutil.rmtree(stale, ignore_errors=True)
+        else:
+            stale.unlink(missing_ok=True)
+
+
+def _in_use(pid: int) -> bool:
+    """Whether another process, which is alive, writes the temporary files with its id."""
+    return pid != os.getpid() and _alive(pid)
 
 
 def _alive(pid: int) -> bool:
@@ -251,8 +259,9 @@ def _owner(handle: int) -> str:
     deadline = time.monotonic() + OWNER_TIMEOUT
     while time.monotonic() < deadline:
         entry = os.pread(handle, 200, 0).decode(errors="replace")
-        found = re.match(r"process (\d+) on (\S+) since", entry)
-        if found and (found[2] != os.uname().nodename or _alive(int(found[1]))):
+        match = re.match(r"process (\d+) on (\S+) since", entry)
+        is_remote = match is not None and match[2] != os.uname().nodename
+        if match and (is_remote or _alive(int(match[1]))):
             return entry
         time.sleep(0.01)
     return "another process"

@@ -60,17 +60,19 @@ def _digest(files: list[Path]) -> str:
 
 
 def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
-    place = manifest_path(path)
-    if not place.exists():
+    manifest_file = manifest_path(path)
+    if not manifest_file.exists():
         return (), None
     try:
-        found = seal.open_json(place.read_bytes())
-        files, chain, rows = found["files"], manifest.from_json(found["chain"]), int(found["rows"])
+        record = seal.open_json(manifest_file.read_bytes())
+        files = record["files"]
+        chain = manifest.from_json(record["chain"])
+        rows = int(record["rows"])
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{place} is damaged") from None
+        raise DataError(f"{manifest_file} is damaged") from None
     for name, digest in files.items():
         if not (path / name).exists() or seal.hash_file(path / name) != digest:
-            raise DataError(f"{path / name} is truncated, damaged or missing: its digest in {place} differs")
+            raise DataError(f"{path / name} is truncated, damaged or missing: its digest in {manifest_file} differs")
     return chain, rows
 
 
@@ -95,8 +97,9 @@ class FolderSink:
 
         self.writer.close()
         self.file.close()
-        known_types = pa.ipc.read_schema(self.schema.serialize())  # now that `datasets` has registered its own
-        features = Features.from_arrow_schema(known_types).to_dict()
+        # Read again, because importing `datasets` has registered its extension types.
+        schema = pa.ipc.read_schema(self.schema.serialize())
+        features = Features.from_arrow_schema(schema).to_dict()
         info = {"features": features, "splits": {"train": {"name": "train", "num_examples": self.rows}}}
         state: dict[str, Any] = {
             "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
@@ -154,7 +157,7 @@ def open_split(name: str, repository: str, configuration: str | None, split: str
     with _hub_errors(name):
         splits = [split] if split else get_dataset_split_names(repository, configuration)
     if len(splits) > 1 and "train" not in splits:
-        names = ", ".join(f"{name}:{each}" for each in splits)
+        names = ", ".join(f"{name}:{split_name}" for split_name in splits)
         raise DataError(f"{name} contains several tables; give one of them: {names}")
     chosen = splits[0] if len(splits) == 1 else "train"
     with _hub_errors(name):
@@ -179,10 +182,10 @@ def _reach_hub(name: str) -> None:
 
     from huggingface_hub import constants
 
-    place = urlsplit(constants.ENDPOINT)
-    port = place.port or (443 if place.scheme == "https" else 80)
+    endpoint = urlsplit(constants.ENDPOINT)
+    port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
     try:
-        socket.create_connection((place.hostname or "", port), HUB_TIMEOUT).close()
+        socket.create_connection((endpoint.hostname or "", port), HUB_TIMEOUT).close()
     except OSError as error:
-        reason = f"{place.hostname} cannot be reached ({error.strerror or error})"
+        reason = f"{endpoint.hostname} cannot be reached ({error.strerror or error})"
         raise EnvironmentFault(f"{name} is not a local file or folder, and as a hub data set: {reason}") from None

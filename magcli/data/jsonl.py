@@ -38,8 +38,11 @@ ROW_LIMIT = 1 << 25
 """Rows of more bytes are reported as ``line-too-large``."""
 CHUNK = 1 << 20
 """Bytes of an array that are read at a time."""
+# The id in a row that cannot be parsed; only for messages.
 ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
+# Outside of strings, what opens, closes or separates values.
 STRUCTURE = re.compile(rb'["\[\]{},]')
+# Inside a string, its end; an escaped character is skipped as a whole.
 STRING_END = re.compile(rb'"|\\.', re.DOTALL)
 
 
@@ -99,7 +102,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def open_head(path: Path, bad: BadRow, rows: int) -> Source:
-    """Read the first rows of a file; their types and number are known, those of the others are not.
+    """Read the first rows of a file, with types inferred from these rows alone.
 
     Raises:
         DataError: no usable row.
@@ -199,11 +202,13 @@ def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
     Raises:
         DataError: the array does not end, or something follows it.
     """
-    text, start, at, depth, quoted = b"", 0, 0, 0, False
+    text = b""
+    start = at = depth = 0
+    quoted = False
     while chunk := file.read(CHUNK):
         text += chunk
-        while found := (STRING_END if quoted else STRUCTURE).search(text, at):
-            sign, at = found[0], found.end()
+        while match := (STRING_END if quoted else STRUCTURE).search(text, at):
+            sign, at = match[0], match.end()
             if sign == b'"':
                 quoted = not quoted
             elif sign in (b"[", b"{"):
@@ -213,10 +218,11 @@ def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
                 if depth == 1:
                     yield text[start : at - 1].strip()
                     start = at
-                depth -= sign != b","
+                depth -= sign != b","  # a comma separates elements, a bracket ends a level
                 if depth == 0:
                     _refuse_rest(chain([text[at:]], _pieces(file, name)), name)
                     return
+        # A backslash at the end of the chunk escapes the first character of the next one.
         in_escape = quoted and at < len(text) and text.endswith(b"\\")
         text, start = text[start : start + ROW_LIMIT + 1], 0
         at = len(text) + in_escape
@@ -254,9 +260,9 @@ def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         reason, text, row = _parse(line)
         if reason:
-            found = ID.search(line, 0, 1 << 16)
-            place = found[1].decode("utf-8", "replace").strip('"') if found else f"{texts.noun} {number}"
-            bad(place, reason, line[:500].decode("utf-8", "replace").rstrip("\n"))
+            match = ID.search(line, 0, 1 << 16)
+            location = match[1].decode("utf-8", "replace").strip('"') if match else f"{texts.noun} {number}"
+            bad(location, reason, line[:500].decode("utf-8", "replace").rstrip("\n"))
         else:
             yield text, row
 
@@ -272,12 +278,12 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
         return NOT_UTF8, "", {}
     except (ValueError, RecursionError):
         return "broken-json", "", {}
-    if isinstance(row, list) and all(
-        isinstance(item, dict) for item in row
-    ):  # such as a conversation of Open-Reasoner-Zero; `datasets` names its items in this way
+    # Such as a conversation of Open-Reasoner-Zero; `datasets` names the items in this way.
+    if isinstance(row, list) and all(isinstance(item, dict) for item in row):
         row = {str(number): item for number, item in enumerate(row)}
     if not isinstance(row, dict) or not row:
         return "not-an-object", "", {}
+    # Only an escape can write a lone surrogate, which no file can store.
     if "\\ud" in text.lower() and not _encodable(row):
         return "broken-text", "", {}
     return "", text, row
@@ -305,16 +311,16 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
         for key, value in row.items():
             columns.setdefault(key, Column()).add(value)
     fields = [columns[key].field(key, total) for key in key_order(orders)]
-    found = style or replace(styles[0], end=end)
-    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(found)).encode()}), total
+    file_style = style or replace(styles[0], end=end)
+    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(file_style)).encode()}), total
 
 
 def _possible(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
     """The styles that reproduce this line, or all if none does."""
-    spacing_known = len({(style.item, style.key) for style in styles}) == 1
+    has_one_spacing = len({(style.item, style.key) for style in styles}) == 1
     shows_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
     shows_slash = "/" in line and len({style.slash for style in styles}) > 1
-    if spacing_known and not shows_ascii and not shows_slash:
+    if has_one_spacing and not shows_ascii and not shows_slash:
         return styles
     return [style for style in styles if style.dumps(row) == line.strip()] or styles
 

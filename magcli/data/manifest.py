@@ -57,9 +57,11 @@ def to_json(chain: Chain) -> list[dict[str, Any]]:
 
 def from_json(values: Sequence[Mapping[str, Any]]) -> Chain:
     """A chain from what ``to_json`` returns."""
-    return tuple(
-        Link(**{**value, "inputs": tuple(Input(**given) for given in value.get("inputs", ()))}) for value in values
-    )
+    links = []
+    for value in values:
+        inputs = tuple(Input(**entry) for entry in value.get("inputs", ()))
+        links.append(Link(**{**value, "inputs": inputs}))
+    return tuple(links)
 
 
 def merge(chains: Sequence[Chain]) -> Chain:
@@ -86,7 +88,8 @@ def _existing(path: Path, ending: str) -> Path:
     The side files of a table behind a symbolic link are next to the table.
     """
     path = path.resolve() if path.is_symlink() else path
-    hidden, visible = hidden_path(path, ending), path.with_name(path.name + ending)
+    hidden = hidden_path(path, ending)
+    visible = path.with_name(path.name + ending)
     return visible if visible.exists() and not hidden.exists() else hidden
 
 
@@ -119,22 +122,23 @@ def check_manifest(path: Path) -> tuple[str, Manifest | None]:
     """
     import pyarrow as pa
 
-    digest, place = seal.hash_file(path), manifest_path(path)
-    if not place.exists():
+    digest = seal.hash_file(path)
+    location = manifest_path(path)
+    if not location.exists():
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty")
         return digest, None
     try:
-        value = seal.open_json(place.read_bytes())
+        value = seal.open_json(location.read_bytes())
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
-        found = Manifest(from_json(value["chain"]), value["rows"], value["sha256"], schema)
+        manifest = Manifest(from_json(value["chain"]), value["rows"], value["sha256"], schema)
     except (ValueError, KeyError, TypeError, pa.ArrowException):
-        raise DataError(f"{place} is damaged; remove it to read {path.name} without its history") from None
-    if found.sha256 != digest:
+        raise DataError(f"{location} is damaged; remove it to read {path.name} without its history") from None
+    if manifest.sha256 != digest:
         raise DataError(
-            f"{path} is not what magcli wrote (truncated, damaged or edited); remove {place} to read it anyway"
+            f"{path} is not what magcli wrote (truncated, damaged or edited); remove {location} to read it anyway"
         )
-    return digest, found
+    return digest, manifest
 
 
 class TextWriter(Protocol):

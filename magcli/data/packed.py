@@ -1,4 +1,4 @@
-"""Compressed text files (``.gz``, ``.zst``), and what a file is that is none of the known formats."""
+"""Compressed text files (``.gz``, ``.zst``), and guesses at the format of a file that cannot be read."""
 
 import codecs
 import contextlib
@@ -77,7 +77,7 @@ def damage(name: str) -> Iterator[None]:
 
 
 def foreign(head: bytes) -> str:
-    """What a file is that is no text in UTF-8, by its first bytes: a text to append to a message; empty if unknown."""
+    """Why a file is not UTF-8 text, by its first bytes, to append to a message; empty if it may be."""
     for magic, what in MAGIC.items():
         if head.startswith(magic):
             return f": {what}"
@@ -96,7 +96,7 @@ def is_utf8(head: bytes) -> bool:
 
 
 def described(head: bytes) -> str:
-    """What a file without a JSON object is, by its first bytes: a text to append to a message; empty if unknown."""
+    """Why a file has no JSON object, by its first bytes, to append to a message; empty if unknown."""
     if what := foreign(head):
         return what
     if b"\r" in head and b"\n" not in head:

@@ -1,4 +1,4 @@
-"""Tables from pipes, in every format that files have: what comes is told by its first bytes.
+"""Tables from pipes, in every format that files have, which is detected from the first bytes.
 
 An Arrow stream is read as it comes. The other formats are read twice or from their end, so the pipe is copied to an
 unnamed temporary file first.
@@ -20,7 +20,7 @@ from magcli.data.source import BadRow, Rows, Source
 from magcli.errors import DataError, EnvironmentFault, UsageError
 
 HEAD = 1 << 12
-"""Bytes by which the format is told."""
+"""Bytes from which the format is detected."""
 DELIMITERS = (",", "\t", ";")
 CHUNK = 1 << 20
 """Bytes that are copied at a time."""

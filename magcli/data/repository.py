@@ -13,7 +13,7 @@ from magcli.data.manifest import SIDE_FILES
 from magcli.errors import DataError
 
 ALL = "train"
-"""The split of files whose names say none."""
+"""The split of files whose names mention none."""
 WORDS = {
     "train": "train",
     "training": "train",
@@ -39,13 +39,13 @@ def splits_of(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
 
 
 def _of_names(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    splits: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         is_ignored = any(part.startswith((".", "__")) for part in parts) or path.name.endswith(SIDE_FILES)
         if path.is_file() and not is_ignored and path.name.lower().endswith(suffixes):
-            found.setdefault(_split_of(parts), []).append(path)
-    return found
+            splits.setdefault(_split_of(parts), []).append(path)
+    return splits
 
 
 def _split_of(parts: tuple[str, ...]) -> str:
@@ -59,15 +59,15 @@ def _split_of(parts: tuple[str, ...]) -> str:
 
 def _of_card(folder: Path) -> dict[str, list[Path]]:
     configurations = _configurations(folder)
-    found: dict[str, list[Path]] = {}
+    splits: dict[str, list[Path]] = {}
     for configuration in configurations:
         name = f"{configuration.get('config_name', 'default')}:" if len(configurations) > 1 else ""
         for split, pattern in _patterns(configuration.get("data_files")):
             files = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
             if not files:
                 raise DataError(f"{folder / 'README.md'} names {pattern}, and there is no such file")
-            found.setdefault(f"{name}{split}", []).extend(files)
-    return found
+            splits.setdefault(f"{name}{split}", []).extend(files)
+    return splits
 
 
 def _configurations(folder: Path) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def _configurations(folder: Path) -> list[dict[str, Any]]:
     configurations = card.get("configs") if isinstance(card, dict) else None
     if not isinstance(configurations, list):
         return []
-    return [each for each in configurations if isinstance(each, dict) and each.get("data_files")]
+    return [entry for entry in configurations if isinstance(entry, dict) and entry.get("data_files")]
 
 
 def _patterns(data_files: Any) -> Iterator[tuple[str, str]]:

@@ -187,7 +187,7 @@ TRACE = pa.schema(
 """A conversation to train on; the assistant's turns are the targets."""
 
 DROPPED = pa.schema([pa.field("drop_reason", pa.string()), pa.field("drop_detail", pa.string())])
-"""Why a stage dropped a row, in addition to the row's columns; the detail is what is known besides."""
+"""Why a stage dropped a row, in addition to the row's columns; the detail is whatever else is known."""
 
 TEXT_COLUMNS = {
     f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
@@ -220,13 +220,14 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     Raises:
         DataError: names the missing columns, the stage and the columns that are present.
     """
-    missing = [name.split("|") for name in needs if not any(has(each, schema) for each in name.split("|"))]
+    alternatives = [need.split("|") for need in needs]
+    missing = [names for names in alternatives if not any(has(name, schema) for name in names)]
     if missing:
-        there = ", ".join(schema.names) or "none"
+        present = ", ".join(schema.names) or "none"
         columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"
         rename = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or "
         fix = f"{rename if stage != 'convert' else ''}see: magcli {stage} --help"
-        raise DataError(f"{stage}: {where} lacks {columns}; it has: {there}; {fix}")
+        raise DataError(f"{stage}: {where} lacks {columns}; it has: {present}; {fix}")
 
 
 def _either(names: Sequence[str]) -> str:
@@ -240,14 +241,16 @@ def resolve_aliases(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[st
     Raises:
         DataError: several aliases of a column are present.
     """
-    found = {}
-    for name in (name for need in needs for name in need.split("|") if name not in schema.names):
-        there = [alias for alias in aliases.get(name, ()) if alias in schema.names]
-        if len(there) > 1:
-            raise DataError(f"column {name} is missing and could be {' or '.join(there)}; rename one of them")
-        if there:
-            found[there[0]] = name
-    return found
+    renames = {}
+    for name in (name for need in needs for name in need.split("|")):
+        if name in schema.names:
+            continue
+        present = [alias for alias in aliases.get(name, ()) if alias in schema.names]
+        if len(present) > 1:
+            raise DataError(f"column {name} is missing and could be {' or '.join(present)}; rename one of them")
+        if present:
+            renames[present[0]] = name
+    return renames
 
 
 def extend_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
@@ -326,14 +329,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if field.name not in batch.schema.names:
         return pa.nulls(batch.num_rows, field.type)
-    column, given = batch.column(field.name), batch.schema.field(field.name)
-    if NULL_KEY in (given.metadata or {}):
+    column = batch.column(field.name)
+    own_field = batch.schema.field(field.name)
+    if NULL_KEY in (own_field.metadata or {}):
         return pa.nulls(batch.num_rows, field.type)
-    if is_json_text(field) and not is_json_text(given):
-        refuse_bytes(pa.schema([given]), "JSON")
+    if is_json_text(field) and not is_json_text(own_field):
+        refuse_bytes(pa.schema([own_field]), "JSON")
         return encoded(python_values(column))
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:
-        what = f"column {field.name} is {given.type} here and {field.type} in another input"
+        what = f"column {field.name} is {own_field.type} here and {field.type} in another input"
         raise DataError(f"{what}: {first_line(error)}; convert it to text, or process the inputs separately") from None

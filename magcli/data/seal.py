@@ -56,6 +56,7 @@ def verify_file(path: Path) -> str | None:
         at = data.rfind(MARK, max(0, len(data) - TAIL))
         digest = data[at + len(MARK) : at + len(MARK) + 64]
         is_digest = len(digest) == 64 and not digest.strip(b"0123456789abcdef")
+        # Other tools' files may contain the mark by chance; ours have the head key too, even with a damaged digest.
         if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not is_digest):
             return None
         at += len(MARK)
@@ -89,7 +90,7 @@ class HashingWriter(io.RawIOBase):
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
         self.hash = hashlib.sha256()
-        self.held: list[bytes] | None = None
+        self.pending: list[bytes] | None = None
 
     def writable(self) -> bool:
         """Always."""
@@ -98,16 +99,16 @@ class HashingWriter(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Hash and write, or hold back."""
         view = bytes(data)
-        if self.held is not None:
-            self.held.append(view)
+        if self.pending is not None:
+            self.pending.append(view)
         else:
             self.hash.update(view)
             self.out.write(view)
         return len(view)
 
     def finish(self) -> str:
-        """Write the held bytes with the digest of the whole file in its place; returns the digest."""
-        tail = b"".join(self.held or [])
+        """Write the pending bytes with the digest of the whole file in its place; returns the digest."""
+        tail = b"".join(self.pending or [])
         at = tail.rindex(MARK + BLANK) + len(MARK)
         self.hash.update(tail)
         digest = self.hash.hexdigest()

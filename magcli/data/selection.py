@@ -66,11 +66,11 @@ def explode(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBat
     if is_json_text(batch.schema.field(name)):
         values = [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
         lists = [value if isinstance(value, list) else [] for value in values]
-        elements = encoded(each for value in lists for each in value)
+        elements = encoded(element for value in lists for element in value)
         rows = pa.array([row for row, value in enumerate(lists) for _ in value], pa.int64())
     else:
         elements, rows = column.flatten(), pc.list_parent_indices(column)
-    columns = [elements if each == name else batch.column(each).take(rows) for each in schema.names]
+    columns = [elements if other == name else batch.column(other).take(rows) for other in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -95,8 +95,9 @@ def sorted_order(batches: Sequence[pa.RecordBatch], keys: Sequence[str], schema:
     chunked = [pa.chunked_array(parts, field.type) for parts, field in zip(columns, fields, strict=True)]
     values = pa.table(chunked, names=[field.name for field in fields])
     order = ["descending" if key.startswith("-") else "ascending" for key in keys]
+    sort_keys = [(field.name, direction) for field, direction in zip(fields, order, strict=True)]
     try:
-        indices = pc.sort_indices(values, [(field.name, each) for field, each in zip(fields, order, strict=True)])
+        indices = pc.sort_indices(values, sort_keys)
     except pa.ArrowException as error:
         raise DataError(f"rows cannot be sorted by {', '.join(paths)}: {first_line(error)}") from None
     numbers: list[int] = indices.to_pylist()

@@ -92,17 +92,18 @@ class ColumnStatistics:
 
     def as_json(self) -> dict[str, Any]:
         """The same as JSON values."""
-        found: dict[str, Any] = {"type": str(self.kind), "rows": self.rows, "null": self.nulls}
+        summary: dict[str, Any] = {"type": str(self.kind), "rows": self.rows, "null": self.nulls}
         if _is_number(self.kind):
-            found |= {"min": self.low, "max": self.high, "mean": self.mean}
+            summary |= {"min": self.low, "max": self.high, "mean": self.mean}
         elif pa.types.is_boolean(self.kind):
-            found |= {"true": int(self.total)}
+            summary |= {"true": int(self.total)}
         elif pa.types.is_list(self.kind):
-            found |= {"mean_length": self.mean}
+            summary |= {"mean_length": self.mean}
         elif pa.types.is_string(self.kind):
-            found |= {"different": None if self.is_full else len(self.texts)}
-            found |= {"values": dict(self._ranked())} if 0 < len(self.texts) <= MAX_LISTED else {}
-        return found
+            summary |= {"different": None if self.is_full else len(self.texts)}
+            if 0 < len(self.texts) <= MAX_LISTED:
+                summary |= {"values": dict(self._ranked())}
+        return summary
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -36,10 +36,9 @@ from magcli.errors import DataError, UsageError, first_line, usage
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".feather", ".parquet", *LINES, ".csv")
-READABLE = tuple(
-    suffix + packed
-    for suffix in (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather")
-    for packed in ("", *(PACKED if suffix not in (".parquet", ".arrow", ".feather") else ()))
+READABLE = (
+    *(text + packed for text in (".jsonl", ".ndjson", ".json", ".csv", ".tsv") for packed in ("", *PACKED)),
+    *(".parquet", ".arrow", ".feather"),
 )
 """The suffixes of the tables in a folder."""
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
@@ -59,21 +58,21 @@ def refuse_lost(name: str) -> BadRow:
         DataError: a row is in another encoding or too large.
     """
 
-    def refuse(place: str, reason: str, excerpt: str) -> None:
+    def refuse(location: str, reason: str, excerpt: str) -> None:
         if reason in LOST:
-            raise DataError(f"{name}: {place} cannot be read ({reason}); {LOST[reason]}")
+            raise DataError(f"{name}: {location} cannot be read ({reason}); {LOST[reason]}")
 
     return refuse
 
 
-def ignore(place: str, reason: str, excerpt: str) -> None:
+def ignore(location: str, reason: str, excerpt: str) -> None:
     """A ``BadRow`` that does nothing."""
 
 
 def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
     """Open a table by its name; rows that cannot be read are reported to ``bad``, by default ``refuse_lost``.
 
-    With ``head`` only so many rows of a file are read, at least; seal and digest of the file are not.
+    With ``head``, a file is read only as far as needed for that many rows; its seal and digest are not checked.
 
     Raises:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
@@ -167,7 +166,7 @@ def _joined(name: str, parts: Sequence[Source]) -> Source:
     schema = common_schema([part.schema for part in parts])
     rows = (conform(batch, schema) for part in parts for batch in part.rows)
     totals = [part.total for part in parts]
-    total = sum(each for each in totals if each is not None) if None not in totals else None
+    total = sum(count for count in totals if count is not None) if None not in totals else None
     digest = seal.hash_text("".join(part.sha256 for part in parts))
     return Source(name, schema, rows, merge([part.chain for part in parts]), digest, total)
 
@@ -179,11 +178,11 @@ def _text_suffix(kind: str) -> str:
 
 def _may_be_hub_id(path: Path) -> bool:
     """Whether a name may be a hub id, OWNER/NAME, which may contain dots."""
-    known = (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
+    table_suffixes = (*SUFFIXES, ".ndjson", ".tsv", *PACKED)
     return (
         len(path.parts) == 2
         and not path.parts[0].startswith((".", "/"))
-        and not (path.parent.is_dir() or path.suffix.lower() in known)
+        and not (path.parent.is_dir() or path.suffix.lower() in table_suffixes)
     )
 
 
@@ -245,10 +244,10 @@ def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[S
 @contextlib.contextmanager
 def _stream_sink(name: str, schema: pa.Schema, head: str, form: str) -> Iterator[Sink]:
     is_stdout = name == stream.STDOUT
-    place = "stdout" if is_stdout else name
+    label = "stdout" if is_stdout else name
     stored = _stored(schema) if form == "arrow" else schema
     file = sys.stdout.fileno() if is_stdout else name
-    with durable.disk_errors(Path(place)), open(file, "wb", closefd=not is_stdout) as out:
+    with durable.disk_errors(Path(label)), open(file, "wb", closefd=not is_stdout) as out:
         sink = stream.sink(out, stored, head, form)
         yield _StoringSink(sink, stored) if form == "arrow" else sink
 
@@ -284,20 +283,22 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH
     The boundaries of batches depend only on the rows, so equal tables have equal bytes however they were computed.
     """
     pending: list[pa.RecordBatch] = []
-    held = weight = 0
+    pending_rows = pending_bytes = 0
     for batch in (batch for batch in rows if batch.num_rows):
         sizes = types.row_bytes(batch)
         while batch.num_rows:
-            fits = types.fitting_rows(sizes[: size - held], max_bytes - weight)
-            if pending and sizes[0] > max_bytes - weight:
+            fits = types.fitting_rows(sizes[: size - pending_rows], max_bytes - pending_bytes)
+            # ``fitting_rows`` is at least 1, for rows beyond the limit; such a row starts a batch of its own.
+            if pending and sizes[0] > max_bytes - pending_bytes:
                 fits = 0
             pending.append(batch.slice(0, fits))
-            held, weight = held + fits, weight + int(sizes[:fits].sum())
+            pending_rows += fits
+            pending_bytes += int(sizes[:fits].sum())
             batch, sizes = batch.slice(fits), sizes[fits:]
-            if held == size or batch.num_rows:
+            if pending_rows == size or batch.num_rows:
                 yield one_batch(pending)
-                pending, held, weight = [], 0, 0
-    if held:
+                pending, pending_rows, pending_bytes = [], 0, 0
+    if pending_rows:
         yield one_batch(pending)
 
 

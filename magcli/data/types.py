@@ -40,8 +40,9 @@ def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types of the values within a type."""
     if not pa.types.is_nested(kind):
         yield kind
-    for place in range(kind.num_fields if pa.types.is_nested(kind) else 0):
-        yield from _leaves(kind.field(place).type)
+        return
+    for index in range(kind.num_fields):
+        yield from _leaves(kind.field(index).type)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -60,7 +60,7 @@ def python_values(column: pa.Array) -> list[Any]:
 
 
 def _has(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is one of those, or has one at any depth."""
+    """Whether ``is_such`` holds for a type, or for one nested in it."""
     if not pa.types.is_nested(kind):
         return bool(is_such(kind))
     return any(_has(kind.field(i).type, is_such) for i in range(kind.num_fields))
@@ -75,7 +75,7 @@ def _times_as_text(column: pa.Array, is_such: Callable[[pa.DataType], bool]) -> 
 
 
 def _with_text(kind: pa.DataType, is_such: Callable[[pa.DataType], bool]) -> pa.DataType:
-    """The type with text in place of the types that are such."""
+    """The type with text in place of those for which ``is_such`` holds."""
     if is_such(kind):
         return pa.string()
     if pa.types.is_struct(kind):
@@ -93,7 +93,8 @@ def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
     Raises:
         DataError: a value is of another type.
     """
-    return pa.array([None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()], kind)
+    values = [None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()]
+    return pa.array(values, kind)
 
 
 def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:

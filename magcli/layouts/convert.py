@@ -22,9 +22,9 @@ from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
 
 KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error", "id"))
-"""Columns that stay although a place reads them, as they say more than that."""
+"""Columns that are kept although a place reads them, as they contain more than is read."""
 SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
-"""Roles of which a message says where they are read."""
+"""Roles whose columns a message names."""
 OF_SAMPLES = ("completion", "thoughts", "verdict")
 """Roles that may have one value for each sample of a row."""
 SAMPLE = pa.field("sample", pa.int32())
@@ -37,20 +37,19 @@ class Conversion:
     """How the rows of a table are converted: the readings, and the columns before and after."""
 
     readings: Sequence[Reading]
-    given: pa.Schema
+    input_schema: pa.Schema
     schema: pa.Schema
 
     @cached_property
     def unchanged(self) -> list[pa.Field]:
         """The columns that are not converted."""
-        return [
-            field for field in self.given if field.name in self.schema.names and self.schema.field(field.name) == field
-        ]
+        kept = (field for field in self.input_schema if field.name in self.schema.names)
+        return [field for field in kept if self.schema.field(field.name) == field]
 
     @property
     def has_samples(self) -> bool:
         """Whether a row may become several."""
-        return SAMPLE.name in self.schema.names and SAMPLE.name not in self.given.names
+        return SAMPLE.name in self.schema.names and SAMPLE.name not in self.input_schema.names
 
     def rows(self, batches: Rows) -> Rows:
         """The converted rows."""
@@ -80,8 +79,8 @@ class Conversion:
         """
         values: Row = {}
         for reading in self.readings:
-            given = [value_at(row, path) if path else None for path in reading.paths]
-            value: Any = reading.place.read(*given) if reading.place.read else given[0]
+            arguments = [value_at(row, path) if path else None for path in reading.paths]
+            value: Any = reading.place.read(*arguments) if reading.place.read else arguments[0]
             if len(reading.roles) == 1:
                 value = {reading.roles[0]: value}
             values.update({role: value[role] for role in reading.wanted})
@@ -90,26 +89,26 @@ class Conversion:
     def _rest(self, row: Row) -> Row:
         """The row without what its places use up: objects lose the fields that are read."""
         rest = dict(row)
-        for column, field in used_up(self.readings, self.given):
+        for column, field in used_up(self.readings, self.input_schema):
             if field and isinstance(rest.get(column), Mapping):
                 rest[column] = {name: value for name, value in rest[column].items() if name != field}
         return rest
 
 
-def converted(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
+def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
     """How a table of these columns becomes one with the roles that a stage reads; None if it is one already.
 
     Raises:
         DataError: a role could be read from several places.
     """
-    found = readings(given, wanted, natively=natively)
-    has_tests = any("tests" in reading.wanted for reading in found)
-    if not found:
-        return with_kinds(given) if "answer" in wanted else None
-    made = conversion(found, given)
-    places = {said: reading.main for reading in found if (said := _said(reading)) != reading.main}
-    names = ", ".join(dict.fromkeys(reading.layout.name for reading in found))
-    layout = Converted(made.schema, made.rows, places, names, made.has_samples)
+    recognised = readings(schema, wanted, natively=natively)
+    has_tests = any("tests" in reading.wanted for reading in recognised)
+    if not recognised:
+        return with_kinds(schema) if "answer" in wanted else None
+    made = conversion(recognised, schema)
+    sources = {said: reading.main for reading in recognised if (said := _said(reading)) != reading.main}
+    names = ", ".join(dict.fromkeys(reading.layout.name for reading in recognised))
+    layout = Converted(made.schema, made.rows, sources, names, made.has_samples)
     kinds = with_kinds(made.schema) if "answer" in wanted and not has_tests else None
     if kinds is None:
         return layout
@@ -119,7 +118,8 @@ def converted(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False
 def selected(layout: Converted, columns: Mapping[str, str]) -> Converted:
     """A converted table with only these columns, as name -> name in it."""
     old = [*columns.values(), UNREAD]
-    fields = [layout.schema.field(name).with_name(new) for new, name in zip([*columns, UNREAD], old, strict=True)]
+    names = zip(old, [*columns, UNREAD], strict=True)
+    fields = [layout.schema.field(name).with_name(new) for name, new in names]
     schema = pa.schema(fields, layout.schema.metadata)
 
     def rows(batches: Rows) -> Rows:
@@ -135,10 +135,10 @@ def _said(reading: Reading) -> str:
     return " or ".join(names) or reading.main
 
 
-def conversion(readings: Sequence[Reading], given: pa.Schema) -> Conversion:
+def conversion(readings: Sequence[Reading], schema: pa.Schema) -> Conversion:
     """How a table of these columns is converted."""
-    fields = {field.name: field for field in given}
-    for column, part in used_up(readings, given):
+    fields = {field.name: field for field in schema}
+    for column, part in used_up(readings, schema):
         remaining = _without(fields.pop(column), part) if column in fields else None
         if remaining is not None:
             fields[column] = remaining
@@ -152,7 +152,7 @@ def conversion(readings: Sequence[Reading], given: pa.Schema) -> Conversion:
     if "tests" in roles:
         fields.setdefault(KIND.name, KIND)
     fields[UNREAD] = pa.field(UNREAD, pa.string())
-    return Conversion(readings, given, pa.schema(list(fields.values()), given.metadata))
+    return Conversion(readings, schema, pa.schema(list(fields.values()), schema.metadata))
 
 
 def _is_listed(reading: Reading) -> bool:
@@ -161,7 +161,7 @@ def _is_listed(reading: Reading) -> bool:
     return "completion" in reading.roles and name in ("samples_of", "batch_choices", "harness_samples")
 
 
-def used_up(readings: Sequence[Reading], given: pa.Schema) -> list[tuple[str, str]]:
+def used_up(readings: Sequence[Reading], schema: pa.Schema) -> list[tuple[str, str]]:
     """The columns that places use up; with the name of the field if that is all that they use of an object."""
     used = []
     for reading in readings:
@@ -169,7 +169,7 @@ def used_up(readings: Sequence[Reading], given: pa.Schema) -> list[tuple[str, st
         for path in paths:
             column = column_of(path)
             field = path.partition(".")[2].partition(".")[0].partition(":")[0].removesuffix("[]")
-            is_object = pa.types.is_struct(given.field(column).type)
+            is_object = pa.types.is_struct(schema.field(column).type)
             if column not in KEPT:
                 used.append((column, field if is_object else ""))
     return used
@@ -177,7 +177,7 @@ def used_up(readings: Sequence[Reading], given: pa.Schema) -> list[tuple[str, st
 
 def _without(field: pa.Field, part: str) -> pa.Field | None:
     """A column of objects without a field; None if nothing remains."""
-    inner = [each for each in field.type if each.name != part] if part else []
+    inner = [subfield for subfield in field.type if subfield.name != part] if part else []
     return field.with_type(pa.struct(inner)) if inner else None
 
 

@@ -13,7 +13,7 @@ from magcli.layouts.table import GROUPS
 from magcli.layouts.types import COLUMNS, Layout, options_present
 
 SHOWN = ("prompt", "answer", "tests", "completion", "messages")
-"""Roles of which it is said if a table lacks them."""
+"""Roles that are listed as missing if a table lacks them."""
 OWN: Mapping[str, Sequence[str]] = {
     "prompt": tuple(dict.fromkeys((*names.PROBLEM["prompt"], *names.CODE["prompt"]))),
     "answer": names.PROBLEM["answer"],
@@ -33,24 +33,24 @@ def description(schema: pa.Schema) -> list[str]:
     for layout in matching(schema):
         columns = ", ".join(option for path in layout.columns for option in options_present(schema, path))
         lines.append(f"layout {layout.name} ({layout.source}), recognised by: {columns}")
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for role in COLUMNS:
         try:
-            found = readings(schema, (role,))
+            recognised = readings(schema, (role,))
         except DataError as error:
-            places[role] = f"ambiguous: {error}"
+            locations[role] = f"ambiguous: {error}"
             continue
-        if found:
-            places[role] = f"{found[0].main} (layout {found[0].layout.name})"
-        elif own := _own_place(schema, role):
-            places[role] = own
+        if recognised:
+            locations[role] = f"{recognised[0].main} (layout {recognised[0].layout.name})"
+        elif own := _own_column(schema, role):
+            locations[role] = own
     lines = lines or ["no layout of another tool: columns are read by their names"]
-    lines += [f"{role}: {place}" for role, place in places.items()]
-    missing = [role for role in SHOWN if role not in places]
+    lines += [f"{role}: {location}" for role, location in locations.items()]
+    missing = [role for role in SHOWN if role not in locations]
     return [*lines, *(f"{role}: none{could_be(schema.names, role)}" for role in missing)]
 
 
-def _own_place(schema: pa.Schema, role: str) -> str:
+def _own_column(schema: pa.Schema, role: str) -> str:
     """The column of a role by its own or another name; empty without one."""
     own: str = COLUMNS[role].name
     if own in schema.names:
@@ -106,7 +106,7 @@ def _option(path: str) -> str:
 
 
 START, END = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->", "<!-- end of layouts -->"
-"""What is around the tables in a page."""
+"""The marks around the tables in a page."""
 
 
 def with_tables(page: str) -> str:

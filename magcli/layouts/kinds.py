@@ -14,17 +14,17 @@ KIND = pa.field("kind", pa.string())
 BOTH = "ambiguous-kind\tthe row has an answer and tests; column kind must say math or code"
 
 
-def with_kinds(given: pa.Schema) -> Converted | None:
+def with_kinds(input_schema: pa.Schema) -> Converted | None:
     """The table with the kind of each row that has tests but no kind; None if there are no such rows.
 
     A row with an answer, tests and no kind is ambiguous, and is marked in column ``UNREAD``.
     """
-    if "tests" not in given.names or not pa.types.is_list(given.field("tests").type):
+    if "tests" not in input_schema.names or not pa.types.is_list(input_schema.field("tests").type):
         return None
-    if "kind" in given.names and not pa.types.is_string(given.field("kind").type):
+    if "kind" in input_schema.names and not pa.types.is_string(input_schema.field("kind").type):
         return None
-    fields = [field for field in given if field.name not in (KIND.name, UNREAD)]
-    schema = pa.schema([*fields, KIND, pa.field(UNREAD, pa.string())], given.metadata)
+    fields = [field for field in input_schema if field.name not in (KIND.name, UNREAD)]
+    schema = pa.schema([*fields, KIND, pa.field(UNREAD, pa.string())], input_schema.metadata)
 
     def rows(batches: Rows) -> Rows:
         for batch in batches:
@@ -35,12 +35,12 @@ def with_kinds(given: pa.Schema) -> Converted | None:
 
 def _with_kinds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     nothing = pa.nulls(batch.num_rows, pa.string())
-    given = batch.column("kind") if "kind" in batch.schema.names else nothing
+    stated_kinds = batch.column("kind") if "kind" in batch.schema.names else nothing
     why = batch.column(UNREAD) if UNREAD in batch.schema.names else nothing
     tested = pc.fill_null(pc.greater(pc.list_value_length(batch.column("tests")), 0), False)
-    is_open = pc.and_(tested, given.is_null())
+    is_open = pc.and_(tested, stated_kinds.is_null())
     answered = _answered(batch)
-    kind = pc.if_else(pc.and_(is_open, pc.invert(answered)), "code", given)
+    kind = pc.if_else(pc.and_(is_open, pc.invert(answered)), "code", stated_kinds)
     why = pc.coalesce(why, pc.if_else(pc.and_(is_open, answered), BOTH, nothing))
     columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), "kind": kind, UNREAD: why}
     return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)

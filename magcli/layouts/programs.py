@@ -13,11 +13,11 @@ PROGRAM_KEYS = ("tests", "test_cases", "inputs", "functional")
 """Keys of a ground truth that is tests instead of an answer."""
 
 
-def read_all(given: Any, entry_point: Any = None, starter_code: Any = None, metadata: Any = None) -> list[Test] | None:
+def read_all(tests: Any, entry_point: Any = None, starter_code: Any = None, metadata: Any = None) -> list[Test] | None:
     """The tests in a value, see ``magcli.layouts.tests``; None without any.
 
     Args:
-        given: The tests.
+        tests: The tests, in any form.
         entry_point: What a script checks.
         starter_code: Tells whether a function is a method of ``Solution``.
         metadata: JSON that may have the name of the function as ``func_name``.
@@ -25,21 +25,21 @@ def read_all(given: Any, entry_point: Any = None, starter_code: Any = None, meta
     Raises:
         Unreadable: one cannot be read.
     """
-    if not given:
+    if not tests:
         return None
     name = _mapping(metadata).get("func_name")
     called = Called(str(entry_point or ""), name if isinstance(name, str) else "", str(starter_code or ""))
     try:
-        return list(read_tests(given, called))
+        return list(read_tests(tests, called))
     except DataError as error:
         raise Unreadable("bad-tests", str(error)) from None
 
 
-def joined_tests(*given: Any) -> list[Test] | None:
+def joined_tests(*values: Any) -> list[Test] | None:
     """All tests of several columns."""
-    *columns, metadata, starter = given
-    found = [test for column in columns for test in read_all(column, None, starter, metadata) or ()]
-    return found or None
+    *columns, metadata, starter = values
+    tests = [test for column in columns for test in read_all(column, None, starter, metadata) or ()]
+    return tests or None
 
 
 def official_tests(official: Any, examples: Any, checker: Any, interaction: Any, mode: Any) -> list[Test] | None:
@@ -59,15 +59,15 @@ def official_tests(official: Any, examples: Any, checker: Any, interaction: Any,
 
 def solved_or_tested(solution: Any, test_cases: Any, starter_code: Any) -> dict[str, Any]:
     """The tests of a problem if it has some, else the answer at which its solution arrives (OpenThoughts)."""
-    found = read_all(test_cases, None, starter_code)
-    return {"answer": None if found else final_answer(solution), "tests": found}
+    tests = read_all(test_cases, None, starter_code)
+    return {"answer": None if tests else final_answer(solution), "tests": tests}
 
 
-def programs(given: Any, language: Any = None) -> list[dict[str, Any]] | None:
+def programs(solutions: Any, language: Any = None) -> list[dict[str, Any]] | None:
     """Solutions: one program, several, or the JSON text of several; fences are removed where they are run."""
-    if isinstance(given, str) and given.lstrip().startswith("["):
-        given = _parsed(given) or given
-    listed = given if isinstance(given, list) else [given]
+    if isinstance(solutions, str) and solutions.lstrip().startswith("["):
+        solutions = _parsed(solutions) or solutions
+    listed = solutions if isinstance(solutions, list) else [solutions]
     codes = [code for code in listed if isinstance(code, str) and code.strip()]
     name = language if isinstance(language, str) else None
     return [{"language": name, "code": code, "verdict": None} for code in codes] or None
@@ -90,10 +90,10 @@ def verified(info: Any) -> dict[str, Any]:
         return {"answer": only(info["ground_truth"]), "tests": None}
     if isinstance(info, str):
         return verified(_object(info))
-    found = read_all(dict(info)) if info else None
-    if not found:
+    tests = read_all(dict(info)) if info else None
+    if not tests:
         raise Unreadable("missing-answer", "verification_info has neither a ground truth nor test cases")
-    return {"answer": None, "tests": found}
+    return {"answer": None, "tests": tests}
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -108,23 +108,23 @@ def _object(text: str) -> Mapping[str, Any]:
     return _mapping(value)
 
 
-def ground_truth(given: Any, ability: Any = None) -> dict[str, Any]:
+def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:
     """The answer, or the tests of a code problem, of verl's ``ground_truth``.
 
     Raises:
         Unreadable: there are several answers, or the tests cannot be read.
     """
-    value = _parsed(given) if isinstance(given, str) and given.lstrip()[:1] in ("{", "[") else given
+    value = _parsed(truth) if isinstance(truth, str) and truth.lstrip()[:1] in ("{", "[") else truth
     if _is_tests(value) or ability in ("code", "coding"):
-        return {"answer": None, "tests": read_all(given)}
-    return {"answer": only(given), "tests": None}
+        return {"answer": None, "tests": read_all(truth)}
+    return {"answer": only(truth), "tests": None}
 
 
 def _is_tests(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(value.get(key) is not None for key in PROGRAM_KEYS)
     if isinstance(value, list) and value:
-        return all(_is_test(each) for each in value)
+        return all(_is_test(test) for test in value)
     return False
 
 
@@ -141,13 +141,13 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _mapping(given: Any) -> Mapping[str, Any]:
-    value = _parsed(given) if isinstance(given, str) else given
+def _mapping(data: Any) -> Mapping[str, Any]:
+    value = _parsed(data) if isinstance(data, str) else data
     return value if isinstance(value, Mapping) else {}
 
 
-def struct_answer(given: Any) -> str | None:
+def struct_answer(answer: Any) -> str | None:
     """The ground truth of an answer that is an object, as verl's reward model stores it."""
-    if isinstance(given, Mapping):
-        return only(given.get("ground_truth", given.get("value")))
-    return as_text(given)
+    if isinstance(answer, Mapping):
+        return only(answer.get("ground_truth", answer.get("value")))
+    return as_text(answer)

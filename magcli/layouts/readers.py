@@ -15,21 +15,22 @@ from magcli.model.messages import text_of, thoughts_of, without_thoughts
 from magcli.verify.format import last_box
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# The answer after #### at the end of a solution of GSM8K.
 _FINAL = re.compile(r"(?:\A|\n)\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 # ---- prompts ----
 
 
-def asked(given: Any) -> dict[str, Any]:
+def asked(prompt: Any) -> dict[str, Any]:
     """The prompt, and the system prompt if there is one, of a text or of messages.
 
     Raises:
         Unreadable: the messages have several turns besides the system prompt.
     """
-    if not isinstance(given, list):
-        return {"prompt": given, "system": None}
-    turns = [turn for turn in given if isinstance(turn, Mapping)]
+    if not isinstance(prompt, list):
+        return {"prompt": prompt, "system": None}
+    turns = [turn for turn in prompt if isinstance(turn, Mapping)]
     systems = [_content(turn) for turn in turns if _role(turn) in ("system", "developer")]
     others = [turn for turn in turns if _role(turn) not in ("system", "developer")]
     if len(others) != 1 or _role(others[0]) != "user":
@@ -58,11 +59,11 @@ def with_starter(question: Any, starter: Any) -> Any:
     return f"{question.rstrip()}\n\n```python\n{starter.rstrip()}\n```"
 
 
-def with_input(instruction: Any, given: Any) -> Any:
-    """An instruction followed by what it is about, if any (Alpaca)."""
-    if not isinstance(instruction, str) or not isinstance(given, str) or not given.strip():
+def with_input(instruction: Any, context: Any) -> Any:
+    """An instruction followed by its input, if any (Alpaca)."""
+    if not isinstance(instruction, str) or not isinstance(context, str) or not context.strip():
         return instruction
-    return f"{instruction}\n\n{given}"
+    return f"{instruction}\n\n{context}"
 
 
 def statement(description: Any, input: Any, output: Any, interaction: Any, examples: Any, note: Any) -> str:
@@ -73,8 +74,8 @@ def statement(description: Any, input: Any, output: Any, interaction: Any, examp
     return "\n\n".join(f"{heading}\n\n{text}" if heading else text for heading, text in texts)
 
 
-def _examples(given: Any) -> str:
-    pairs = [pair for pair in given if isinstance(pair, Mapping)] if isinstance(given, list) else []
+def _examples(examples: Any) -> str:
+    pairs = [pair for pair in examples if isinstance(pair, Mapping)] if isinstance(examples, list) else []
     fenced = (f"```\n{str(pair.get(name) or '').strip()}\n```" for pair in pairs for name in ("input", "output"))
     return "\n".join(fenced)
 
@@ -97,47 +98,48 @@ def final_answer(solution: Any) -> str:
     return box
 
 
-def short_or_final(given: Any) -> Any:
+def short_or_final(answer: Any) -> Any:
     """The final answer of a worked solution; a text of one line that names none is the answer itself.
 
     Raises:
         Unreadable: a solution of several lines names none.
     """
-    if isinstance(given, str) and "\n" in given.strip():
-        return final_answer(given)
-    return answer_or_final(given)
+    if isinstance(answer, str) and "\n" in answer.strip():
+        return final_answer(answer)
+    return answer_or_final(answer)
 
 
-def answer_or_final(given: Any) -> Any:
+def answer_or_final(answer: Any) -> Any:
     """A short answer as it is; of a worked solution its final answer."""
-    if isinstance(given, str) and (last_box(given) is not None or _FINAL.search(given)):
-        return final_answer(given)
-    return only(given)
+    if isinstance(answer, str) and (last_box(answer) is not None or _FINAL.search(answer)):
+        return final_answer(answer)
+    return only(answer)
 
 
-def only(given: Any) -> str | None:
+def only(answer: Any) -> str | None:
     """The only answer of a value, of a list or of the JSON text of a list.
 
     Raises:
         Unreadable: there are several.
     """
-    if isinstance(given, str) and given.lstrip().startswith("["):
-        listed = _json(given)
-        given = listed if isinstance(listed, list) and all(isinstance(each, str) for each in listed) else given
-    if isinstance(given, list):
-        if len(given) != 1:
-            raise Unreadable("several-answers", f"{len(given)} answers are given, one is expected: {given}")
-        given = given[0]
-    return as_text(given)
+    if isinstance(answer, str) and answer.lstrip().startswith("["):
+        listed = _json(answer)
+        if isinstance(listed, list) and all(isinstance(entry, str) for entry in listed):
+            answer = listed
+    if isinstance(answer, list):
+        if len(answer) != 1:
+            raise Unreadable("several-answers", f"{len(answer)} answers are given, one is expected: {answer}")
+        answer = answer[0]
+    return as_text(answer)
 
 
-def as_text(given: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """A value as text: whole numbers without a point, objects as JSON."""
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, float) and given.is_integer():
-        return str(int(given))
-    return json.dumps(given, ensure_ascii=False, default=str)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _json(text: str) -> Any:
@@ -207,20 +209,20 @@ def option_labels(choices: Any) -> list[str]:
 # ---- completions ----
 
 
-def said(given: Any) -> dict[str, Any]:
+def said(completion: Any) -> dict[str, Any]:
     """The completion and its thoughts, of a text, a message or messages, or of each of several samples.
 
     Raises:
         Unreadable: the assistant has several turns.
     """
-    if isinstance(given, Mapping):
-        return _turn(given)
-    if not isinstance(given, list):
-        return {"completion": given, "thoughts": None}
-    if not given or not isinstance(given[0], Mapping):
-        return {"completion": given, "thoughts": None}
-    turns = [turn for turn in given if isinstance(turn, Mapping) and _role(turn) == "assistant"]
-    if len(turns) != 1 or _role(given[-1]) != "assistant":
+    if isinstance(completion, Mapping):
+        return _turn(completion)
+    if not isinstance(completion, list):
+        return {"completion": completion, "thoughts": None}
+    if not completion or not isinstance(completion[0], Mapping):
+        return {"completion": completion, "thoughts": None}
+    turns = [turn for turn in completion if isinstance(turn, Mapping) and _role(turn) == "assistant"]
+    if len(turns) != 1 or _role(completion[-1]) != "assistant":
         raise Unreadable("several-turns", f"the completion has {len(turns)} turns of the assistant; one is expected")
     return _turn(turns[0])
 
@@ -233,9 +235,9 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         raise Unreadable("not-text", str(error)) from None
 
 
-def samples_of(given: Any) -> list[Any]:
+def samples_of(samples: Any) -> list[Any]:
     """Several samples, of which each is a text or a message, as texts."""
-    return list(given) if isinstance(given, list) else [given]
+    return list(samples) if isinstance(samples, list) else [samples]
 
 
 def batch_choices(body: Any, error: Any) -> dict[str, Any]:
@@ -276,20 +278,22 @@ def harness_prompt(doc: Any, arguments: Any) -> Any:
     return _first_text(arguments)
 
 
-def _first_text(given: Any) -> Any:
-    while isinstance(given, Sequence) and not isinstance(given, str) and given:
-        given = given[0]
-    return given if isinstance(given, str) else None
+def _first_text(value: Any) -> Any:
+    while isinstance(value, Sequence) and not isinstance(value, str) and value:
+        value = value[0]
+    return value if isinstance(value, str) else None
 
 
-def turns(given: Any, system: Any) -> list[dict[str, Any]] | None:
+def turns(raw_turns: Any, system: Any) -> list[dict[str, Any]] | None:
     """Turns of ``from`` and ``value`` as messages, after the system prompt of a column of its own."""
-    if not isinstance(given, list):
+    if not isinstance(raw_turns, list):
         return None
-    messages = [{**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))} for turn in given]
-    for message in messages:
+    messages = []
+    for turn in raw_turns:
+        message = {**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))}
         message.pop("from", None)
         message.pop("value", None)
+        messages.append(message)
     if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages
@@ -307,21 +311,21 @@ def conversation(prompt: Any, completion: Any) -> list[dict[str, Any]] | None:
 # ---- limits ----
 
 
-def seconds(given: Any) -> float | None:
+def seconds(limit: Any) -> float | None:
     """A time limit in seconds: a number, ``2.0 seconds``, or CodeContests' mapping."""
-    if isinstance(given, Mapping):
-        nanos = given.get("nanos") or 0
-        return float(given.get("seconds") or 0) + float(nanos) / 1e9 or None
-    return _first_number(given)
+    if isinstance(limit, Mapping):
+        nanos = limit.get("nanos") or 0
+        return float(limit.get("seconds") or 0) + float(nanos) / 1e9 or None
+    return _first_number(limit)
 
 
-def megabytes(given: Any) -> float | None:
+def megabytes(limit: Any) -> float | None:
     """A memory limit in MB: a number, or such as ``256.0 megabytes``."""
-    return _first_number(given)
+    return _first_number(limit)
 
 
-def _first_number(given: Any) -> float | None:
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) or None
-    numbers: Iterable[str] = _NUMBER.findall(given) if isinstance(given, str) else ()
+def _first_number(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) or None
+    numbers: Iterable[str] = _NUMBER.findall(value) if isinstance(value, str) else ()
     return next(map(float, numbers), None)

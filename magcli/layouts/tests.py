@@ -64,15 +64,15 @@ class Called:
 NOTHING = Called()
 
 
-def read_tests(given: Any, called: Called = NOTHING) -> Iterator[Test]:
+def read_tests(value: Any, called: Called = NOTHING) -> Iterator[Test]:
     """The tests in a value of any of the forms above.
 
     Raises:
         DataError: a test cannot be read, or the value is none of these forms.
     """
-    match given:
+    match value:
         case str():
-            yield from _from_text(given, called)
+            yield from _from_text(value, called)
         case {"functional": str(script)}:
             yield from read_tests(script, called)
         case {"test_cases": list() | str() as tests}:
@@ -80,13 +80,13 @@ def read_tests(given: Any, called: Called = NOTHING) -> Iterator[Test]:
         case {"inputs": list(inputs), "outputs": list(outputs)} | {"input": list(inputs), "output": list(outputs)}:
             if len(inputs) != len(outputs):
                 raise DataError(f"{len(inputs)} inputs but {len(outputs)} outputs")
-            called = _named(given, called)
+            called = _named(value, called)
             pairs = zip(inputs, outputs, strict=True)
             yield from (_pair(one, other, called) for one, other in pairs)
         case list():
-            yield from (_test(item, called) for item in given)
+            yield from (_test(item, called) for item in value)
         case _:
-            raise DataError(f"expected tests as a list or a script, got {type(given).__name__}")
+            raise DataError(f"expected tests as a list or a script, got {type(value).__name__}")
 
 
 def _from_text(text: str, called: Called) -> Iterator[Test]:
@@ -124,17 +124,17 @@ def _literal(text: str) -> Any:
         return None
 
 
-def _test(given: Any, called: Called) -> Test:
+def _test(entry: Any, called: Called) -> Test:
     """One test of a list: an assert, or a mapping."""
-    if not isinstance(given, Mapping):
-        return _checked({"assert": given})
-    if any(given.get(key) in FUNCTION_KINDS for key in ("type", "testtype")) or given.get("fn_name"):
-        return _pair(given.get("input"), given.get("output"), _named(given, called), is_function=True)
-    test = {name: given.get(name) for name in ("input", "output", "call", "assert")}
+    if not isinstance(entry, Mapping):
+        return _checked({"assert": entry})
+    if any(entry.get(key) in FUNCTION_KINDS for key in ("type", "testtype")) or entry.get("fn_name"):
+        return _pair(entry.get("input"), entry.get("output"), _named(entry, called), is_function=True)
+    test = {name: entry.get(name) for name in ("input", "output", "call", "assert")}
     for name, stream in (("input", "stdin"), ("output", "stdout")):
         if isinstance(value := test[name], Mapping):
             test[name] = value.get(stream)
-    marks = {name: given[name] for name, kind in TEST_MARKS.items() if isinstance(given.get(name), kind)}
+    marks = {name: entry[name] for name, kind in TEST_MARKS.items() if isinstance(entry.get(name), kind)}
     return {**_checked(test), **marks}
 
 
@@ -144,18 +144,18 @@ def _checked(test: dict[str, Any]) -> dict[str, Any]:
     return {name: test.get(name) for name in ("input", "output", "call", "assert")}
 
 
-def _named(given: Mapping[str, Any], called: Called) -> Called:
+def _named(tests: Mapping[str, Any], called: Called) -> Called:
     """What is called, with the name of the function that the tests themselves state."""
-    metadata = given.get("metadata")
-    name = given.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
+    metadata = tests.get("metadata")
+    name = tests.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
     return replace(called, function=name) if isinstance(name, str) and name else called
 
 
-def _pair(given: Any, output: Any, called: Called, *, is_function: bool = False) -> Test:
+def _pair(test_input: Any, output: Any, called: Called, *, is_function: bool = False) -> Test:
     """A test from its input and output; of a function, if its name is known, from the arguments and the value."""
     if not called.function and not is_function:
-        return _checked({"input": _lines(given), "output": _lines(output)})
-    call = called.call(_arguments(given))
+        return _checked({"input": _lines(test_input), "output": _lines(output)})
+    call = called.call(_arguments(test_input))
     value = _json_value(output)
     if isinstance(value, list) and len(value) == 1 and not isinstance(output, str):
         return {"input": None, "output": None, "call": None, "assert": f"assert {call} in ({value!r}, {value[0]!r})"}
@@ -169,22 +169,22 @@ def _lines(value: Any) -> Any:
     return value
 
 
-def _arguments(given: Any) -> list[Any]:
+def _arguments(test_input: Any) -> list[Any]:
     """The arguments of a call: a list, or one JSON value a line."""
-    if isinstance(given, list):
-        return given
-    if isinstance(given, str):
-        return [_json_value(line) for line in given.splitlines() if line.strip()]
-    raise DataError(f"the arguments of a test are {type(given).__name__}, not a list")
+    if isinstance(test_input, list):
+        return test_input
+    if isinstance(test_input, str):
+        return [_json_value(line) for line in test_input.splitlines() if line.strip()]
+    raise DataError(f"the arguments of a test are {type(test_input).__name__}, not a list")
 
 
-def _json_value(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
+def _json_value(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        return json.loads(given)
+        return json.loads(value)
     except ValueError:
-        return given
+        return value
 
 
 # ---- scripts ----

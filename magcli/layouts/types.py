@@ -56,8 +56,8 @@ class Place:
     """Where the values of one or more roles lie.
 
     ``paths`` are passed to ``read`` as values, None for one that a table or a row lacks. Without ``read`` the only
-    value is taken as it is. For several roles ``read`` returns a mapping. A column of which all is ``used`` up here is
-    left out of the output.
+    value is taken as it is. For several roles ``read`` returns a mapping. With ``uses_up``, columns that are read
+    completely are left out of the output.
     """
 
     paths: tuple[str, ...]
@@ -111,8 +111,8 @@ def _has(schema: pa.Schema, path: str) -> bool:
     field = schema.field(name)
     if is_json_text(field):
         return not kind or bool(inner) or column.endswith("[]")
-    found = _type_at(field.type, column, inner)
-    return found is not None and (not kind or TYPES[kind](found))
+    inner_type = _type_at(field.type, column, inner)
+    return inner_type is not None and (not kind or TYPES[kind](inner_type))
 
 
 def _type_at(kind: pa.DataType, step: str, inner: Sequence[str]) -> pa.DataType | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from magcli.errors import EnvironmentFault, UsageError
 
+# ``24G``, ``24 GiB``, ``640M``.
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([GM])(?:i?B)?", re.IGNORECASE)
 UNITS = {"G": 1 << 30, "M": 1 << 20}
 

@@ -91,11 +91,11 @@ def template_state(tokenizer: "PreTrainedTokenizerBase") -> tuple[object, object
 def thought_form(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
     """The form in which a tokenizer's model writes its thoughts: the chosen one, else found by template and tokens."""
     state = template_state(tokenizer)
-    known = _FORMS.get(tokenizer)
-    if known is None or known[0] != state:
-        known = (state, _form_of(tokenizer))
-        _FORMS[tokenizer] = known
-    return known[1]
+    cached = _FORMS.get(tokenizer)
+    if cached is None or cached[0] != state:
+        cached = (state, _form_of(tokenizer))
+        _FORMS[tokenizer] = cached
+    return cached[1]
 
 
 def _form_of(tokenizer: "PreTrainedTokenizerBase") -> ThoughtForm:
@@ -192,11 +192,11 @@ def token_ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
 def takes_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a system prompt: neither ignores nor rejects it."""
     state = template_state(tokenizer)
-    known = _TAKES_SYSTEM.get(tokenizer)
-    if known is None or known[0] != state:
-        known = (state, _renders_system(tokenizer))
-        _TAKES_SYSTEM[tokenizer] = known
-    return known[1]
+    cached = _TAKES_SYSTEM.get(tokenizer)
+    if cached is None or cached[0] != state:
+        cached = (state, _renders_system(tokenizer))
+        _TAKES_SYSTEM[tokenizer] = cached
+    return cached[1]
 
 
 def _renders_system(tokenizer: "PreTrainedTokenizerBase") -> bool:
@@ -234,13 +234,13 @@ def as_read(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") ->
 def _needs_parts(tokenizer: "PreTrainedTokenizerBase") -> bool:
     """Whether the template renders a question in parts, but not one that is a text."""
     state = template_state(tokenizer)
-    known = _NEEDS_PARTS.get(tokenizer)
-    if known is None or known[0] != state:
+    cached = _NEEDS_PARTS.get(tokenizer)
+    if cached is None or cached[0] != state:
         question = [{"role": "user", "content": PROBES[1]}]
         needed = not _shows_question(tokenizer, question) and _shows_question(tokenizer, _in_parts(question))
-        known = (state, needed)
-        _NEEDS_PARTS[tokenizer] = known
-    return known[1]
+        cached = (state, needed)
+        _NEEDS_PARTS[tokenizer] = cached
+    return cached[1]
 
 
 def _shows_question(tokenizer: "PreTrainedTokenizerBase", turns: Sequence[dict[str, Any]]) -> bool:

@@ -138,13 +138,16 @@ def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[floa
     """Seconds of the shortest call of each function, called in turn; the first, warm-up calls do not count."""
     for work in works:
         work()
-    shortest, spent, calls = [float("inf")] * len(works), 0.0, 0
+    shortest = [float("inf")] * len(works)
+    spent = 0.0
+    calls = 0
     while calls < CALLS or spent < budget * len(works):
         for number, work in enumerate(works):
             start = time.perf_counter()
             work()
             took = time.perf_counter() - start
-            shortest[number], spent = min(shortest[number], took), spent + took
+            shortest[number] = min(shortest[number], took)
+            spent += took
         calls += 1
     return shortest
 

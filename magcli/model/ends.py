@@ -27,9 +27,10 @@ def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase", stop: Sequence[
     configured = model.generation_config.eos_token_id if model.generation_config else None
     listed = configured if isinstance(configured, list) else [configured]
     own = {token for token in (*listed, tokenizer.eos_token_id) if token is not None}
-    found = own | set(turn_ends(tokenizer))
-    closing = {token for token in found if tokenizer.convert_ids_to_tokens(token) == thought_form(tokenizer).closing}
-    return frozenset((found - closing or found) | set(stop_tokens(tokenizer, stop)))
+    candidates = own | set(turn_ends(tokenizer))
+    closing_tag = thought_form(tokenizer).closing
+    closing = {token for token in candidates if tokenizer.convert_ids_to_tokens(token) == closing_tag}
+    return frozenset((candidates - closing or candidates) | set(stop_tokens(tokenizer, stop)))
 
 
 def turn_ends(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:

@@ -58,22 +58,22 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
         DataError: no prefix fits all tensors (the message names the first that does not fit), several do, the
             vision-language model has text tensors that the text model lacks, or it has no other tensors.
     """
-    found = places(_untied(text, vlm), vlm)
-    if len(found) == len(vlm):
+    placed = places(_untied(text, vlm), vlm)
+    if len(placed) == len(vlm):
         raise DataError("all tensors of the vision-language model are text tensors: it has no vision encoder")
-    return found
+    return placed
 
 
 def places(text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
     """``plan`` without regard to values: a head of the text model must have a place of its own."""
-    found: dict[str, T] = {}
+    placed: dict[str, T] = {}
     for top in sorted({name.partition(".")[0] for name in text}):
         part = {name: tensor for name, tensor in text.items() if name.partition(".")[0] == top}
         prefix = _prefix(top, part, vlm)
-        found |= {_renamed(name, prefix): tensor for name, tensor in part.items()}
+        placed |= {_renamed(name, prefix): tensor for name, tensor in part.items()}
         if top != HEAD:
             _check_covered(prefix, part, vlm)
-    return found | _tied_head(found, text, vlm)
+    return placed | _tied_head(placed, text, vlm)
 
 
 def _renamed(name: str, prefix: str) -> str:
@@ -99,22 +99,25 @@ def _prefixes(top: str, part: Mapping[str, Shaped], vlm: Mapping[str, Stored]) -
     """The candidate prefixes for a part in the vision-language model; a head keeps its name."""
     suffixes = {name if top == HEAD else name.partition(".")[2] for name in part}
     head = f"{HEAD}." if top == HEAD else ""
-    starts = ((name, start) for name in vlm for start in (0, *(dot.end() for dot in re.finditer(r"\.", name))))
-    return sorted({name[:start] + head for name, start in starts if name[start:] in suffixes})
+    prefixes: set[str] = set()
+    for name in vlm:
+        starts = (0, *(dot.end() for dot in re.finditer(r"\.", name)))
+        prefixes |= {name[:start] + head for start in starts if name[start:] in suffixes}
+    return sorted(prefixes)
 
 
 def _fits(name: str, stored: Shaped, prefix: str, vlm: Mapping[str, Stored]) -> bool:
-    there = vlm.get(_renamed(name, prefix))
-    return there is not None and there.shape == stored.shape
+    counterpart = vlm.get(_renamed(name, prefix))
+    return counterpart is not None and counterpart.shape == stored.shape
 
 
 def _misfit(part: Mapping[str, Shaped], prefix: str, vlm: Mapping[str, Stored]) -> str:
     """An error message for the first tensor that does not fit under the best prefix."""
     name, stored = next((n, s) for n, s in sorted(part.items()) if not _fits(n, s, prefix, vlm))
-    there = vlm.get(_renamed(name, prefix))
-    if there is None:
+    counterpart = vlm.get(_renamed(name, prefix))
+    if counterpart is None:
         return f"the vision-language model has no tensor {_renamed(name, prefix)} for the text model's {name}"
-    shapes = f"{list(stored.shape)}, but {there.name} of the vision-language model is {list(there.shape)}"
+    shapes = f"{list(stored.shape)}, but {counterpart.name} of the vision-language model is {list(counterpart.shape)}"
     return f"the text model's {name} is {shapes}: it is not this model's text model"
 
 
@@ -147,9 +150,9 @@ def _embeddings(tensors: Mapping[str, T]) -> T | None:
     return next((stored for name, stored in tensors.items() if name.endswith(EMBEDDING)), None)
 
 
-def _tied_head(found: Mapping[str, T], text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
+def _tied_head(placed: Mapping[str, T], text: Mapping[str, T], vlm: Mapping[str, Stored]) -> dict[str, T]:
     """The embeddings for a stored head, if the text model has no head."""
-    heads, embedding = _heads(vlm), _embeddings(found)
+    heads, embedding = _heads(vlm), _embeddings(placed)
     if _heads(text) or not heads:
         return {}
     if embedding is None or len(heads) > 1 or vlm[heads[0]].shape != embedding.shape:
@@ -186,18 +189,19 @@ def check_settings(text: Any, vlm: Any) -> None:
 
 def _settings(config: Any) -> dict[str, Any]:
     """The settings that affect a text model's output, by name; RoPE parameters of some families are per layer type."""
-    found = {name: getattr(config, name, None) for name in EQUAL} | _flat(getattr(config, "rope_parameters", None))
-    found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
-    found |= {name: getattr(config, name) for name in EQUAL_IF_PRESENT if hasattr(config, name)}
-    return {name: value for name, value in found.items() if name != "layer_types" or value is not None}
+    settings = {name: getattr(config, name, None) for name in EQUAL}
+    settings |= _flat(getattr(config, "rope_parameters", None))
+    settings["head_dim"] = settings["head_dim"] or config.hidden_size // config.num_attention_heads
+    settings |= {name: getattr(config, name) for name in EQUAL_IF_PRESENT if hasattr(config, name)}
+    return {name: value for name, value in settings.items() if name != "layer_types" or value is not None}
 
 
 def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, Any]:
     """Nested parameters with dotted names."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in (parameters or {}).items():
-        found |= _flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {start + name: value}
-    return found
+        flat |= _flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {start + name: value}
+    return flat
 
 
 def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
@@ -213,23 +217,25 @@ def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
     rounded, tensors = Rounded(), read_header(file)
     with file.open("rb") as source, target.open("wb") as out:
         out.write(source.read(tensors[0].begin if tensors else file.stat().st_size))
-        for there in tensors:
-            if there.name in planned:
-                _write_cast(planned[there.name], there, out, rounded)
+        for tensor in tensors:
+            if tensor.name in planned:
+                _write_cast(planned[tensor.name], tensor, out, rounded)
             else:
-                out.writelines(raw_blocks(there, BLOCK))
+                out.writelines(raw_blocks(tensor, BLOCK))
     return rounded
 
 
-def _write_cast(stored: Stored, there: Stored, out: BinaryIO, rounded: Rounded) -> None:
-    if there.kind not in FLOATS:
-        raise DataError(f"{there.file}: tensor {there.name} is {there.kind}; only float tensors can be replaced")
+def _write_cast(stored: Stored, replaced: Stored, out: BinaryIO, rounded: Rounded) -> None:
+    if replaced.kind not in FLOATS:
+        raise DataError(
+            f"{replaced.file}: tensor {replaced.name} is {replaced.kind}; only float tensors can be replaced"
+        )
     for values in blocks(stored):
-        cast = finite_cast(values, stored, there.kind)
-        if stored.kind != there.kind:
+        cast = finite_cast(values, stored, replaced.kind)
+        if stored.kind != replaced.kind:
             rounded.values += values.numel()
             rounded.changed += int((cast.to(values.dtype) != values).sum())
-            rounded.types.add((stored.kind, there.kind))
+            rounded.types.add((stored.kind, replaced.kind))
         out.write(cast.view(torch.uint8).numpy().data)
 
 

@@ -18,6 +18,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from magcli.data.manifest import Chain, Input
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
+# ``OWNER/NAME`` of at most 96 characters each.
 REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base class of errors of the hub client's HTTP library (httpx or its successor)."""
@@ -42,7 +43,7 @@ class Training:
 
     stage: str
     steps: int
-    begun_from: str
+    started_from: str
     options: Mapping[str, Any]
 
 
@@ -80,7 +81,8 @@ class Card:
 
 def render(card: Card) -> str:
     """The card as the text of a README.md."""
-    use = (USE_WITH_IMAGES if card.reads_images else USE).format(name=json.dumps(card.name, ensure_ascii=False))
+    example = USE_WITH_IMAGES if card.reads_images else USE
+    use = example.format(name=json.dumps(card.name, ensure_ascii=False))
     parts = [
         f"---\n{_front(card)}\n---\n",
         f"# {plain(card.name)}\n\n{_summary(card)}\n",
@@ -94,12 +96,15 @@ def render(card: Card) -> str:
 
 
 def _front(card: Card) -> str:
+    tags = ["magcli"]
+    if any(training.stage == "rl" for training in card.trainings):
+        tags += ["grpo", "reinforcement-learning"]
     data = ModelCardData(
         license=card.license or None,
         base_model=card.base or None,
         library_name="transformers",
         pipeline_tag="image-text-to-text" if card.reads_images else "text-generation",
-        tags=["magcli", *(["grpo", "reinforcement-learning"] if any(t.stage == "rl" for t in card.trainings) else [])],
+        tags=tags,
     )
     return str(data.to_yaml())
 
@@ -107,7 +112,7 @@ def _front(card: Card) -> str:
 def _summary(card: Card) -> str:
     path = ", then ".join(f"{code(run.stage)} ({run.steps:,} steps)" for run in card.trainings)
     licence = f"Licence: {plain(card.license)}." if card.license else "No licence is stated."
-    start = code(card.trainings[0].begun_from)
+    start = code(card.trainings[0].started_from)
     return f"Trained from {start} by magcli {card.version}: {path}. {licence}"
 
 
@@ -115,7 +120,7 @@ def _recipe(trainings: Sequence[Training]) -> str:
     sections = []
     for run in trainings:
         rows = [(plain(name), plain(_text(value))) for name, value in run.options.items()]
-        start = f"Started from {code(run.begun_from)}, {run.steps:,} steps."
+        start = f"Started from {code(run.started_from)}, {run.steps:,} steps."
         sections.append(f"### {plain(run.stage)}\n\n{start}\n\n{table(('option', 'value'), rows)}")
     return "\n\n".join(sections)
 
@@ -158,8 +163,8 @@ def _figure(figure: Figure) -> str:
 
 def _provenance(card: Card) -> str:
     rows = [
-        (plain(what), plain(given.name) or "-", f"{given.rows:,}" if given.rows else "-", code(given.sha256))
-        for what, given in card.origins
+        (plain(what), plain(origin.name) or "-", f"{origin.rows:,}" if origin.rows else "-", code(origin.sha256))
+        for what, origin in card.origins
     ]
     note = "Digests are SHA-256; those of models cover configuration and weights. `export.json` has all of this."
     return note + "\n\n" + table(("file", "name", "rows", "digest"), rows)

@@ -143,8 +143,10 @@ def loading_bytes(plan: TrainingPlan) -> int:
 
 def gathered_layer_bytes(plan: TrainingPlan) -> int:
     """The layers that a rank gathers: one is used while the next is on its way."""
+    if plan.ranks == 1:
+        return 0
     layer = plan.shape.linear // plan.shape.layers
-    return 0 if plan.ranks == 1 else 2 * layer * (BF16 if plan.bf16 else FP32)
+    return 2 * layer * (BF16 if plan.bf16 else FP32)
 
 
 def gathered_head_bytes(plan: TrainingPlan) -> int:

@@ -77,8 +77,8 @@ def places(model: "PreTrainedModel", stored: Mapping[str, Stored]) -> dict[str, 
         DataError: the checkpoint lacks a parameter, has it in another shape, or has text tensors besides.
     """
     parameters = [Shaped(name, tuple(tensor.shape)) for name, tensor in model.named_parameters()]
-    found = graft.places({parameter.name: parameter for parameter in parameters}, stored)
-    return {name: parameter.name for name, parameter in found.items()}
+    placed = graft.places({parameter.name: parameter for parameter in parameters}, stored)
+    return {name: parameter.name for name, parameter in placed.items()}
 
 
 def checkpoint_names(stored_places: Mapping[str, str]) -> dict[str, str]:
@@ -128,10 +128,11 @@ def read_tensors(folder: Path, names: Mapping[str, str]) -> "dict[str, Tensor]":
     stored = stored_tensors(folder)
     tensors = {parameter: stored[name] for parameter, name in names.items()}
     check_floats(tensors.values())
-    found: dict[str, Tensor] = {}
+    loaded: dict[str, Tensor] = {}
     for file in sorted({stored.file for stored in tensors.values()}):
-        found |= _read_file(file, {name: stored for name, stored in tensors.items() if stored.file == file})
-    return found
+        in_file = {name: stored for name, stored in tensors.items() if stored.file == file}
+        loaded |= _read_file(file, in_file)
+    return loaded
 
 
 def _read_file(file: Path, tensors: Mapping[str, Stored]) -> "dict[str, Tensor]":

@@ -121,7 +121,9 @@ def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
 
 def _is_plain(config: dict[str, Any]) -> bool:
     family = config.get("model_type")
-    sizes = [*SIZES, *(["head_dim"] if family == "qwen3" or config.get("head_dim") is not None else [])]
+    sizes = [*SIZES]
+    if family == "qwen3" or config.get("head_dim") is not None:
+        sizes.append("head_dim")
     return (
         family in FAMILIES
         and config.get("architectures") == [FAMILIES[family]]
@@ -166,15 +168,15 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     single = folder / "model.safetensors"
     index = None if single.is_file() else read_json(folder / "model.safetensors.index.json")
     names: dict[str, str] = (index or {}).get("weight_map", {})
-    found = {}
+    tensors = {}
     try:
         with ExitStack() as stack:
             for path in {folder / name for name in names.values()} or {single}:
                 file = stack.enter_context(safe_open(path, framework="pt"))
-                found.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+                tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, SafetensorError):
         return None
-    return found if not names or found.keys() == names.keys() else None
+    return tensors if not names or tensors.keys() == names.keys() else None
 
 
 def tokenizer_class(folder: Path) -> str | None:

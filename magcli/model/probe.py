@@ -101,10 +101,10 @@ def agree(ours: Tensor, theirs: Tensor, spread: Tensor, dtype: torch.dtype) -> b
     return bool(off.square().mean().sqrt() <= ROUNDED_TOLERANCE * spread)
 
 
-def different(model: nn.Module, ours: Tensor, theirs: Tensor, spread: Tensor, place: str) -> EnvironmentFault:
-    """The error for a model whose logits are not its own."""
+def different(model: nn.Module, ours: Tensor, theirs: Tensor, spread: Tensor, subject: str) -> EnvironmentFault:
+    """The error for a model whose logits differ from those of its own attention code."""
     off = float((ours - theirs).abs().max() / spread.clamp(min=torch.finfo(torch.float32).tiny))
-    return refusal(model, f"{place} would not compute what it computes: logits are off by {off:.1%} of their spread")
+    return refusal(model, f"{subject} would not compute what it computes: logits are off by {off:.1%} of their spread")
 
 
 def refusal(model: nn.Module, reason: str) -> EnvironmentFault:

@@ -40,10 +40,10 @@ def setting_paths(folder: Path) -> list[Path]:
 
 def read_settings(folder: Path) -> dict[str, bytes]:
     """The contents of these files, by their paths in the folder."""
-    found = {file.relative_to(folder).as_posix(): file.read_bytes() for file in setting_paths(folder)}
-    if any(b'"auto_map"' in content for content in found.values()):
-        found |= {file.name: file.read_bytes() for file in sorted(folder.glob("*.py"))}
-    return found
+    contents = {file.relative_to(folder).as_posix(): file.read_bytes() for file in setting_paths(folder)}
+    if any(b'"auto_map"' in content for content in contents.values()):
+        contents |= {file.name: file.read_bytes() for file in sorted(folder.glob("*.py"))}
+    return contents
 
 
 def write_settings(files: Settings, folder: Path) -> None:
@@ -97,7 +97,9 @@ def with_ends(files: Settings, ends: Collection[int]) -> Settings:
     config = json.loads(files[CONFIG])
     content = json.loads(files[GENERATION]) if GENERATION in files else config
     listed = content.get("eos_token_id")
-    present = [] if listed is None else listed if isinstance(listed, list) else [listed]
+    present = [] if listed is None else [listed]
+    if isinstance(listed, list):
+        present = listed
     missing = sorted(set(ends) - set(present))
     if not missing:
         return files

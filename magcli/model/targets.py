@@ -98,11 +98,11 @@ def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]"
 def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
     """The style of the tokenizer's template."""
     state = template_state(tokenizer)
-    known = _STYLES.get(tokenizer)
-    if known is None or known[0] != state:
-        known = (state, _probed(tokenizer))
-        _STYLES[tokenizer] = known
-    return known[1]
+    cached = _STYLES.get(tokenizer)
+    if cached is None or cached[0] != state:
+        cached = (state, _probed(tokenizer))
+        _STYLES[tokenizer] = cached
+    return cached[1]
 
 
 def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
@@ -156,8 +156,8 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
     ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
     template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
     """
-    added = sorted({token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)})
-    ends = [after.index(token) + len(token) for token in added if token in after]
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)}
+    ends = [after.index(token) + len(token) for token in sorted(added) if token in after]
     if ends:
         return after[: min(ends)]
     common = _common_prefix(after, between) or after
@@ -165,7 +165,11 @@ def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str)
 
 
 def _common_prefix(one: str, other: str) -> str:
-    length = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
     return one[:length]
 
 
@@ -281,11 +285,11 @@ def _own_text(text: str, prompt: str, style: Style) -> str:
     if not tag:
         opens_answer = not style.lead.isspace()
         return text if opens_answer and form.opens(text) else style.lead + text
-    begun = text.lstrip()
-    if begun.startswith(tag):
+    stripped = text.lstrip()
+    if stripped.startswith(tag):
         opened = prompt[prompt.rindex(tag) :]
-        rest = begun.removeprefix(opened)
-        return rest if rest != begun else begun.removeprefix(tag).lstrip("\n")
+        rest = stripped.removeprefix(opened)
+        return rest if rest != stripped else stripped.removeprefix(tag).lstrip("\n")
     if tag == form.opening and form.ending not in text:
         return f"{form.inside}{form.ending}{form.after}{text}"
     return text

@@ -65,14 +65,14 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
 
 def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
     """Every tensor of some files by its name; DataError if two have the same."""
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for file in files:
         for stored in read_header(file):
-            if stored.name in found:
-                other = found[stored.name].file.name
+            if stored.name in tensors:
+                other = tensors[stored.name].file.name
                 raise DataError(f"{file}: tensor {stored.name} is also in {other}; remove one copy")
-            found[stored.name] = stored
-    return found
+            tensors[stored.name] = stored
+    return tensors
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -90,12 +90,12 @@ def weight_files(folder: Path) -> list[Path]:
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON file of a model, such as its config.json."""
     try:
-        found = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except ValueError as error:
         raise DataError(f"{file}: not JSON ({error}); save or copy the model again") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{file}: expected a JSON object; save or copy the model again")
-    return found
+    return content
 
 
 def read_header(file: Path) -> list[Stored]:
@@ -151,7 +151,8 @@ def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
     begin, end = entry["data_offsets"]
-    stored = Stored(name, file, entry["dtype"], tuple(int(side) for side in entry["shape"]), start + begin, start + end)
+    shape = tuple(int(side) for side in entry["shape"])
+    stored = Stored(name, file, entry["dtype"], shape, start + begin, start + end)
     if stored.kind in FLOATS and end - begin != stored.size * stored.dtype.itemsize:
         raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not match its {end - begin:,} bytes")
     return stored
@@ -228,8 +229,9 @@ def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tupl
         offsets[name], end = end, end + size
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [offsets[name], end]}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + offset for name, offset in offsets.items()}
+    text += b" " * (-len(text) % 8)  # so that the tensors start at a multiple of 8 bytes
+    packed = struct.pack("<Q", len(text)) + text
+    return packed, {name: len(packed) + offset for name, offset in offsets.items()}
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:

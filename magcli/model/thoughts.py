@@ -137,7 +137,7 @@ def count_forms(texts: Iterable[str]) -> Counter[ThoughtForm]:
 
 def rewritten(text: str, form: ThoughtForm) -> str:
     """A completion that begins with thoughts in another form of the table, in this one; other texts as they are."""
-    other = next((each for each in FORMS if each.opens(text)), None)
+    other = next((candidate for candidate in FORMS if candidate.opens(text)), None)
     if other is None or other == form or other.ending not in text:
         return text
     return form.join(*other.split(text))

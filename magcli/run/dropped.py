@@ -25,9 +25,9 @@ MAX_DETAIL = 4000
 Row = Mapping[str, Any]
 
 
-def schema_of(given: pa.Schema, learned: pa.Schema) -> pa.Schema:
-    """The columns of dropped rows: those of the input, those that the stage learns of them, and why."""
-    return extend_schema(extend_schema(given, learned), DROPPED)
+def schema_of(input_schema: pa.Schema, learned: pa.Schema) -> pa.Schema:
+    """The columns of dropped rows: those of the input, what the stage learned about them, and the reason."""
+    return extend_schema(extend_schema(input_schema, learned), DROPPED)
 
 
 class DroppedTable:
@@ -63,11 +63,11 @@ class DroppedTable:
 
     def add(self, id: str, reason: str, row: Row) -> None:
         """Append a row; a value that has no column is part of its detail. ``id`` is that of a row without one."""
-        known, others = _split(row, self.schema)
-        if known.get("id") is None and "id" in self.schema.names:
-            known["id"] = id
+        values, others = _split(row, self.schema)
+        if values.get("id") is None and "id" in self.schema.names:
+            values["id"] = id
         with self._lock:
-            self._waiting.append({**known, "drop_reason": reason, "drop_detail": _detail(others)})
+            self._waiting.append({**values, "drop_reason": reason, "drop_detail": _detail(others)})
             self.num_rows += 1
             if len(self._waiting) == ROWS_PER_BATCH:
                 self._flush()
@@ -103,18 +103,20 @@ class DroppedTable:
 def _split(row: Row, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any]]:
     """The values of a row that have a column, and the others."""
     names = set(schema.names) - set(DROPPED.names)
-    known = {name: value for name, value in row.items() if name in names}
+    values = {name: value for name, value in row.items() if name in names}
     others = {name: value for name, value in row.items() if name not in {*names, *DROPPED.names}}
-    return known, others
+    return values, others
 
 
 def _detail(others: Row) -> str | None:
-    """What is known of a row besides its columns, as text."""
-    given = {name: value for name, value in others.items() if value not in (None, "")}
-    if not given:
+    """What is known about a row besides its columns, as text; a lone error or detail stands for itself."""
+    details = {name: value for name, value in others.items() if value not in (None, "")}
+    if not details:
         return None
-    single = given.popitem()[1] if set(given) in ({"error"}, {"detail"}) else given
-    text = single if isinstance(single, str) else json.dumps(single, ensure_ascii=False, default=str)
+    value: Any = details
+    if set(details) in ({"error"}, {"detail"}):
+        (value,) = details.values()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_DETAIL else text[:MAX_DETAIL] + "..."
 
 

@@ -58,10 +58,11 @@ def _preview(stage: Stage, config: Any, inputs: Sequence[str], console: Console)
     assert stage.preview is not None
     job = Job(stage.name, console, Drops(keep=False))
     sources = [table.read(name, job.drops.unread) for name in inputs]
-    given = [source.schema for source in sources]
-    job.inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
+    schemas = [source.schema for source in sources]
+    job.inputs = CountedInputs(sources, schemas, layout.arrange(stage, config, sources))
     job.total = job.inputs.total
-    columns, where = stage.reads(config) or (), ", ".join(inputs)
+    columns = stage.reads(config) or ()
+    where = ", ".join(inputs)
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     rows = trial.try_first_row(stage, config, rows)
     usable = stage.preview(config, rows, job)

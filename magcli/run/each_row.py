@@ -26,7 +26,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Retry:
-    """A decision that the machine forced, as a program that could not be run: a resumed run decides again."""
+    """A decision forced by a failure of the machine, such as a program that could not run; a resumed run repeats it."""
 
     decision: Row | Drop
 

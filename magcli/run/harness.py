@@ -77,8 +77,8 @@ def execute(
         stage, config: what to run.
         tables: its inputs and outputs.
         console: where it reports.
-        whole: of a shard that a command runs on a cluster, that command's run.
-        rows_of_shards: of the command that runs shards on a cluster, how it gets their rows.
+        whole: for a shard of a command on a cluster, that command's run.
+        rows_of_shards: for a command that runs shards on a cluster, how it gets their rows.
 
     Raises:
         MagError: whatever is wrong, where possible before the first row is computed.
@@ -98,6 +98,7 @@ def execute(
     with contextlib.ExitStack() as stack:
         for target in targets:
             table.check_target(target, tables.format if target == tables.output else "")
+        # Before the locks are taken: a lock file that exists now is of a killed process.
         interrupted = [target for target in targets if durable.lock_path(Path(target)).exists()]
         for target in targets:
             if not stream.is_stream(target):
@@ -123,10 +124,11 @@ def execute(
 def open_inputs(stage: Stage, config: Any, tables: Tables, unread: BadRow) -> CountedInputs:
     """The inputs, open, each in its layout; unreadable lines are counted once, with the first shard."""
     later = tables.shard is not None and tables.shard.number > 1
-    bad, head = table.ignore if later else unread, stage.head(config)
+    bad = table.ignore if later else unread
+    head = stage.head(config)
     sources = [table.read(name, bad, head) for name in tables.inputs]
-    given = [source.schema for source in sources]
-    inputs = CountedInputs(sources, given, layout.arrange(stage, config, sources))
+    schemas = [source.schema for source in sources]
+    inputs = CountedInputs(sources, schemas, layout.arrange(stage, config, sources))
     if tables.limit:
         inputs.select_first(tables.limit)
     if tables.shard:
@@ -167,7 +169,8 @@ def _run(
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
-    columns, where = stage.reads(config) or (), ", ".join(tables.inputs)
+    columns = stage.reads(config) or ()
+    where = ", ".join(tables.inputs)
     _say_renamed(job)
     job.schema, rows = validation.validate_rows(columns, job.inputs.schema, job.inputs.rows(), job, where)
     if rows_of_shards is None:
@@ -200,7 +203,7 @@ def _check_outcome(stage: Stage, tables: Tables, made: manifest.Chain, console: 
 
 @contextlib.contextmanager
 def _dropped_table(job: Job, name: str | None, schema: pa.Schema) -> Iterator[None]:
-    """The table of dropped rows; of a command that fails, it has those until then.
+    """The table of dropped rows; if the command fails, it has the rows dropped so far.
 
     Its history shows that magcli wrote it; without an output the command is not up to date.
     """
@@ -221,11 +224,11 @@ def _say_renamed(job: Job) -> None:
     assert job.inputs is not None
     for source, named in zip(job.sources, job.inputs.named, strict=True):
         if named.columns:
-            columns = ", ".join(f"{place} as {name}" for name, place in named.columns.items())
+            columns = ", ".join(f"{path} as {name}" for name, path in named.columns.items())
             where = f" of {source.name}" if len(job.sources) > 1 else ""
-            layout = f" (layout {named.layout})" if named.layout else ""
-            places = {place: name for name, place in named.columns.items()}
-            job.console.say(f"{job.stage}: reading {columns}{where}{layout}", event="renamed", columns=places)
+            converted = f" (layout {named.layout})" if named.layout else ""
+            renames = {path: name for name, path in named.columns.items()}
+            job.console.say(f"{job.stage}: reading {columns}{where}{converted}", event="renamed", columns=renames)
 
 
 def _journal_path(tables: Tables) -> Path:
@@ -317,10 +320,12 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     chain = _chain_of(str(tables.output))
     if not chain:
         return f"{tables.output} exists, and magcli did not make it"
-    made, now = chain[-1], json.loads(seal.pack(fingerprint(job.settings)))
+    made = chain[-1]
     if made.stage != job.stage:
         return f"{tables.output} exists, made by magcli {made.stage}"
+    # Packed and parsed, because the settings in a history have gone through JSON.
     before = json.loads(seal.pack(fingerprint(made.config)))
+    now = json.loads(seal.pack(fingerprint(job.settings)))
     changes = differences(before, now)
     if not changes and made.version == __version__ and not job.sources:
         return None
@@ -329,8 +334,11 @@ def _replaced(tables: Tables, job: Job) -> str | None:
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
     """Whether a table's last link has this stage, version, configuration and inputs."""
-    made = (link.stage, link.version, seal.pack(fingerprint(link.config)), [each.sha256 for each in link.inputs])
-    return made == (job.stage, __version__, seal.pack(fingerprint(job.settings)), digests)
+    if link.stage != job.stage or link.version != __version__:
+        return False
+    if [source.sha256 for source in link.inputs] != digests:
+        return False
+    return seal.pack(fingerprint(link.config)) == seal.pack(fingerprint(job.settings))
 
 
 def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
@@ -341,10 +349,11 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         return count
     count = 0
     made = job.history(0)[-1]
-    known = {key: value for key, value in made.config.items() if key != CHOSEN}
-    head = seal.pack({"config": known, "stage": made.stage, "version": made.version})
+    settings = {key: value for key, value in made.config.items() if key != CHOSEN}
+    head = seal.pack({"config": settings, "stage": made.stage, "version": made.version})
+    batches = rows if stream.is_stream(tables.output) else table.rechunk(rows)
     with contextlib.closing(rows), table.write(tables.output, schema, head, tables.format) as sink:  # type: ignore[type-var]
-        for batch in table.rechunk(rows) if not stream.is_stream(tables.output) else rows:
+        for batch in batches:
             count += batch.num_rows
             sink.write(_cast(batch, schema, job.stage))
         _finish_dropped(job, count)
@@ -360,9 +369,9 @@ def _finish_dropped(job: Job, rows_out: int) -> None:
 def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
     if batch.schema.names != schema.names:
         raise DataError(f"{stage} made columns {batch.schema.names}, but declared {schema.names}")
-    return pa.RecordBatch.from_arrays(
-        [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
-    )
+    pairs = zip(batch.columns, schema.types, strict=True)
+    columns = [column if column.type == kind else column.cast(kind) for column, kind in pairs]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:

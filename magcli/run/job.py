@@ -55,11 +55,11 @@ class Drops:
 
     def add(self, dropped: Dropped) -> None:
         """Count a dropped row of a unit of work."""
-        self.row(dropped.id, dropped.reason, {**dropped.row, **dropped.known})
+        self.row(dropped.id, dropped.reason, {**dropped.row, **dropped.detail})
 
-    def unread(self, place: str, reason: str, excerpt: str) -> None:
+    def unread(self, location: str, reason: str, excerpt: str) -> None:
         """Count a line that a reader could not read: a ``BadRow``."""
-        self.row(place, reason, {"detail": f"{place}: {excerpt}"})
+        self.row(location, reason, {"detail": f"{location}: {excerpt}"})
 
     def summary(self) -> str:
         """The number of rows of each reason, with the first error if there is one: for messages."""
@@ -147,11 +147,11 @@ class Job:
             decide: returns an option's value and the reason.
             unfinished: the work to resume, by default the journal; it records the values.
         """
-        known = self._unfinished(unfinished)
+        resumed = self._unfinished(unfinished)
         values, decisions = {}, []
         for option, value in asked.items():
             if value == "auto":
-                value = next((each.notes[option] for each in known if option in each.notes), "auto")
+                value = next((work.notes[option] for work in resumed if option in work.notes), "auto")
             if value == "auto" and self.whole is not None:
                 value = self.whole.chosen.get(option, "auto")
             if value == "auto":
@@ -165,16 +165,16 @@ class Job:
 
     def record(self, values: Mapping[str, str], unfinished: Sequence[Notes] | None = None) -> None:
         """Record what options left to ``auto`` resolved to; ``unfinished`` as in ``choose``."""
-        for each in self._unfinished(unfinished):
+        for work in self._unfinished(unfinished):
             for option, value in values.items():
-                each.note(option, value)
+                work.note(option, value)
         self.chosen |= values
 
-    def _unfinished(self, given: Sequence[Notes] | None) -> Sequence[Notes]:
+    def _unfinished(self, unfinished: Sequence[Notes] | None) -> Sequence[Notes]:
         """The given unfinished work, by default the journal."""
-        if given is None and self.journal is not None:
+        if unfinished is None and self.journal is not None:
             return [self.journal]
-        return given or ()
+        return unfinished or ()
 
     def past(self) -> manifest.Chain:
         """How the inputs were made; complete only after their last row was read."""
@@ -200,11 +200,11 @@ class CountedInputs:
     def __init__(
         self,
         sources: Sequence[Source],
-        given: Sequence[pa.Schema] | None = None,
+        schemas: Sequence[pa.Schema] | None = None,
         named: Sequence[Named] = (),
     ) -> None:
         self.sources, self.count = sources, 0
-        self.given = given or [source.schema for source in sources]
+        self.given = schemas or [source.schema for source in sources]
         self.named = named
         self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]

@@ -61,10 +61,11 @@ class Journal:
     def _scan(self, head: bytes) -> int:
         """Read the records; returns where the last complete one ends."""
         self.file.seek(0)
-        end, found_head = 0, b""
+        end = 0
+        stored_head = b""
         while (payload := self._next()) is not None:
             if end == 0:
-                found_head = payload
+                stored_head = payload
             else:
                 record = json.loads(payload[: payload.index(b"\n")])
                 if "note" in record:
@@ -72,11 +73,11 @@ class Journal:
                 else:
                     self.positions[record["key"]] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
-        if found_head != head and not self.positions:
+        if stored_head != head and not self.positions:
             self.notes.clear()
             return 0
-        if found_head != head:
-            self._check(json.loads(found_head), json.loads(head))
+        if stored_head != head:
+            self._check(json.loads(stored_head), json.loads(head))
         return end
 
     def _next(self) -> bytes | None:
@@ -106,7 +107,7 @@ class Journal:
 
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""
-        dropped = [[each.id, each.reason, each.known] for each in result.dropped]
+        dropped = [[row.id, row.reason, row.detail] for row in result.dropped]
         head = json.dumps({"key": key, "dropped": dropped}, default=str).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
@@ -119,7 +120,7 @@ class Journal:
         start, length = self.positions[key]
         payload = os.pread(self.file.fileno(), length, start)
         cut = payload.index(b"\n")
-        dropped = [Dropped(*each) for each in json.loads(payload[:cut])["dropped"]]
+        dropped = [Dropped(*fields) for fields in json.loads(payload[:cut])["dropped"]]
         return Result(pa.ipc.read_record_batch(pa.py_buffer(payload[cut + 1 :]), self.schema), dropped)
 
     def _append(self, payload: bytes) -> int:

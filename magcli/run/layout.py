@@ -1,6 +1,6 @@
 """Each input table in its own layout: its columns are named and selected before the tables are joined.
 
-What layouts there are is told by ``magcli.layouts``, which the stages' hook ``layouts`` uses.
+The layouts are defined in ``magcli.layouts``; stages use it in their hook ``layouts``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from magcli.run.validation import TEXT, as_text
 class Converted:
     """A table whose rows are converted from a layout.
 
-    ``columns`` are the names of what is read and its places, ``layout`` names the layout for messages.
+    ``columns`` maps the names of what is read to its paths, ``layout`` names the layout for messages.
     ``changes_number``: a row may become several.
     """
 
@@ -46,7 +46,8 @@ def arrange(stage: Stage, config: Any, sources: Sequence[Source]) -> list[Named]
     if len(sources) > 1:
         for source in sources:
             _write_text(source, needs)
-    return [Named({**each.columns, **renamed}, each.layout) for each, renamed in zip(named, aliases, strict=True)]
+    pairs = zip(named, aliases, strict=True)
+    return [Named({**converted.columns, **renamed}, converted.layout) for converted, renamed in pairs]
 
 
 def _arrange(stage: Stage, source: Source, layout: Any) -> Named:
@@ -89,7 +90,7 @@ def _selected(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
 
 
 def _write_text(source: Source, needs: Sequence[str]) -> None:
-    """Make the required columns of text text, as they would be if the table was alone."""
+    """Convert the required text columns to text, as for a single table."""
     needed = {name for need in needs for name in need.split("|")} & set(TEXT)
     texts = [field for field in source.schema if field.name in needed and not pa.types.is_binary(field.type)]
     names = [field.name for field in texts]
@@ -100,16 +101,17 @@ def _write_text(source: Source, needs: Sequence[str]) -> None:
 
 def _with_text(rows: Rows, names: Sequence[str], schema: pa.Schema) -> Rows:
     for batch in rows:
-        columns = [as_text(batch.column(f.name), f) if f.name in names else batch.column(f.name) for f in batch.schema]
+        pairs = zip(batch.columns, batch.schema, strict=True)
+        columns = [as_text(column, field) if field.name in names else column for column, field in pairs]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _name(source: Source, needs: Sequence[str], aliases: Mapping[str, Sequence[str]]) -> Columns:
     """Give required columns under another tool's name their own; returns name -> name in the table."""
     try:
-        found = resolve_aliases(source.schema, needs, aliases)
+        renames = resolve_aliases(source.schema, needs, aliases)
     except DataError as error:
         raise DataError(f"{source.name}: {error}") from None
-    if found:
-        _select(source, {found.get(name, name): name for name in source.schema.names})
-    return {name: alias for alias, name in found.items()}
+    if renames:
+        _select(source, {renames.get(name, name): name for name in source.schema.names})
+    return {name: alias for alias, name in renames.items()}

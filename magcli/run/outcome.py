@@ -1,4 +1,4 @@
-"""What a finished command tells of its rows: none kept, or some lost, is not success.
+"""What the row counts of a finished command mean: keeping none, or losing some, is a failure.
 
 The tables are written in either case. The same command says so again, as the history of its output has the counts.
 """

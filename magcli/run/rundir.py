@@ -98,7 +98,7 @@ class RunDir:
 
     def store_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Store the run's inputs and their history, for reports and model cards."""
-        record = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
+        record = {"inputs": [asdict(table) for table in inputs], "history": manifest.to_json(history)}
         with durable.atomic_file(self.path / INPUTS) as file:
             file.write(checksum.encode_object(record))
 
@@ -161,14 +161,14 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
         _write_note(note, identity)
         return
     try:
-        found = checksum.read_object(note)
+        recorded = checksum.read_object(note)
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
-    notes = found.pop(CHOSEN, {})
-    changes = differences(found, identity)
+    notes = recorded.pop(CHOSEN, {})
+    changes = differences(recorded, identity)
     if changes and not _has_work(folder):
         _write_note(note, identity)
-    elif changes and _is_longer(found, identity, lengths):
+    elif changes and _is_longer(recorded, identity, lengths):
         _prolong(folder)
         folder.notes |= notes
         _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
@@ -180,10 +180,10 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
         folder.notes |= notes
 
 
-def _is_longer(found: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
+def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
     """Whether settings differ only by larger values of the options that say how long a run is."""
-    changed = {key for key in {**found, **identity} if found.get(key) != identity.get(key)}
-    return changed <= set(lengths) and all(_length(identity[key]) > _length(found[key]) for key in changed)
+    changed = {key for key in {**recorded, **identity} if recorded.get(key) != identity.get(key)}
+    return changed <= set(lengths) and all(_length(identity[key]) > _length(recorded[key]) for key in changed)
 
 
 def _length(value: int) -> float:
@@ -215,8 +215,8 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 def _has_work(folder: RunDir) -> bool:
     """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
-    begun = (folder.note_path, folder.path / INPUTS)
-    return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))
+    start_files = (folder.note_path, folder.path / INPUTS)
+    return any(path.is_file() and path not in start_files and path.stat().st_size for path in folder.path.rglob("*"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,15 +254,15 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
     Raises:
         DataError: the folder is not a run of magcli, or its records are damaged.
     """
-    found = [read_run(folder)]
-    while (earlier := _run_of(found[0].started_from)) and all(earlier != run.folder for run in found):
-        if _changed(found[0], digest):
-            _warn(found[0], "has changed since", console)
-            return found
-        found.insert(0, read_run(earlier))
-    if "model_sha256" in found[0].options and _is_gone(found[0].started_from):
-        _warn(found[0], "no longer exists", console)
-    return found
+    runs = [read_run(folder)]
+    while (earlier := _run_of(runs[0].started_from)) and all(earlier != run.folder for run in runs):
+        if _changed(runs[0], digest):
+            _warn(runs[0], "has changed since", console)
+            return runs
+        runs.insert(0, read_run(earlier))
+    if "model_sha256" in runs[0].options and _is_gone(runs[0].started_from):
+        _warn(runs[0], "no longer exists", console)
+    return runs
 
 
 def _changed(run: Trained, digest: Callable[[Path, bool], str]) -> bool:
@@ -309,4 +309,4 @@ def _inputs(folder: Path, digests: list[str]) -> tuple[tuple[manifest.Input, ...
     if not (folder / INPUTS).is_file():
         return tuple(manifest.Input("", digest, 0) for digest in digests), ()
     record = checksum.read_object(folder / INPUTS)
-    return tuple(manifest.Input(**each) for each in record["inputs"]), manifest.from_json(record["history"])
+    return tuple(manifest.Input(**table) for table in record["inputs"]), manifest.from_json(record["history"])

@@ -68,23 +68,23 @@ def parts(sources: Sequence[Source]) -> list[Part]:
     Raises:
         DataError: a table is not a shard, belongs to another run or is given twice, or one is missing.
     """
-    found = sorted(map(_part, sources), key=lambda part: part.shard)
-    for part in found[1:]:
-        _check_alike(found[0], part)
+    shards = sorted(map(_part, sources), key=lambda part: part.shard)
+    for part in shards[1:]:
+        _check_alike(shards[0], part)
     names: dict[int, str] = {}
-    for part in found:
+    for part in shards:
         if part.shard.number in names:
             one, other = names[part.shard.number], part.source.name
             raise DataError(f"commit: {one} and {other} are both shard {part.shard}; leave one of them out")
         names[part.shard.number] = part.source.name
-    missing = [number for number in range(1, found[0].shard.out_of + 1) if number not in names]
+    missing = [number for number in range(1, shards[0].shard.out_of + 1) if number not in names]
     if missing:
-        stage, count = found[0].link.stage, found[0].shard.out_of
+        stage, count = shards[0].link.stage, shards[0].shard.out_of
         raise DataError(
             f"commit: of {count} shards {_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the "
             f"table, or make it with the {stage} command of the others and --shard {missing[0]}/{count}"
         )
-    return found
+    return shards
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -117,25 +117,25 @@ def _check_alike(first: Part, part: Part) -> None:
 
 def _identity(part: Part) -> dict[str, Any]:
     config = {key: value for key, value in part.link.config.items() if key != KEY}
-    inputs = [f"{given.name} {given.sha256[:8]}" for given in part.link.inputs]
+    inputs = [f"{table.name} {table.sha256[:8]}" for table in part.link.inputs]
     origin = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
     return {**origin, **fingerprint(config)}
 
 
-def resolved_options(found: Sequence[Part]) -> dict[str, str]:
+def resolved_options(shards: Sequence[Part]) -> dict[str, str]:
     """What options left to ``auto`` resolved to; ``bf16, fp32`` where machines differ."""
     values: dict[str, set[str]] = {}
-    for part in found:
+    for part in shards:
         for option, value in part.link.config.get(CHOSEN, {}).items():
             values.setdefault(option, set()).add(value)
-    return {option: ", ".join(sorted(each)) for option, each in values.items()}
+    return {option: ", ".join(sorted(resolved)) for option, resolved in values.items()}
 
 
-def history(found: Sequence[Part]) -> Chain:
+def history(shards: Sequence[Part]) -> Chain:
     """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
-    links = [part.link for part in found]
+    links = [part.link for part in shards]
     config = {key: value for key, value in links[0].config.items() if key != KEY}
-    if values := resolved_options(found):
+    if values := resolved_options(shards):
         config[CHOSEN] = values
     reasons = sorted({reason for link in links for reason in link.dropped})
     whole = replace(
@@ -145,4 +145,4 @@ def history(found: Sequence[Part]) -> Chain:
         rows_out=sum(link.rows_out for link in links),
         dropped={reason: sum(link.dropped.get(reason, 0) for link in links) for reason in reasons},
     )
-    return (*found[0].past, whole)
+    return (*shards[0].past, whole)

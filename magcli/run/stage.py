@@ -25,7 +25,7 @@ ROWS = "the rows"
 """The output of a stage that writes its rows to stdout by default."""
 
 
-def _no_columns(_config: Any, _given: pa.Schema) -> pa.Schema:
+def _no_columns(_config: Any, _input_schema: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([])
@@ -50,7 +50,7 @@ class Stage:
     run: Callable[[Any, Rows, Job], Rows]
     schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
     reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
-    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _given: None
+    layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _schemas: None
     defaults: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
@@ -112,5 +112,6 @@ def declared(name: str, module: ModuleType) -> Stage:
     Raises:
         TypeError: the module lacks a name that every stage has.
     """
-    found = {field.name: vars(module)[field.name] for field in fields(Stage) if field.name in vars(module)}
-    return Stage(name, doc=inspect.getdoc(module) or "", **found)
+    names = vars(module)
+    declarations = {field.name: names[field.name] for field in fields(Stage) if field.name in names}
+    return Stage(name, doc=inspect.getdoc(module) or "", **declarations)

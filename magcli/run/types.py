@@ -19,14 +19,14 @@ class Named:
 
 
 class Dropped(NamedTuple):
-    """A dropped row: its id, the reason, what is known of it besides, in JSON types, and the row.
+    """A dropped row: its id, the reason, what else the stage knows about it, in JSON types, and the row.
 
     A journal does not store the row, which is one of the unit's.
     """
 
     id: str
     reason: str
-    known: Mapping[str, Any] = {}
+    detail: Mapping[str, Any] = {}
     row: Mapping[str, Any] = {}
 
 

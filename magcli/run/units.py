@@ -85,9 +85,9 @@ def with_rows(result: Result, part: pa.RecordBatch) -> Result:
     rows = to_rows(part)
     only = rows[0] if len(rows) == 1 else {}
     dropped = []
-    for each in result.dropped:
-        row = next((row for row in rows if row.get("id") == each.id), only)
-        dropped.append(each._replace(row=row))
+    for dropped_row in result.dropped:
+        row = next((row for row in rows if row.get("id") == dropped_row.id), only)
+        dropped.append(dropped_row._replace(row=row))
     return result._replace(dropped=dropped)
 
 
@@ -114,8 +114,8 @@ async def every(seconds: float, report: Callable[[], None]) -> None:
 class WorkThread:
     """A thread beside the event loop for blocking work, one piece after the other.
 
-    Work that allocates much, such as updates, belongs into one thread: glibc keeps what a thread has freed in a heap of
-    that thread, and PyTorch scratch memory, so that with a thread for each update a process would grow without end.
+    Work that allocates much, such as updates, should run in one thread: glibc keeps what a thread has freed in a heap
+    of that thread, and PyTorch scratch memory, so that with a thread for each update a process would grow without end.
 
     It is a daemon thread: unlike an executor's, it does not keep a cancelled process alive.
     """

@@ -54,8 +54,8 @@ def validate_rows(
     Raises:
         DataError: a column is missing; the message names it, the stage and the existing columns.
     """
-    if found := resolve_aliases(schema, required, aliases or {}):
-        schema, rows = _renamed(found, schema, rows, job)
+    if renames := resolve_aliases(schema, required, aliases or {}):
+        schema, rows = _renamed(renames, schema, rows, job)
     visible = pa.schema([field for field in schema if field.name != UNREAD])
     require(visible, [name for name in required if name != "id"], stage=job.stage, where=where)
     names, alternatives = _present(required, schema)
@@ -83,18 +83,20 @@ def _is_of_another_type(field: pa.Field) -> bool:
     return is_json_text(field) or (pa.types.is_integer(kind) and pa.types.is_floating(field.type))
 
 
-def _renamed(found: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
-    columns = ", ".join(f"{alias} as {name}" for alias, name in found.items())
-    job.console.say(f"{job.stage}: reading {columns}", event="renamed", columns=dict(found))
-    names = [found.get(name, name) for name in schema.names]
+def _renamed(renames: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
+    columns = ", ".join(f"{alias} as {name}" for alias, name in renames.items())
+    job.console.say(f"{job.stage}: reading {columns}", event="renamed", columns=dict(renames))
+    names = [renames.get(name, name) for name in schema.names]
     fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
     return pa.schema(fields, schema.metadata), (batch.rename_columns(names) for batch in rows)
 
 
 def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dict[str, str]]:
     """The required columns that exist, and the id; and which column can replace which."""
-    groups = [[name for name in each.split("|") if name in schema.names or name == "id"] for each in required]
-    return [name for group in groups for name in group], {group[0]: group[1] for group in groups if len(group) > 1}
+    available = {*schema.names, "id"}
+    groups = [[name for name in need.split("|") if name in available] for need in required]
+    names = [name for group in groups for name in group]
+    return names, {group[0]: group[1] for group in groups if len(group) > 1}
 
 
 def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
@@ -107,17 +109,17 @@ def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: p
 
 
 def _read(
-    given: pa.RecordBatch, converted: pa.RecordBatch, job: Job, before: int
+    batch: pa.RecordBatch, converted: pa.RecordBatch, job: Job, before: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The converted rows that could be read in their layout, and the same as given; the others are dropped."""
-    if UNREAD not in given.schema.names or given.column(UNREAD).null_count == given.num_rows:
-        return converted, given
-    why = given.column(UNREAD)
+    """The converted rows that could be read in their layout, and the same rows of ``batch``; others are dropped."""
+    if UNREAD not in batch.schema.names or batch.column(UNREAD).null_count == batch.num_rows:
+        return converted, batch
+    why = batch.column(UNREAD)
     for row in pc.indices_nonzero(why.is_valid()).to_pylist():
         (values,) = to_rows(converted.slice(row, 1))
         reason, _, detail = why[row].as_py().partition("\t")
         job.drops.row(_key(values, before + row), reason, {**values, "error": detail})
-    return converted.filter(why.is_null()), given.filter(why.is_null())
+    return converted.filter(why.is_null()), batch.filter(why.is_null())
 
 
 def _key(values: Mapping[str, Any], row: int) -> str:
@@ -146,10 +148,9 @@ def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> 
 def as_text(column: pa.Array, field: pa.Field) -> pa.Array:
     """The values of a column that must be text."""
     if is_json_text(field):
-        texts = column.to_pylist()
-        return pa.array(
-            [None if text is None else _value_text(json.loads(text), field, text) for text in texts], pa.string()
-        )
+        stored = column.to_pylist()
+        values = [None if text is None else _value_text(json.loads(text), field, text) for text in stored]
+        return pa.array(values, pa.string())
     if pa.types.is_nested(column.type):
         values = python_values(column)
         return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
@@ -184,11 +185,8 @@ def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
             problem = f"column {field.name} holds a conversation ({roles}), but one text is expected"
             raise DataError(f"{problem}; keep the question or the answer only, and give a system prompt by --system")
         return str(value[0]["content"])
-    if (
-        field.name == "answer"
-        and isinstance(value, list)
-        and [type(each) in (str, int, float) for each in value] == [True]
-    ):
+    is_single = isinstance(value, list) and len(value) == 1 and type(value[0]) in (str, int, float)
+    if field.name == "answer" and is_single:
         return str(value[0])
     return text or json.dumps(value, ensure_ascii=False, default=str)
 
@@ -207,12 +205,12 @@ def _decoded(value: bytes | None) -> str | None:
 def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
     """The given ids; for rows without one a hash of prompt and answer, the same on every run."""
     absent = [None] * size
-    given, prompts, answers = (
+    ids, prompts, answers = (
         columns[name].to_pylist() if name in columns else absent for name in ("id", "prompt", "answer")
     )
     filled = (
         id or hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        for id, prompt, answer in zip(given, prompts, answers, strict=True)
+        for id, prompt, answer in zip(ids, prompts, answers, strict=True)
     )
     return pa.array(filled, pa.string())
 
@@ -228,16 +226,15 @@ def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> 
 
 
 def _reasons(
-    given: pa.RecordBatch, converted: pa.RecordBatch, names: Sequence[str], alternatives: Mapping[str, str]
+    batch: pa.RecordBatch, converted: pa.RecordBatch, names: Sequence[str], alternatives: Mapping[str, str]
 ) -> pa.Array:
     """Per row, why it cannot be used: the first reason found, or null."""
     reasons = pa.nulls(converted.num_rows, pa.string())
     for name in [name for name in TEXT if name in names]:
         column = converted.column(name)
-        lost = pc.and_(column.is_null(), given.column(name).is_valid())
-        reasons = _add_reason(
-            reasons, pc.and_(lost, pa.scalar(pa.types.is_binary(given.column(name).type))), "broken-text"
-        )
+        lost = pc.and_(column.is_null(), batch.column(name).is_valid())
+        is_binary = pa.scalar(pa.types.is_binary(batch.column(name).type))
+        reasons = _add_reason(reasons, pc.and_(lost, is_binary), "broken-text")
         other = alternatives.get(name)
         alone = pc.invert(_filled(converted.column(other))) if other else pa.scalar(True)
         reasons = _add_reason(reasons, pc.and_(column.is_null(), alone), MISSING[name])
@@ -255,7 +252,8 @@ def _filled(column: pa.Array) -> pa.Array:
     """Where a column of lists, texts or mappings has a value that is not empty."""
     if pa.types.is_struct(column.type):
         return column.is_valid()
-    size = pc.list_value_length(column) if pa.types.is_list(column.type) else pc.utf8_length(column.cast(pa.string()))
+    is_list = pa.types.is_list(column.type)
+    size = pc.list_value_length(column) if is_list else pc.utf8_length(column.cast(pa.string()))
     return pc.greater(pc.fill_null(size, 0), 0)
 
 

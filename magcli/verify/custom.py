@@ -44,14 +44,14 @@ def load(spec: str, option: str = "reward") -> Function:
 
     Raises UsageError if there is no such module or function, or importing it fails.
     """
-    place, _, name = spec.rpartition(":")
-    if not place or not name:
+    location, _, name = spec.rpartition(":")
+    if not location or not name:
         raise UsageError(f"{option} {spec!r}: name it as module:function or file.py:function")
-    function = getattr(_module(place, f"{option} {spec!r}"), name, None)
+    function = getattr(_module(location, f"{option} {spec!r}"), name, None)
     if not callable(function):
-        raise UsageError(f"{option} {spec!r}: {place} has no function {name}")
-    found: Function = function
-    return found
+        raise UsageError(f"{option} {spec!r}: {location} has no function {name}")
+    loaded: Function = function
+    return loaded
 
 
 def digest(spec: str, option: str = "reward") -> str:
@@ -60,21 +60,21 @@ def digest(spec: str, option: str = "reward") -> str:
     return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
 
 
-def _module(place: str, subject: str) -> ModuleType:
+def _module(location: str, subject: str) -> ModuleType:
     try:
-        if place.endswith(".py"):
-            return _from_file(Path(place))
+        if location.endswith(".py"):
+            return _from_file(Path(location))
         if (here := os.getcwd()) not in sys.path:
             sys.path.append(here)
-        return importlib.import_module(place)
+        return importlib.import_module(location)
     except Exception as error:
-        raise UsageError(f"{subject}: {place} cannot be imported: {type(error).__name__}: {error}") from None
+        raise UsageError(f"{subject}: {location} cannot be imported: {type(error).__name__}: {error}") from None
 
 
 def _from_file(path: Path) -> ModuleType:
-    found = sys.modules.get(path.stem)
-    if found is not None and found.__file__ == str(path.resolve()):
-        return found
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and loaded.__file__ == str(path.resolve()):
+        return loaded
     plan = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert plan is not None
     assert plan.loader is not None
@@ -128,28 +128,29 @@ def _as_reward(value: Any) -> Reward:
     elif value is None or isinstance(value, str | bytes | list | tuple):
         kind = "None" if value is None else f"a {type(value).__name__}"
         raise TypeError(f"the function returned {kind}, not a number, a truth value or a mapping")
-    found = value if isinstance(value, Reward) else Reward(**_plain(value, None))
-    if not math.isfinite(found.total):
-        raise ValueError(f"a reward of {found.total} is not finite")
-    return _for_a_table(found)
+    reward = value if isinstance(value, Reward) else Reward(**_plain(value, None))
+    if not math.isfinite(reward.total):
+        raise ValueError(f"a reward of {reward.total} is not finite")
+    return _for_a_table(reward)
 
 
-def _for_a_table(found: Reward) -> Reward:
+def _for_a_table(reward: Reward) -> Reward:
     """The reward with the exact types of its fields, for a table.
 
     Raises TypeError or ValueError if a field cannot be converted.
     """
     values: dict[str, Any] = {}
     for part in fields(Reward):
-        value = getattr(found, part.name)
+        value = getattr(reward, part.name)
         if part.type in (float, bool):
             values[part.name] = float(value) if part.type is float else bool(value)
         elif isinstance(value, str):
             values[part.name] = printable(value)
         else:
             raise TypeError(f"{part.name} of a reward is text, not {type(value).__name__}")
-    same = all(type(value) is type(old := getattr(found, name)) and value == old for name, value in values.items())
-    return found if same else Reward(**values)
+    before = {name: getattr(reward, name) for name in values}
+    same = all(type(value) is type(before[name]) and value == before[name] for name, value in values.items())
+    return reward if same else Reward(**values)
 
 
 def _plain(total: Any, correct: bool | None) -> dict[str, Any]:

@@ -30,12 +30,14 @@ from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.types import FormatReason
 
 _BOX = re.compile(r"\\boxed\s*\{")
+# The start or end of a block; a list item may begin before it on the same line.
 _FENCE = re.compile(
     r"^(?P<margin>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)(?P<ticks>`{3,})(?P<name>[^`\n]*)$", re.MULTILINE
 )
 _LIST_ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]", re.MULTILINE)
 MAX_MARGIN = 3
 """Spaces that may precede a fence; in a list item they count from the item's text."""
+# The first word after the backticks: ``c++``, ``objective-c``.
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]*")
 
 
@@ -179,7 +181,8 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
     if first < 0:
         return None
     stack: list[int] = []  # where the content of each open box starts; -1 for a plain brace
-    opened, found = -1, (-1, -1)
+    opened = -1  # where the content of the last box starts
+    span = (-1, -1)  # the content of the last box that was closed
     first = len(text[:first].rstrip("\\"))  # ``\\boxed`` is a line break and a word
     for match in _tokens(commands).finditer(text, first):
         token = match[0]
@@ -187,17 +190,20 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
             stack.append(-1)
         elif token == "}":
             start = stack.pop() if stack else -1
-            found = (start, match.start()) if start >= 0 else found
+            span = (start, match.start()) if start >= 0 else span
         elif len(token) > 2:
             opened = match.end()
             stack.append(opened)
-    if found[0] < 0 or found[1] < opened:
+    start, end = span
+    if start < 0 or end < opened:
         return None
-    return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
+    blank = _EMPTY.match(text, opened)
+    return blank[1] if blank else text[start:end]
 
 
 _OR = r"(?:or|oder|ou|o|oppure|или|或者?|또는|または)"
 _AND = r"(?:and|und|et|y|e|и|和|与|및|그리고|および)"
+# What may stand between two boxes of one answer: commas, spaces, and words for *and* and *or*.
 _JOINT = re.compile(
     rf"(?:[\s$,;.、，]|\\[()\[\],;]|\\q?quad|\\text\{{\s*(?:{_AND}|{_OR})\s*\}}|(?<![^\W\d_])(?:{_AND}|{_OR})(?![^\W\d_]))*"
 )
@@ -211,7 +217,10 @@ def joined_boxes(text: str) -> str | None:
     None without a box, if the last one is unclosed, or for more than ``MAX_BOXES``.
     """
     last = last_box(text)
-    if last is None or len(starts := [m.start() for m in _OPENED.finditer(text)]) < 2 or len(starts) > MAX_BOXES:
+    if last is None:
+        return None
+    starts = [match.start() for match in _OPENED.finditer(text)]
+    if not 2 <= len(starts) <= MAX_BOXES:
         return last
     contents: list[str] = []
     for start, end in reversed(list(zip(starts, [*starts[1:], len(text)], strict=True))):

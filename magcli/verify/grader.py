@@ -152,10 +152,10 @@ class Grader:
 
     def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
         programs = [not self._custom and problem_kind(row) == "code" for _, _, row, _ in jobs]
-        answers = iter(self._pool.submit([job for job, program in zip(jobs, programs, strict=True) if not program]))
+        pairs = list(zip(jobs, programs, strict=True))
+        answers = iter(self._pool.submit([job for job, is_program in pairs if not is_program]))
         return [
-            self._judge_threads.submit(self._judge, *job) if program else next(answers)
-            for job, program in zip(jobs, programs, strict=True)
+            self._judge_threads.submit(self._judge, *job) if is_program else next(answers) for job, is_program in pairs
         ]
 
     def _judge(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:

@@ -54,9 +54,11 @@ _NOISE = tuple(
 _BLOCKS = frozenset(("```", r"\begin", "$$", r"\[", "[asy]"))
 """Markers of display blocks, which end a sentence."""
 _ANY_NOISE = re.compile(r"[`\\$<]|\[asy|://|www\.")
+# Two letters or more, or a single one that is not Latin: a Latin letter is usually a variable.
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\W\d_a-zA-Z]")
 _WORD_AT_MOST = re.compile(r"[^\W\d_]{2,40}|[^\W\d_a-zA-Z]")
 _MARKS = r"\"\u00ab\u00bb\u201c-\u201e\u300a-\u300f"
+# Up to 60 characters between quotation marks of any language.
 _QUOTATION = re.compile(rf"[{_MARKS}][^{_MARKS}\n]{{1,60}}[{_MARKS}]")
 _END = re.compile(r"[.?!\n()\u3002\uff01\uff08\uff09\uff1b\uff1f](?:(?<!\.)|(?![^\W_\u2e80-\ud7af]))")
 """The end of a sentence, or a bracket; a full stop unless a letter of an alphabet or a digit follows."""
@@ -78,18 +80,18 @@ def prose_sentences(text: str) -> list[list[str]]:
     A sentence ends at its punctuation (also Chinese), a line break, a code block or a displayed formula; text in
     brackets is its own sentence. Short quotations are omitted: titles and terms may be in any language.
     """
-    found: list[list[str]] = []
+    sentences: list[list[str]] = []
     left = MAX_CHARS
     for part in _END.split(_QUOTATION.sub(" ", _without_noise(text)).lower()):
         sentence = _WORD_AT_MOST.findall(part[:left])
         if len(sentence) <= MAX_WORDS:
-            found.append(sentence)
+            sentences.append(sentence)
         else:
-            found += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
+            sentences += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
         left -= len(part)
         if left <= 0:
             break
-    return [sentence for sentence in found if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _without_noise(text: str) -> str:
@@ -138,7 +140,9 @@ _ALPHABETS = ("en", "fr", "es", "it", "de", "ru", "")
 _STATES = (*_ALPHABETS, "zh", "ja", "ko")
 """Languages of sentences; the empty one stands for all other alphabetic languages."""
 _OTHER_STATE, _RUSSIAN = _STATES.index(""), _STATES.index("ru")
-_LABEL_STATE = {f"__label__{label}": state for state, label in enumerate(_ALPHABETS)}
+_LABEL = "__label__"
+"""What fastText writes before a language's code."""
+_LABEL_STATE = {f"{_LABEL}{label}": state for state, label in enumerate(_ALPHABETS)}
 
 _CLOSE = (
     ("es", "gl", "pt", "ca", "ast", "an", "oc"), ("it", "co", "scn", "pms", "lmo", "vec", "nap"),
@@ -184,10 +188,10 @@ def consistent(question: str, thoughts: str, answer: str) -> bool | None:
 
 def agree(detections: list[Detection]) -> bool | None:
     """Whether texts are in one language; None if one of them is undecided."""
-    labels = [each.label for each in detections]
+    labels = [detection.label for detection in detections]
     if UNDECIDED in labels:
         return None
-    return MIXED not in labels and bool(frozenset.intersection(*(each.candidates() for each in detections)))
+    return MIXED not in labels and bool(frozenset.intersection(*(detection.candidates() for detection in detections)))
 
 
 def detect(text: str) -> Detection:
@@ -214,11 +218,12 @@ def _single_language(words: str, state: int, totals: list[float]) -> Detection:
 
 def _main_language(sentences: list[list[str]], states: list[int]) -> Detection:
     """The language of most letters of a text whose sentences are in several states; mixed if others have a share."""
-    words = {
-        state: _join(sentence for sentence, of in zip(sentences, states, strict=True) if of == state)
-        for state in set(states)
-    }
-    letters = {state: len(each) + 2 * _count_ideographs(each) for state, each in words.items()}
+    by_state: dict[int, list[list[str]]] = {state: [] for state in set(states)}
+    for sentence, state in zip(sentences, states, strict=True):
+        by_state[state].append(sentence)
+    words = {state: _join(own_sentences) for state, own_sentences in by_state.items()}
+    # An ideograph counts as three letters.
+    letters = {state: len(text) + 2 * _count_ideographs(text) for state, text in words.items()}
     most = max(letters, key=letters.__getitem__)
     main = _classified(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
     foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))
@@ -259,6 +264,7 @@ def _viterbi(scores: list[list[float]]) -> list[int]:
         return best
     total, steps = scores[0], []
     for row in scores[1:]:
+        # A change costs the same from every state, so it comes from the best one.
         source = total.index(max(total))
         changed = total[source] + LOG_SWITCH
         steps.append([state if score >= changed else source for state, score in enumerate(total)])
@@ -275,12 +281,14 @@ def _likelihoods(word: str) -> Sequence[float]:
     ideographs = 0 if word.isascii() else _count_ideographs(word)
     if 2 * ideographs > len(word):
         return _of_ideographs(word)
-    each = [0.0] * len(_ALPHABETS)
+    likelihoods = [0.0] * len(_ALPHABETS)
     for likely, label in _model().f.predict(word[:MAX_WORD_LENGTH] + "\n", TOP_LABELS, MIN_LABEL_PROBABILITY, "strict"):
         state = _LABEL_STATE.get(label, _OTHER_STATE)
-        each[state] = max(each[state], likely)
-    scale = 1 / (max(each) or 1.0)
-    alphabets = [max(LOG_UNKNOWN_WORD, math.log(scale * likely)) if likely else LOG_UNKNOWN_WORD for likely in each]
+        likelihoods[state] = max(likelihoods[state], likely)
+    scale = 1 / (max(likelihoods) or 1.0)
+    alphabets = [
+        max(LOG_UNKNOWN_WORD, math.log(scale * likely)) if likely else LOG_UNKNOWN_WORD for likely in likelihoods
+    ]
     alphabets[_OTHER_STATE] += LOG_OTHER_LANGUAGE
     if not _LATIN.match(word):
         return (*alphabets, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD, LOG_UNKNOWN_WORD)
@@ -326,16 +334,23 @@ def _classify(words: str) -> _Prediction:
     If that is uncertain, the probabilities of closely related languages are added.
     """
     if 2 * _count_ideographs(words) > len(words):
-        return _Prediction("ja" if _KANA.search(words) else "ko" if _HANGUL.search(words) else "zh", 1.0, frozenset())
+        return _Prediction(_ideographic_language(words), 1.0, frozenset())
     predict, line = _model().f.predict, words.lower() + "\n"
     probability, name = predict(line, 1, 0.0, "strict")[0]
-    label = name[9:]
+    label = name.removeprefix(_LABEL)
     if probability >= MIN_CERTAIN_PROBABILITY or label not in _GROUP:
         return _Prediction(label, probability, frozenset())
-    close = {other[9:]: likely for likely, other in predict(line, 4, 0.0, "strict")}
+    close = {other.removeprefix(_LABEL): likely for likely, other in predict(line, 4, 0.0, "strict")}
     close = {other: likely for other, likely in close.items() if _GROUP.get(other) == _GROUP[label]}
     others = frozenset(other for other, likely in close.items() if likely >= probability / 4)
     return _Prediction(label, sum(close.values()), others - {label})
+
+
+def _ideographic_language(words: str) -> str:
+    """Kana occur only in Japanese, and Hangul in Korean; other ideographs are taken for Chinese."""
+    if _KANA.search(words):
+        return "ja"
+    return "ko" if _HANGUL.search(words) else "zh"
 
 
 @cache

@@ -346,8 +346,9 @@ class Pool:
 
     def _start(self, *, warm: bool = False) -> WorkerProcess:
         """A worker that is ready; raises EnvironmentFault if none can be started, several fail, or none is in time."""
-        failed, begun = 0, time.monotonic()
-        while failed < MAX_STARTS and time.monotonic() - begun < START_TIMEOUT:
+        failed = 0
+        start_time = time.monotonic()
+        while failed < MAX_STARTS and time.monotonic() - start_time < START_TIMEOUT:
             with self._changed:
                 if self._closed:
                     raise _closed()

@@ -97,8 +97,8 @@ def failed(error: Exception) -> Reward:
 
 def describe_error(error: Exception) -> str:
     """An unexpected exception of a verifier and its location: the detail of an ``infra-error``."""
-    *_, place = traceback.extract_tb(error.__traceback__) or [None]
-    where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
+    *_, frame = traceback.extract_tb(error.__traceback__) or [None]
+    where = f" at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
     try:
         text = str(error)
     except Exception:
@@ -169,13 +169,13 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
     """Whether the last box of an answer part equals the ground truth, or boxes that a comma joins; without a box
     (format-free), the last number.
     """
-    found, gold = (answer_boxes(answer) or "").strip(), gold_answer(row)
-    correct, path = (
-        math.compare(found, gold, str(row.get("prompt") or ""))
-        if found
-        else (math.correct_anywhere(answer, gold), "format")
-    )
-    return Verdict(float(correct), "correct" if correct else "wrong", found, path)
+    boxed = (answer_boxes(answer) or "").strip()
+    gold = gold_answer(row)
+    if boxed:
+        correct, path = math.compare(boxed, gold, str(row.get("prompt") or ""))
+    else:
+        correct, path = math.correct_anywhere(answer, gold), "format"
+    return Verdict(float(correct), "correct" if correct else "wrong", boxed, path)
 
 
 def verify_pair(pair: AnswerPair) -> Verdict:
@@ -193,7 +193,7 @@ def _combined_reward(
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
     texts = (str(row.get("prompt") or ""), parts.thoughts, parts.answer)
-    detections = [language.detect(each) for each in texts] if rule.use_language else []
+    detections = [language.detect(part) for part in texts] if rule.use_language else []
     spoken = rule.language if detections and language.agree(detections) else 0.0
     return Reward(
         total=rule.format + correctness + length + spoken,
@@ -206,7 +206,7 @@ def _combined_reward(
         reason=verdict.reason,
         extracted=printable(verdict.answer),
         detail=printable(verdict.detail),
-        languages=" ".join(each.label for each in detections),
+        languages=" ".join(detection.label for detection in detections),
     )
 
 

@@ -71,23 +71,23 @@ class Expected:
     def __str__(self) -> str:
         return {"one-of": "one of ", "near": "about "}.get(self.kind, "") + shown(self.value)
 
-    def matches(self, given: Plain, rule: Comparison) -> bool:
+    def matches(self, actual: Plain, rule: Comparison) -> bool:
         """Whether a value is right; the rule's tolerance, ``unordered-lines`` and ``exact`` apply."""
         if self.kind == "equal":
-            return self._equal(self.value, given, rule)
+            return self._equal(self.value, actual, rule)
         if self.kind == "near":
-            return self._near(given)
+            return self._near(actual)
         options = self.value if isinstance(self.value, list | tuple | frozenset) else ()
-        return any(self._equal(option, given, rule) for option in options)
+        return any(self._equal(option, actual, rule) for option in options)
 
-    def _equal(self, value: Plain, given: Plain, rule: Comparison) -> bool:
+    def _equal(self, value: Plain, actual: Plain, rule: Comparison) -> bool:
         tolerance = rule.tolerance if rule.mode == "floats" else None
         if rule.mode == "unordered-lines" and not self.strict:
-            return in_any_order(value, given, tolerance)
-        return same(value, given, tolerance, exact=self.strict or rule.mode == "exact")
+            return in_any_order(value, actual, tolerance)
+        return same(value, actual, tolerance, exact=self.strict or rule.mode == "exact")
 
-    def _near(self, given: Plain) -> bool:
-        one, other = _real(self.value), _real(given)
+    def _near(self, actual: Plain) -> bool:
+        one, other = _real(self.value), _real(actual)
         if one is None or other is None:
             return False
         try:
@@ -142,11 +142,11 @@ class Call:
         """The value of the tested expression, from that of ``request``; raises NotPlain if it has none."""
         if self.view == "V0":
             return values
-        given = (values,) if len(self.calls) == 1 else values
-        if not isinstance(given, tuple) or len(given) != len(self.calls):
+        results = (values,) if len(self.calls) == 1 else values
+        if not isinstance(results, tuple) or len(results) != len(self.calls):
             raise NotPlain("the calls did not return one value each")
         try:
-            return value_of(self._view, {f"V{number}": value for number, value in enumerate(given)})
+            return value_of(self._view, {f"V{number}": value for number, value in enumerate(results)})
         except ValueError as error:
             raise NotPlain(str(error)) from error
 
@@ -266,9 +266,9 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
             if ast.dump(one) == ast.dump(other):
                 raise ValueError("the function is compared with itself")
         case ast.Compare(call, [ast.In()], [values]) if _is_constant(values, problem_names):
-            known = constant(values)
-            if isinstance(known, list | tuple | frozenset):
-                return _make_call(call, Expected("one-of", known), problem_names)
+            choices = constant(values)
+            if isinstance(choices, list | tuple | frozenset):
+                return _make_call(call, Expected("one-of", choices), problem_names)
         case ast.UnaryOp(ast.Not(), call):
             return _truth_test(call, False, problem_names)
     return _truth_test(test, True, problem_names)
@@ -301,10 +301,10 @@ def _pytest_approx(value: ast.expr, sign: ast.cmpop) -> Expected | None:
         case ast.Call(ast.Attribute(ast.Name("pytest"), "approx") | ast.Name("approx"), [number], options) if (
             isinstance(sign, ast.Eq)
         ):
-            given = {option.arg: constant(option.value) for option in options}
+            keywords = {option.arg: constant(option.value) for option in options}
             asked: dict[str | None, Any] = {
-                "rel_tol": given.get("rel", APPROX_REL_TOL),
-                "abs_tol": given.get("abs", APPROX_ABS_TOL),
+                "rel_tol": keywords.get("rel", APPROX_REL_TOL),
+                "abs_tol": keywords.get("abs", APPROX_ABS_TOL),
             }
             return _tolerance(constant(number), asked)
     return None
@@ -336,8 +336,9 @@ def _strip_trailing_none(values: Plain) -> Plain:
 
 def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]) -> Call:
     """Split an expression into calls for the sandbox and the expression over their values."""
-    found, view = split_calls(node, problem_names)
-    return Call(ast.unparse(node), root_of(found[0]), expected, tuple(map(ast.unparse, found)), ast.unparse(view))
+    calls, view = split_calls(node, problem_names)
+    sources = tuple(map(ast.unparse, calls))
+    return Call(ast.unparse(node), root_of(calls[0]), expected, sources, ast.unparse(view))
 
 
 # ---- text ----
@@ -380,10 +381,10 @@ def parse_tests(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
     problem_names = defined_names(tests) if problem_names is None else problem_names
-    found = [_parse_test(number, test, problem_names) for number, test in enumerate(tests, 1)]
-    feeds = [case for case in found if isinstance(case, StdinCase)]
-    calls = [case for case in found if isinstance(case, Call)]
-    if not found:
+    cases = [_parse_test(number, test, problem_names) for number, test in enumerate(tests, 1)]
+    feeds = [case for case in cases if isinstance(case, StdinCase)]
+    calls = [case for case in cases if isinstance(case, Call)]
+    if not cases:
         raise DataError("the problem has no tests")
     if feeds and calls:
         raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
@@ -399,9 +400,11 @@ def defined_names(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> 
 def stdin_pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """The inputs and outputs of the stdin tests that have both as text."""
     for test in tests:
-        given, output = test.get("input") or "", test.get("output")
-        if isinstance(given, str) and isinstance(output, str) and not test.get("call") and not test.get("assert"):
-            yield given, output
+        if test.get("call") or test.get("assert"):
+            continue
+        stdin, output = test.get("input") or "", test.get("output")
+        if isinstance(stdin, str) and isinstance(output, str):
+            yield stdin, output
 
 
 def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Case:

@@ -95,32 +95,32 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
     if isinstance(left, type | Named) or isinstance(right, type | Named):
         return left is right
     if isinstance(left, Approx) or isinstance(right, Approx):
-        about, given = (left, right) if isinstance(left, Approx) else (right, left)
-        return noted(about.matches(given), about.value, given)
+        about, actual = (left, right) if isinstance(left, Approx) else (right, left)
+        return noted(about.matches(actual), about.value, actual)
     if is_array(left) or is_array(right):
         return equal_arrays(left, right)
     if from_left == from_right:
         refuse_handles(left, right)
         return bool(left == right)
-    expected, given = (right, left) if from_left else (left, right)
-    if isinstance(given, Handle) and given.kind_ in ("range", "deque") and type(expected).__name__ == given.kind_:
-        return noted(same(list(expected), list(given)), expected, list(given))
-    refuse_handles(given)
-    return noted(equal_by_rule(expected, given), expected, given)
+    expected, actual = (right, left) if from_left else (left, right)
+    if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:
+        return noted(same(list(expected), list(actual)), expected, list(actual))
+    refuse_handles(actual)
+    return noted(equal_by_rule(expected, actual), expected, actual)
 
 
-def noted(met: bool, expected: "Any", given: "Any") -> bool:
+def noted(met: bool, expected: "Any", actual: "Any") -> bool:
     """Whether a comparison holds; if not, its values are noted for the verdict."""
     if not met:
-        rule.difference = f"expected {shown(expected)}, got {shown(given)}"
+        rule.difference = f"expected {shown(expected)}, got {shown(actual)}"
     return met
 
 
-def equal_by_rule(expected: "Any", given: "Any") -> bool:
+def equal_by_rule(expected: "Any", actual: "Any") -> bool:
     """By the comparison of the problem."""
     if rule.mode == "unordered-lines":
-        return in_any_order(expected, given, rule.tolerance)
-    return same(expected, given, rule.tolerance, exact=rule.mode == "exact")
+        return in_any_order(expected, actual, rule.tolerance)
+    return same(expected, actual, rule.tolerance, exact=rule.mode == "exact")
 
 
 def is_array(value: object) -> bool:
@@ -174,16 +174,16 @@ class Approx:
     def __init__(self, value: "Any", rel: float = 1e-6, abs: float = 1e-12) -> None:
         self.value, self._rel, self._abs = value, rel, abs
 
-    def matches(self, given: "Any") -> bool:
+    def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""
         if isinstance(self.value, list | tuple):
-            if not isinstance(given, list | tuple) or len(given) != len(self.value):
+            if not isinstance(actual, list | tuple) or len(actual) != len(self.value):
                 return False
-            pairs = zip(self.value, given, strict=True)
+            pairs = zip(self.value, actual, strict=True)
             return all(Approx(number, self._rel, self._abs).matches(part) for number, part in pairs)
-        if isinstance(given, bool) or not isinstance(given, int | float | Fraction | Decimal):
+        if isinstance(actual, bool) or not isinstance(actual, int | float | Fraction | Decimal):
             return False
-        return math.isclose(given, self.value, rel_tol=self._rel, abs_tol=self._abs)
+        return math.isclose(actual, self.value, rel_tol=self._rel, abs_tol=self._abs)
 
 
 class Raises:
@@ -211,26 +211,26 @@ class Raises:
 def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":
     """``sorted``, ``min`` or ``max``, refusing NaN."""
 
-    def checked(*given: "Any", **named: "Any") -> "Any":
-        values = list(given[0]) if len(given) == 1 else list(given)
+    def checked(*args: "Any", **kwargs: "Any") -> "Any":
+        values = list(args[0]) if len(args) == 1 else list(args)
         refuse_unordered(values)
-        return function(values, **named)
+        return function(values, **kwargs)
 
     return checked
 
 
-def type_of(*given: "Any") -> "Any":
+def type_of(*args: "Any") -> "Any":
     """``type``, which says nothing of an object of the program."""
-    refuse_handles(*[value for value in given if isinstance(value, Handle)])
-    return type(*given)
+    refuse_handles(*[value for value in args if isinstance(value, Handle)])
+    return type(*args)
 
 
 def same_nodes(kind: str) -> "Callable[[Any, Any], bool]":
     """``is_same_list`` or ``is_same_tree``."""
 
     def is_same(one: "Any", other: "Any") -> bool:
-        expected, given = (one, other) if isinstance(one, Nodes) else (other, one)
-        wanted, got = values_of_nodes(kind, expected), values_of_nodes(kind, given)
+        expected, actual = (one, other) if isinstance(one, Nodes) else (other, one)
+        wanted, got = values_of_nodes(kind, expected), values_of_nodes(kind, actual)
         refuse_handles(got)
         return noted(equal_by_rule(wanted, got), wanted, got)
 

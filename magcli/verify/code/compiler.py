@@ -23,14 +23,17 @@ from magcli.verify.types import Fault
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
 LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
-"""Of a compiler: 10 s as in the recipe, and its own memory limit, since template-heavy programs need more than 300 MB.
+"""Limits of a compiler: 10 s as in the recipe, and its own memory limit, since template-heavy programs need more than
+300 MB.
 
 The kernel ends each of its processes a little after 10 s, and the wall clock all of them after ``LIMITS.wall`` of 21 s
 plus the time that they waited for a CPU.
 """
 
 HEADER = "bits/stdc++.h"
+# What g++ says when the kernel has killed one of its processes for its CPU time.
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
+# A line that names an error, of the compiler or of the linker.
 _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 _TEMPORARY = re.compile(rb"(?:/[^\s:]*/)?\bcc[A-Za-z0-9]{6}(?=\.(?:s|o|ii|res|ltrans))")
 """The names of the compiler's temporary files, which differ in every run."""
@@ -88,13 +91,13 @@ def compiler() -> str:
     Raises EnvironmentFault if it is not installed.
     """
     name = os.environ.get("CXX") or "g++"
-    found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
-    if found is None:
+    path = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
+    if path is None:
         raise EnvironmentFault(
             f"C++ programs cannot be judged: there is no {name} in /usr/bin; install it (Debian: apt install g++), or "
             "leave problems out whose answers are in C++"
         )
-    return found
+    return path
 
 
 def precompiled() -> Path:

@@ -94,14 +94,14 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
 def text_of_other(value: object) -> str:
     """A number or array of a library, or any object: the name of its type and its elements."""
     kind = type(value)
-    for known in type.__dict__["__mro__"].__get__(kind):
-        name = known.__module__, known.__name__
+    for base in type.__dict__["__mro__"].__get__(kind):
+        name = base.__module__, base.__name__
         if name == ("fractions", "Fraction"):
             return f'{{"fraction":[{text_of(value.numerator)},{text_of(value.denominator)}]}}'  # type: ignore[attr-defined]
         if name == ("decimal", "Decimal"):
-            return f'{{"decimal":"{known.__str__(value)}"}}'
+            return f'{{"decimal":"{base.__str__(value)}"}}'
         if name in (("numpy", "ndarray"), ("numpy", "generic")):
-            plain = known.tolist(value)
+            plain = base.tolist(value)
             return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
     if SERVING == [False]:
         raise NotPlain(kind.__name__)
@@ -137,7 +137,10 @@ def binds(tree: object, name: str) -> bool:
             return True
         for field in getattr(node, "_fields", ()):
             part = getattr(node, field, None)
-            waiting.extend(part if isinstance(part, list) else [part] if hasattr(part, "_fields") else [])
+            if isinstance(part, list):
+                waiting.extend(part)
+            elif hasattr(part, "_fields"):
+                waiting.append(part)
     return False
 
 
@@ -262,11 +265,13 @@ def plain_text(value: object) -> str:
         SERVING[:] = was_serving
 
 
-def call(function: "Any", given: "list[Any]", named: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
+def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
     """The value of a call, and those of its arguments that the call changed, by their position."""
-    before = {place: text_before(value) for place, value in enumerate(given) if type(value) in (list, dict, set)}
-    value = function(*given, **named)
-    return value, {place: given[place] for place, text in before.items() if text_before(given[place]) != text}
+    mutable = [position for position, value in enumerate(args) if type(value) in (list, dict, set)]
+    before = {position: text_before(args[position]) for position in mutable}
+    value = function(*args, **kwargs)
+    changed = [position for position, text in before.items() if text_before(args[position]) != text]
+    return value, {position: args[position] for position in changed}
 
 
 def text_before(value: object) -> "str | None":
@@ -285,8 +290,8 @@ def library_name(module: str, name: str) -> "Any":
 def callback(number: int) -> "Callable[..., Any]":
     """A function of the script that the program can call."""
 
-    def function(*given: object, **named: object) -> object:
-        send(f"call {text_of((number, given, named))}")
+    def function(*args: object, **kwargs: object) -> object:
+        send(f"call {text_of((number, args, kwargs))}")
         while (answer := receive()) is not None:
             if answer[0] == "=":
                 return eval(answer[1:], TOOLS)

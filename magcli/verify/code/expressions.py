@@ -57,7 +57,9 @@ def check(node: ast.AST, names: Container[str]) -> None:
     names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
     if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
         for part in ast.iter_child_nodes(node):
-            check(part.value if isinstance(node, ast.Call) and isinstance(part, ast.Attribute) else part, names)
+            if isinstance(node, ast.Call) and isinstance(part, ast.Attribute):
+                part = part.value  # a method has no value by itself
+            check(part, names)
     elif dotted(node) is None:
         try:
             _Evaluation({}).value(node)
@@ -104,10 +106,10 @@ class _Evaluation:
     def value(self, node: ast.expr) -> Any:
         """The value; raises whatever Python does, or Unsupported."""
         self._budget.spend(STEP)
-        found = getattr(self, f"_{type(node).__name__}", None)
-        if found is None:
+        handler = getattr(self, f"_{type(node).__name__}", None)
+        if handler is None:
             raise Unsupported(f"{ast.unparse(node)[:80]!r} is not supported")
-        return found(node)
+        return handler(node)
 
     def _Constant(self, node: ast.Constant) -> Any:
         if node.value is ...:
@@ -117,19 +119,19 @@ class _Evaluation:
     def _Name(self, node: ast.Name) -> Any:
         if node.id in self._names:
             return self._names[node.id]
-        for known in (TYPES, CONSTANTS, FUNCTIONS):
-            if node.id in known:
-                return known[node.id]
+        for table in (TYPES, CONSTANTS, FUNCTIONS):
+            if node.id in table:
+                return table[node.id]
         raise Unsupported(f"{node.id!r} is not known")
 
     def _Attribute(self, node: ast.Attribute) -> Any:
         if (name := dotted(node)) is not None and name.partition(".")[0] not in self._names:
-            for known in (CONSTANTS, FUNCTIONS):
-                if name in known:
-                    return known[name]
+            for table in (CONSTANTS, FUNCTIONS):
+                if name in table:
+                    return table[name]
         match node:
             case ast.Attribute(ast.Name(name), method) if name in TYPES and method in METHODS.get(TYPES[name], ()):
-                return lambda receiver, *given: method_of(self._budget, receiver, method, given, {})
+                return lambda receiver, *args: method_of(self._budget, receiver, method, args, {})
             case ast.Attribute(ast.Call(ast.Name("type"), [inner], []), "__name__"):
                 kind = called(self._budget, FUNCTIONS["type"], [self.value(inner)], {})
                 return kind.__name__
@@ -140,30 +142,30 @@ class _Evaluation:
 
     def _Call(self, node: ast.Call) -> Any:
         function: Any = None
-        if isinstance(node.func, ast.Attribute) and not self._is_known(node.func):
+        if isinstance(node.func, ast.Attribute) and not self._is_function(node.func):
             receiver = self.value(node.func.value)
         else:
             function = callable_of(self.value(node.func))
-        given = list(self._elements(node.args))
-        named = {word.arg: self.value(word.value) for word in node.keywords if word.arg is not None}
-        if len(named) < len(node.keywords):
+        args = list(self._elements(node.args))
+        kwargs = {word.arg: self.value(word.value) for word in node.keywords if word.arg is not None}
+        if len(kwargs) < len(node.keywords):
             raise Unsupported("arguments are unpacked")
         if function is None:
-            return method_of(self._budget, receiver, node.func.attr, given, named)  # type: ignore[attr-defined]
-        return called(self._budget, function, given, named)
+            return method_of(self._budget, receiver, node.func.attr, args, kwargs)  # type: ignore[attr-defined]
+        return called(self._budget, function, args, kwargs)
 
-    def _is_known(self, node: ast.Attribute) -> bool:
+    def _is_function(self, node: ast.Attribute) -> bool:
         name = dotted(node)
         return name is not None and name.partition(".")[0] not in self._names and name in FUNCTIONS
 
     def _Lambda(self, node: ast.Lambda) -> Any:
-        asked = node.args
-        if asked.posonlyargs or asked.vararg or asked.kwonlyargs or asked.kwarg or asked.defaults:
+        signature = node.args
+        if signature.posonlyargs or signature.vararg or signature.kwonlyargs or signature.kwarg or signature.defaults:
             raise Unsupported("a lambda has other arguments than names")
-        names = [each.arg for each in asked.args]
+        names = [parameter.arg for parameter in signature.args]
 
-        def function(*given: Any) -> Any:
-            inner = dict(zip(names, given, strict=True))
+        def function(*args: Any) -> Any:
+            inner = dict(zip(names, args, strict=True))
             return _Evaluation({**self._names, **inner}, self._budget).value(node.body)
 
         return function
@@ -204,16 +206,16 @@ class _Evaluation:
         pairs = self._loop(node.generators, lambda inner: (inner.value(node.key), inner.value(node.value)))
         return self._budget.make_dict(list(pairs))
 
-    def _loop(self, generators: list[ast.comprehension], each: "Callable[[_Evaluation], Any]") -> Iterator[Any]:
+    def _loop(self, generators: list[ast.comprehension], element: "Callable[[_Evaluation], Any]") -> Iterator[Any]:
         if not generators:
-            yield each(self)
+            yield element(self)
             return
         first, *rest = generators
         for item in self._budget.items(self.value(first.iter)):
             self._budget.spend(ROUND)
             inner = _Evaluation({**self._names, **bind_target(first.target, item)}, self._budget)
             if all(truth(inner.value(condition)) for condition in first.ifs):
-                yield from inner._loop(rest, each)
+                yield from inner._loop(rest, element)
 
     def _JoinedStr(self, node: ast.JoinedStr) -> Any:
         return "".join(map(self._formatted, node.values))
@@ -252,15 +254,16 @@ class _Evaluation:
         return self.value(node.body if truth(self.value(node.test)) else node.orelse)
 
     def _Subscript(self, node: ast.Subscript) -> Any:
-        value, place = self.value(node.value), self.value(node.slice)
+        value, index = self.value(node.value), self.value(node.slice)
         if isinstance(value, Other) and value.kind in ("range", "deque"):
             value = value.items
         if not isinstance(value, str | bytes | list | tuple | dict | range):
             raise Unsupported(f"a {type(value).__name__} has no elements")
-        return value[place]
+        return value[index]
 
     def _Slice(self, node: ast.Slice) -> Any:
-        return slice(*(None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)))
+        bounds = (node.lower, node.upper, node.step)
+        return slice(*(None if bound is None else self.value(bound) for bound in bounds))
 
     def _Compare(self, node: ast.Compare) -> Any:
         left, one = node.left, self.value(node.left)
@@ -311,7 +314,7 @@ class _Evaluation:
         if isinstance(container, str | bytes):
             return bool(value in container)
         if isinstance(container, list | tuple) and not self._names_a_value(node):
-            return any(same(each, value) for each in container)
+            return any(same(element, value) for element in container)
         return value in (self._budget.items(container) if isinstance(container, Other) else container)
 
 

@@ -34,8 +34,8 @@ def find_problem_names(sources: Iterable[str], entry_point: str = "") -> frozens
         sources: All tests of the problem: asserts, or calls.
         entry_point: The name of the requested function, if known.
     """
-    found = [names for source in sources if (names := _candidate_names(source))]
-    alone = {names[0] for names in found if len(names) == 1}
+    candidates = [names for source in sources if (names := _candidate_names(source))]
+    alone = {names[0] for names in candidates if len(names) == 1}
     return frozenset(alone | {entry_point} if entry_point else alone)
 
 
@@ -43,8 +43,9 @@ def find_problem_names(sources: Iterable[str], entry_point: str = "") -> frozens
 def _candidate_names(source: str) -> tuple[str, ...]:
     try:
         tree = parsed(source).body[0]
-        node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
-        return () if node is None else tuple(_candidates(node))
+        if isinstance(tree, ast.Assert):
+            return tuple(_candidates(tree.test))
+        return tuple(_candidates(tree.value)) if isinstance(tree, ast.Expr) else ()
     except (DataError, IndexError, RecursionError):
         return ()
 
@@ -72,10 +73,10 @@ def names_in(node: ast.AST) -> list[str]:
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
+def resolve_names(node: ast.expr, problem_names: frozenset[str]) -> frozenset[str]:
     """The names in a test that the problem defines. Raises ValueError if that is ambiguous."""
     names = _candidates(node)
-    if resolved := known.intersection(names):
+    if resolved := problem_names.intersection(names):
         return resolved
     match names:
         case []:
@@ -90,7 +91,8 @@ def _candidates(node: ast.expr) -> list[str]:
     bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
     if unknown := [name for name in dict.fromkeys(names_in(node)) if name not in bound and name not in _KNOWN]:
         return unknown
-    called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+    functions = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+    called = [function.id for function in functions if isinstance(function, ast.Name)]
     library = [name for name in dict.fromkeys(called) if name in LIBRARY]
     return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
 
@@ -106,7 +108,7 @@ def _binds(node: ast.AST) -> list[str]:
         case ast.comprehension(target):
             return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
         case ast.Lambda(arguments):
-            return [each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)]
+            return [argument.arg for argument in ast.walk(arguments) if isinstance(argument, ast.arg)]
     return []
 
 
@@ -198,11 +200,10 @@ class _Unroller(ast.NodeTransformer):
         return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
 
     def _unrolled(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
-        calls = (
-            part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._problem_names)
-        )
+        expressions = (part for part in ast.walk(node.elt) if isinstance(part, ast.expr))
+        calls = (part for part in expressions if _is_call(part, self._problem_names))
         bound = set(chain.from_iterable(map(_binds, node.generators)))
-        if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
+        if not any(bound.intersection(names_in(call)) for call in calls):
             return node
         elements = []
         for values in _loop_bindings(node.generators, {}):
@@ -219,8 +220,9 @@ def _loop_bindings(generators: list[ast.comprehension], values: Mapping[str, Pla
         yield values
         return
     first, *rest = generators
-    items = value_of(first.iter, values)
-    for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
+    iterable = value_of(first.iter, values)
+    items: Any = (iterable.items or ()) if isinstance(iterable, Other) else iterable
+    for item in items:
         inner = {**values, **bind_target(first.target, item)}
         if all(truth(value_of(condition, inner)) for condition in first.ifs):
             yield from _loop_bindings(rest, inner)

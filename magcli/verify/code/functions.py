@@ -34,11 +34,11 @@ MAX_DIGITS = 1_000
 """Maximum number of digits to round to or write."""
 
 
-def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def called(budget: Budget, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The value of a function call."""
-    for value in (*given, *named.values()):
+    for value in (*args, *kwargs.values()):
         budget.charge(value)
-    return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
+    return function(budget, *args, **kwargs) if function in _TABLE else function(*args, **kwargs)
 
 
 def callable_of(value: Any) -> Callable[..., Any]:
@@ -76,9 +76,9 @@ def _set(budget: Budget, value: Any = ()) -> Any:
     return budget.make_set(list(budget.items(value)))
 
 
-def _dict(budget: Budget, value: Any = (), **named: Any) -> Any:
+def _dict(budget: Budget, value: Any = (), **kwargs: Any) -> Any:
     pairs = list(value.items()) if isinstance(value, dict) else [tuple(pair) for pair in budget.items(value)]
-    return budget.make_dict([*pairs, *named.items()])
+    return budget.make_dict([*pairs, *kwargs.items()])
 
 
 def _counter(budget: Budget, value: Any = ()) -> Any:
@@ -102,9 +102,9 @@ def _sorted(budget: Budget, value: Any, *, key: Any = None, reverse: Any = False
 
 
 def _most(function: Callable[..., Any]) -> Callable[..., Any]:
-    def most(budget: Budget, *given: Any, key: Any = None, **named: Any) -> Any:
-        values = list(budget.items(given[0])) if len(given) == 1 else list(given)
-        return function(_ordered(values), key=_key(budget, key), **named)
+    def most(budget: Budget, *args: Any, key: Any = None, **kwargs: Any) -> Any:
+        values = list(budget.items(args[0])) if len(args) == 1 else list(args)
+        return function(_ordered(values), key=_key(budget, key), **kwargs)
 
     return most
 
@@ -166,10 +166,10 @@ def _bytes(budget: Budget, value: Any = b"", *more: Any) -> Any:
     return bytes(readable(value), *more)
 
 
-def _str(budget: Budget, *given: Any) -> Any:
-    if any(isinstance(value, Other | GeneratorType) for value in given):
+def _str(budget: Budget, *args: Any) -> Any:
+    if any(isinstance(value, Other | GeneratorType) for value in args):
         raise TypeError("it is not plain data")
-    return str(*given)
+    return str(*args)
 
 
 def _repr(budget: Budget, value: Any) -> Any:
@@ -182,15 +182,15 @@ def _format(budget: Budget, value: Any, spec: Any = "") -> Any:
     return format(value, spec)
 
 
-def _map(budget: Budget, function: Any, *given: Any) -> Any:
-    each = callable_of(function)
-    lists = [budget.items(value) for value in given]
-    return (called(budget, each, parts, {}) for parts in zip(*lists, strict=False))
+def _map(budget: Budget, function: Any, *iterables: Any) -> Any:
+    apply = callable_of(function)
+    lists = [budget.items(value) for value in iterables]
+    return (called(budget, apply, parts, {}) for parts in zip(*lists, strict=False))
 
 
 def _filter(budget: Budget, function: Any, value: Any) -> Any:
-    each = truth if function is None else callable_of(function)
-    return (part for part in budget.items(value) if truth(called(budget, each, [part], {})))
+    predicate = truth if function is None else callable_of(function)
+    return (part for part in budget.items(value) if truth(called(budget, predicate, [part], {})))
 
 
 def _isinstance(budget: Budget, value: Any, kinds: Any) -> Any:
@@ -224,45 +224,48 @@ def _chosen(function: Callable[..., Any], count: Callable[..., int]) -> Callable
     return chosen
 
 
-def _product(budget: Budget, *given: Any, repeat: Any = 1) -> Any:
-    lists = [list(budget.items(value)) for value in given]
-    budget.check_size(min(math.prod(map(len, lists)) ** repeat if repeat < 100 else MAX_SIZE + 1, MAX_SIZE + 1))
+def _product(budget: Budget, *iterables: Any, repeat: Any = 1) -> Any:
+    lists = [list(budget.items(value)) for value in iterables]
+    too_large = MAX_SIZE + 1
+    # A large power is not computed, as that alone could take too long.
+    size = math.prod(map(len, lists)) ** repeat if repeat < 100 else too_large
+    budget.check_size(min(size, too_large))
     return list(product(*lists, repeat=repeat))
 
 
 def _reduce(budget: Budget, function: Any, value: Any, *start: Any) -> Any:
-    each = callable_of(function)
-    return reduce(lambda one, other: called(budget, each, [one, other], {}), budget.items(value), *start)
+    combine = callable_of(function)
+    return reduce(lambda one, other: called(budget, combine, [one, other], {}), budget.items(value), *start)
 
 
 def _deque(budget: Budget, value: Any = ()) -> Any:
     return Other("deque", tuple(budget.items(value)))
 
 
-def _defaultdict(budget: Budget, factory: Any = None, value: Any = (), **named: Any) -> Any:
-    return _dict(budget, value, **named)
+def _defaultdict(budget: Budget, factory: Any = None, value: Any = (), **kwargs: Any) -> Any:
+    return _dict(budget, value, **kwargs)
 
 
-def _chain(budget: Budget, *given: Any) -> Any:
-    return list(chain.from_iterable(budget.items(value) for value in given))
+def _chain(budget: Budget, *iterables: Any) -> Any:
+    return list(chain.from_iterable(budget.items(value) for value in iterables))
 
 
 def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is slow for large numbers."""
 
-    def small(budget: Budget, *given: Any, **named: Any) -> Any:
-        if sum(map(bits_of, given)) > 4096 * 2 or any(bits_of(value) > 4096 for value in given):
+    def small(budget: Budget, *args: Any, **kwargs: Any) -> Any:
+        if sum(map(bits_of, args)) > 4096 * 2 or any(bits_of(value) > 4096 for value in args):
             raise Unsupported("a number is too large")
-        return function(*given, **named)
+        return function(*args, **kwargs)
 
     return small
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(budget: Budget, *given: Any) -> Any:
-        if any(value > 5000 for value in given):
+    def counted(budget: Budget, *args: Any) -> Any:
+        if any(value > 5000 for value in args):
             raise Unsupported("a number is too large")
-        return function(*given)
+        return function(*args)
 
     return counted
 
@@ -270,13 +273,13 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of numbers only: a product of text and numbers is as long as the program likes."""
 
-    def over_items(budget: Budget, value: Any, **named: Any) -> Any:
+    def over_items(budget: Budget, value: Any, **kwargs: Any) -> Any:
         items = list(budget.items(value))
-        if not all(isinstance(part, int | float | complex | Fraction | Decimal) for part in (*items, *named.values())):
+        if not all(isinstance(part, int | float | complex | Fraction | Decimal) for part in (*items, *kwargs.values())):
             raise TypeError("it computes with numbers only")
         if sum(map(bits_of, items)) > MAX_BITS:
             raise Unsupported("numbers are too large")
-        return function(items, **named)
+        return function(items, **kwargs)
 
     return over_items
 
@@ -284,8 +287,8 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
 def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that takes time in proportion to its arguments."""
 
-    def plainly(budget: Budget, *given: Any, **named: Any) -> Any:
-        return function(*given, **named)
+    def plainly(budget: Budget, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
 
     return plainly
 
@@ -297,10 +300,10 @@ def _decimal(budget: Budget, value: Any = "0") -> Any:
     return number
 
 
-def _fraction(budget: Budget, *given: Any) -> Any:
-    if any(isinstance(value, str) and "e" in value.lower() for value in given):
+def _fraction(budget: Budget, *args: Any) -> Any:
+    if any(isinstance(value, str) and "e" in value.lower() for value in args):
         raise Unsupported("its size is not known")
-    return Fraction(*given)
+    return Fraction(*args)
 
 
 # ---- arrays ----
@@ -380,7 +383,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "max": _most(max), "min": _most(min), "oct": _plainly(oct), "ord": _plainly(ord), "pow": _pow,
     "range": _plainly(range), "repr": _repr, "reversed": _reversed, "round": _round, "set": _set, "sorted": _sorted,
     "str": _str, "sum": _sum, "tuple": lambda budget, value=(): tuple(budget.items(value)), "type": _type,
-    "zip": lambda budget, *given, strict=False: list(zip(*map(budget.items, given), strict=truth(strict))),
+    "zip": lambda budget, *iterables, strict=False: list(zip(*map(budget.items, iterables), strict=truth(strict))),
 }  # fmt: skip
 _OF_NUMBERS = (
     "acos asin atan atan2 cbrt ceil copysign cos cosh degrees dist exp fabs floor fmod gcd hypot isclose isfinite "

@@ -42,6 +42,7 @@ from magcli.verify.sandbox import Choice, Limits, Program, Sandbox, open_sandbox
 from magcli.verify.types import Fault, Verdict
 
 _YEARS = (11, 14, 17, 20, 23)
+# The name of ``main`` in its definition or in a call.
 _MAIN = re.compile(r"\bmain(?=\s*\()")
 
 LANGUAGES = {
@@ -82,7 +83,8 @@ def sample_tests(
     def hash_of(index: int) -> bytes:
         return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
 
-    return [tests[index] for index in sorted(sorted(range(len(tests)), key=hash_of)[:count])]
+    chosen = sorted(range(len(tests)), key=hash_of)[:count]
+    return [tests[index] for index in sorted(chosen)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +135,19 @@ def judge(
         DataError: the tests, the mode or the checker cannot be used.
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
-    found, rule = parse_scripts(tests, problem_names), comparison(mode)
+    parsed_tests = parse_scripts(tests, problem_names)
+    rule = comparison(mode)
     if checker:
-        checker = _normalized_checker(checker, found)
-    known = LANGUAGES.get(language.lower())
-    if known is None:
-        return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
-    if known != "python" and not isinstance(found[0], StdinCase):
-        return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
-    sandbox, seconds = sandbox or default_sandbox(), max_seconds(limits, len(found), known, checker)
+        checker = _normalized_checker(checker, parsed_tests)
+    canonical = LANGUAGES.get(language.lower())
+    if canonical is None:
+        return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(parsed_tests))
+    if canonical != "python" and not isinstance(parsed_tests[0], StdinCase):
+        return Verdict(0.0, "no-code", canonical, "the tests call a Python function", 0, len(parsed_tests))
+    sandbox = sandbox or default_sandbox()
+    seconds = max_seconds(limits, len(parsed_tests), canonical, checker)
     deadline = time.monotonic() + seconds
-    job = _Job(program, known, found, limits, rule, checker, partial, seconds, deadline, sandbox)
+    job = _Job(program, canonical, parsed_tests, limits, rule, checker, partial, seconds, deadline, sandbox)
     for _ in range(MAX_ATTEMPTS):
         verdict = _run_tests(job)
         if verdict.reason != "infra-error" or time.monotonic() > deadline:
@@ -158,14 +162,14 @@ def max_seconds(limits: Limits, tests: int, language: str, checker: Checker | No
     return tests * one + compiled * compiler.LIMITS.wall
 
 
-def _normalized_checker(checker: Checker, found: Sequence[Test]) -> Checker:
+def _normalized_checker(checker: Checker, tests: Sequence[Test]) -> Checker:
     """The checker with the canonical name of its language."""
-    if not isinstance(found[0], StdinCase):
+    if not isinstance(tests[0], StdinCase):
         raise DataError("a checker judges outputs, but the tests call a function")
-    known = LANGUAGES.get(checker.language.lower())
-    if known is None:
+    canonical = LANGUAGES.get(checker.language.lower())
+    if canonical is None:
         raise DataError(f"a checker in {checker.language!r} cannot be run; it must be Python or C++20")
-    return checker._replace(language=known)
+    return checker._replace(language=canonical)
 
 
 @cache
@@ -183,7 +187,9 @@ def _run_tests(job: _Job) -> Verdict:
 
 
 def _judge_tests(job: _Job, program: Program) -> Verdict:
-    passed, total, first = 0, len(job.tests), None
+    total = len(job.tests)
+    passed = 0
+    first: Fault | None = None
     for number, test in enumerate(job.tests, 1):
         if time.monotonic() > job.deadline:
             detail = f"test {number}: not started within {job.seconds:g} s, the machine is too busy"
@@ -200,14 +206,17 @@ def _judge_tests(job: _Job, program: Program) -> Verdict:
             break
     if first is None:
         return Verdict(1.0, "accepted", job.language, f"{total} tests", passed, total)
-    return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
+    score = passed / total if job.partial else 0.0
+    return Verdict(score, first.reason, job.language, first.detail, passed, total)
 
 
 def _judge_test(job: _Job, program: Program, test: Test) -> Fault | None:
     if isinstance(test, Script):
         return judge_script(program, test, job.limits, job.rule, job.sandbox)
     output = run(program, test, job.limits).output
-    return output if isinstance(output, Fault) else check_output(output, test, job.rule, job.checker, job.sandbox)
+    if isinstance(output, Fault):
+        return output
+    return check_output(output, test, job.rule, job.checker, job.sandbox)
 
 
 MAX_CACHED = 10_000
@@ -226,7 +235,7 @@ class Judge:
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
         self._sandbox = sandbox
-        self._known: OrderedDict[bytes, Future[Verdict]] = OrderedDict()
+        self._verdicts: OrderedDict[bytes, Future[Verdict]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(
@@ -260,17 +269,17 @@ class Judge:
     def _claim(self, key: bytes) -> tuple["Future[Verdict]", bool]:
         """The future verdict, and whether the caller must compute it."""
         with self._lock:
-            if known := self._known.get(key):
-                return known, False
+            if cached := self._verdicts.get(key):
+                return cached, False
             future: Future[Verdict] = Future()
-            self._known[key] = future
-            while len(self._known) > MAX_CACHED:
-                self._known.popitem(last=False)
+            self._verdicts[key] = future
+            while len(self._verdicts) > MAX_CACHED:
+                self._verdicts.popitem(last=False)
             return future, True
 
     def _forget(self, key: bytes) -> None:
         with self._lock:
-            self._known.pop(key, None)
+            self._verdicts.pop(key, None)
 
 
 def _digest(*what: object) -> bytes:
@@ -303,10 +312,10 @@ class Programs:
         A problem with invalid tests, limits or checker is ``bad-gold``. Raises EnvironmentFault if there is no sandbox
         or compiler.
         """
-        found = extract(answer)
-        if found is None:
+        block = extract(answer)
+        if block is None:
             return Verdict(0.0, "no-code")
-        language, program = found
+        language, program = block
         asked = LANGUAGES.get(str(row.get("language") or "").lower())
         if asked and asked != language:
             return Verdict(0.0, "wrong-answer", program, f"the problem asks for {asked}, not {language}")
@@ -339,7 +348,9 @@ class Programs:
 
 def with_harness(program: str, harness: str, language: str = "cpp") -> str:
     """The program followed by its problem's harness; in C++ its own ``main`` is renamed."""
-    return (_MAIN.sub("main_of_the_program", program) if language == "cpp" else program) + "\n" + harness
+    if language == "cpp":
+        program = _MAIN.sub("main_of_the_program", program)
+    return f"{program}\n{harness}"
 
 
 def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -378,11 +389,11 @@ def limits_of(row: Mapping[str, Any]) -> Limits:
 
 
 def _positive_number(row: Mapping[str, Any], name: str, default: float) -> float:
-    given = row.get(name)
+    stated = row.get(name)
     try:
-        value = default if given is None else float(given)
+        value = default if stated is None else float(stated)
     except (TypeError, ValueError):
         value = 0.0
     if not 0 < value < float("inf"):
-        raise DataError(f"{name} must be a positive number, got {given!r}")
+        raise DataError(f"{name} must be a positive number, got {stated!r}")
     return value

@@ -96,6 +96,6 @@ def bind(names: set[str], space: dict[str, object]) -> None:
     for module, members in MODULES.items():
         for name in names.intersection(members.split()):
             space[name] = getattr(__import__(module), name) if module else __import__(name)
-    for known in (ListNode, TreeNode, list_node, list_values, tree_node, tree_values):
-        if known.__name__ in names:
-            space[known.__name__] = known
+    for helper in (ListNode, TreeNode, list_node, list_values, tree_node, tree_values):
+        if helper.__name__ in names:
+            space[helper.__name__] = helper

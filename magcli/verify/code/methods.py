@@ -96,8 +96,8 @@ class Budget:
                 raise TypeError(f"a {value.kind} has no elements")
             value = value.items
         self.spend(len(value))
-        found: Iterable[Any] = iter(value)
-        return found
+        elements: Iterable[Any] = iter(value)
+        return elements
 
     def make_set(self, keys: Sequence[Any]) -> frozenset[Any]:
         """A set, charged for collisions of its elements, which can be adversarial."""
@@ -143,11 +143,11 @@ PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any"
 _WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
 
 
-def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def method_of(budget: Budget, receiver: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The value of a method call on plain data."""
-    given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
+    args = [list(value) if isinstance(value, GeneratorType) else value for value in args]
     kind = type(receiver)
-    if name in ("all", "any") and kind in (list, bool) and not given and not named:
+    if name in ("all", "any") and kind in (list, bool) and not args and not kwargs:
         return getattr(builtins, name)(map(truth, flat(receiver)))
     if name == "tolist" and kind in (list, int, float, bool):
         return receiver
@@ -155,28 +155,28 @@ def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], na
         receiver, kind = list(receiver.items), list
     if name not in METHODS.get(kind, ()):
         raise AttributeError(f"a {kind.__name__} has no {name!r}")
-    for value in (receiver, *given, *named.values()):
+    for value in (receiver, *args, *kwargs.values()):
         budget.charge(value)
-    _bound_method(budget, receiver, name, given)
+    _bound_method(budget, receiver, name, args)
     if kind is frozenset:
-        budget.spend(sum(collisions(list(budget.items(value))) for value in given))
-    return getattr(receiver, name)(*map(readable, given), **named)
+        budget.spend(sum(collisions(list(budget.items(value))) for value in args))
+    return getattr(receiver, name)(*map(readable, args), **kwargs)
 
 
-def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
-    numbers = [value for value in given if isinstance(value, int)]
+def _bound_method(budget: Budget, receiver: Any, name: str, args: Sequence[Any]) -> None:
+    numbers = [value for value in args if isinstance(value, int)]
     if name in _WIDE and numbers:
         budget.check_size(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
     elif name == "replace":
-        budget.check_size((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
+        budget.check_size((len(receiver) + 1) * (1 + len(args[1]) // max(1, len(args[0]))))
     elif name == "join":
-        budget.check_size(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
+        budget.check_size(sum(len(receiver) + len(element) for element in budget.items(_first(args))))
     elif name in ("format", "format_map"):
         _check_format(receiver)
 
 
-def _first(given: Sequence[Any]) -> Any:
-    (value,) = given
+def _first(args: Sequence[Any]) -> Any:
+    (value,) = args
     return value
 
 
@@ -211,7 +211,8 @@ def _check_format(text: str) -> None:
 
 def too_wide(text: str) -> bool:
     """Whether a template contains a number of more than three digits, such as a width."""
-    return any(len(word) > 3 for word in "".join(letter if letter.isdigit() else " " for letter in text).split())
+    digits = "".join(letter if letter.isdigit() else " " for letter in text)
+    return any(len(number) > 3 for number in digits.split())
 
 
 def truth(value: Any) -> bool:

@@ -70,8 +70,10 @@ MAX_READ = 100_000
 HALF_A_UNIT = 0.5 + 1e-6
 """What rounding to a place changes, in units of that place, with the error of the comparison itself."""
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
+# Camel case, which no output has by chance.
 _CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
 _TOKEN = re.compile(rb"\S+")
+# Of bounded length, as a program may write any number of digits.
 _INTEGER = re.compile(rb"[+-]?\d{1,400}")
 _DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?")
 
@@ -88,9 +90,9 @@ class Comparison:
 def comparison(name: str) -> Comparison:
     """The comparison named ``name``, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
     mode, colon, tolerance = name.partition(":")
-    for known in get_args(Mode):
-        if mode == known != "decimals" and not colon:
-            return Comparison(known)
+    for plain_mode in get_args(Mode):
+        if mode == plain_mode != "decimals" and not colon:
+            return Comparison(plain_mode)
     if mode == "decimals" and tolerance.isdecimal() and len(tolerance) < 3:
         return Comparison("decimals", HALF_A_UNIT * 10.0 ** -int(tolerance))
     if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
@@ -107,13 +109,15 @@ def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> s
     ``tolerance.decimal_comparison``.
     """
     tests = list(tests)
-    blanks, spelled, matters = [], dict[str, str](), False
-    for given, output in tests:
-        if len(given) + len(output) > MAX_READ:
+    blanks: list[bool] = []
+    spelled: dict[str, str] = {}
+    matters = False
+    for stdin, output in tests:
+        if len(stdin) + len(output) > MAX_READ:
             continue
         blanks.append(output[:1] in (" ", "\t") and not output.isspace())
         words = [word for word in set(output.split()) if word.lower() not in _VERDICTS]
-        inputs = set(given.split())
+        inputs = set(stdin.split())
         others = {word.lower() for word in inputs}
         matters = matters or any(
             _CAPITAL_INSIDE.search(word)
@@ -125,42 +129,43 @@ def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> s
         return "lines"
     if matters:
         return "tokens-case"
-    return decimal_comparison((output for _, output in tests if len(output) <= MAX_READ), statement) or "tokens"
+    short_outputs = (output for _, output in tests if len(output) <= MAX_READ)
+    return decimal_comparison(short_outputs, statement) or "tokens"
 
 
-def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
+def difference(expected: bytes, actual: bytes, rule: Comparison) -> str | None:
     """The first difference of two outputs, with short excerpts; None if the output is right."""
-    if expected == given:
+    if expected == actual:
         return None
     match rule.mode:
         case "exact":
-            return _first(_whole_lines(expected), _whole_lines(given), "line") or "differs"
+            return _first(_whole_lines(expected), _whole_lines(actual), "line") or "differs"
         case "lines":
-            return _first(_lines(expected), _lines(given), "line")
+            return _first(_lines(expected), _lines(actual), "line")
         case "unordered-lines":
-            return _other_lines(expected, given)
+            return _other_lines(expected, actual)
         case "tokens-case":
-            return _first(_tokens(expected), _tokens(given), "token")
+            return _first(_tokens(expected), _tokens(actual), "token")
         case "tokens":
-            return _first(_tokens(expected), _tokens(given), "token", fold=True)
+            return _first(_tokens(expected), _tokens(actual), "token", fold=True)
         case "floats":
-            return _first(_tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance)
+            return _first(_tokens(expected), _tokens(actual), "token", fold=True, tolerance=rule.tolerance)
         case "decimals":
             return _first(
-                _tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance, absolute=True
+                _tokens(expected), _tokens(actual), "token", fold=True, tolerance=rule.tolerance, absolute=True
             )
 
 
 def _first(
     expected: Iterable[bytes],
-    given: Iterable[bytes],
+    actual: Iterable[bytes],
     part: str,
     *,
     fold: bool = False,
     tolerance: float | None = None,
     absolute: bool = False,
 ) -> str | None:
-    for number, (want, got) in enumerate(zip_longest(expected, given), 1):
+    for number, (want, got) in enumerate(zip_longest(expected, actual), 1):
         if want == got or (want and got and fold and want.lower() == got.lower()):
             continue
         if want is None or got is None or tolerance is None or not _near(want, got, tolerance, absolute=absolute):
@@ -168,18 +173,18 @@ def _first(
     return None
 
 
-def _near(expected: bytes, given: bytes, tolerance: float, *, absolute: bool) -> bool:
-    if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(given):
+def _near(expected: bytes, actual: bytes, tolerance: float, *, absolute: bool) -> bool:
+    if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(actual):
         return False
     if _INTEGER.fullmatch(expected):
-        return not _INTEGER.fullmatch(given) and abs(float(expected) - float(given)) <= tolerance
+        return not _INTEGER.fullmatch(actual) and abs(float(expected) - float(actual)) <= tolerance
     if absolute:
-        return abs(float(expected) - float(given)) <= tolerance
-    return close(float(expected), float(given), tolerance)
+        return abs(float(expected) - float(actual)) <= tolerance
+    return close(float(expected), float(actual), tolerance)
 
 
 def _tokens(output: bytes) -> Iterator[bytes]:
-    return (found[0] for found in _TOKEN.finditer(output))
+    return (match[0] for match in _TOKEN.finditer(output))
 
 
 def _lines(output: bytes) -> Iterator[bytes]:
@@ -190,9 +195,9 @@ def _whole_lines(output: bytes) -> Iterator[bytes]:
     return iter(io.BytesIO(output))
 
 
-def _other_lines(expected: bytes, given: bytes) -> str | None:
+def _other_lines(expected: bytes, actual: bytes) -> str | None:
     missing = Counter(_normal_lines(expected))
-    for number, line in enumerate(_normal_lines(given), 1):
+    for number, line in enumerate(_normal_lines(actual), 1):
         if not missing[line]:
             return f"line {number}: {_shown(line)} is not expected{' again' if line in missing else ''}"
         missing[line] -= 1

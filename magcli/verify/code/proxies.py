@@ -154,10 +154,10 @@ class Handle:
             raise AttributeError(f"a {self.kind_} has no {name!r}")
         return of_origin(ask(f"H[{self.number_}].{name}"), METHOD_OF_ORIGIN[self._origin])
 
-    def __call__(self, *given: "Any", **named: "Any") -> "Any":
+    def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
         if self._origin not in RESULT_OF_ORIGIN:
             raise TypeError(f"a {self.kind_} cannot be called")
-        return of_origin(call(f"H[{self.number_}]", given, named), RESULT_OF_ORIGIN[self._origin])
+        return of_origin(call(f"H[{self.number_}]", args, kwargs), RESULT_OF_ORIGIN[self._origin])
 
     def __iter__(self) -> "Iterator[Any]":
         if self.items_ is None:
@@ -175,8 +175,8 @@ class Handle:
     def __len__(self) -> int:
         return len(self._sequence())
 
-    def __getitem__(self, place: "Any") -> "Any":
-        return self._sequence()[place]
+    def __getitem__(self, index: "Any") -> "Any":
+        return self._sequence()[index]
 
     def _sequence(self) -> "tuple[Any, ...]":
         if self.items_ is None or self.kind_ not in SEQUENCES:
@@ -190,7 +190,7 @@ class Handle:
             raise refused_object(self.kind_)
         return bool(self.items_)
 
-    def _refuse(self, *given: object) -> "Any":
+    def _refuse(self, *args: object) -> "Any":
         raise refused_object(self.kind_)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __repr__ = __str__ = __format__ = _refuse
@@ -237,8 +237,8 @@ class Named:
     def __init__(self, name: str) -> None:
         self._name, self.path_ = name, f"P[{name!r}]"
 
-    def __call__(self, *given: "Any", **named: "Any") -> "Any":
-        return of_origin(call(self.path_, given, named), self._result())
+    def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
+        return of_origin(call(self.path_, args, kwargs), self._result())
 
     def __getattr__(self, name: str) -> "Any":
         if name.startswith("__"):
@@ -340,8 +340,8 @@ def written_dict(value: "dict[Any, Any]") -> str:
 
 def written_reduced(value: "Any") -> str:
     """A date or time, by the call that makes it."""
-    maker, given = value.__reduce__()[:2]
-    return f"N({maker.__module__!r}, {maker.__qualname__!r}){written_items('(', given, ')')}"
+    maker, args = value.__reduce__()[:2]
+    return f"N({maker.__module__!r}, {maker.__qualname__!r}){written_items('(', args, ')')}"
 
 
 WRITERS: "dict[type, Callable[[Any], str]]" = {
@@ -407,46 +407,46 @@ def answer_call(text: bytes) -> None:
         or asked[0] not in range(len(FUNCTIONS))
     ):
         raise refused("a malformed reply")
-    number, given, named = asked
+    number, args, kwargs = asked
     try:
-        send(f"={written(FUNCTIONS[number](*given, **named))}")
+        send(f"={written(FUNCTIONS[number](*args, **kwargs))}")
     except CannotSend as error:
         raise refused(f"unusable: {error}") from error
 
 
 def exception_of(said: "Any") -> Exception:
     """The exception of a program by the name of its type and its arguments."""
-    name, given = said if type(said) is tuple and len(said) == 2 else (None, None)
+    name, args = said if type(said) is tuple and len(said) == 2 else (None, None)
     kind = getattr(builtins, name, None) if type(name) is str else None
     ends_loops = kind in (StopIteration, StopAsyncIteration)
     if not isinstance(kind, type) or not issubclass(kind, Exception) or ends_loops:
         return ProgramRaised(str(name)[:MAX_NAME])
     try:
-        error: Exception = kind(*given)  # type: ignore[misc]
+        error: Exception = kind(*args)  # type: ignore[misc]
         return error
     except Exception:
         return ProgramRaised(name)
 
 
-def call(target: str, given: "tuple[Any, ...]", named: "dict[str, Any]") -> "Any":
+def call(target: str, args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "Any":
     """The value of a call in the program's process; arguments that it changes are changed here."""
-    arguments = written_items("[", given, "]")
-    words = written_dict(named)
+    arguments = written_items("[", args, "]")
+    words = written_dict(kwargs)
     reply = ask(f"call({target},{arguments},{words})")
     if type(reply) is not tuple or len(reply) != 2 or type(reply[1]) is not dict:
         raise refused("a malformed reply")
     value, changed = reply
-    for place, content in changed.items():
-        change(given, place, content)
+    for position, content in changed.items():
+        change(args, position, content)
     state.returned = value
     return value
 
 
-def change(given: "tuple[Any, ...]", place: "Any", content: "Any") -> None:
+def change(args: "tuple[Any, ...]", position: "Any", content: "Any") -> None:
     """Give an argument the content that the program left in it."""
-    if type(place) is not int or place not in range(len(given)):
+    if type(position) is not int or position not in range(len(args)):
         raise refused("a malformed reply")
-    argument = given[place]
+    argument = args[position]
     if type(argument) is not type(content) or type(argument) not in (list, dict, set):
         raise refused("a malformed reply")
     argument.clear()

@@ -73,7 +73,7 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
     """Those of the names that a script may use without importing them."""
     pytest = sys.modules["pytest"] = ModuleType("pytest")
     vars(pytest).update(approx=Approx, raises=Raises)
-    known: dict[str, Any] = {
+    namespace: dict[str, Any] = {
         "approx": Approx,
         "pytest": pytest,
         "list_node": lambda values: Nodes("list", values),
@@ -86,11 +86,11 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
     }
     for name in names:
         if name in MODULES:
-            known[name] = __import__(MODULES[name])
+            namespace[name] = __import__(MODULES[name])
         elif name in MEMBERS:
-            known[name] = getattr(__import__(MEMBERS[name]), name)
-    known.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max), type=type_of)
-    return known
+            namespace[name] = getattr(__import__(MEMBERS[name]), name)
+    namespace.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max), type=type_of)
+    return namespace
 
 
 def judge(script: str, names: "list[str]") -> str:

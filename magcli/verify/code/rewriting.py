@@ -100,21 +100,21 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
             return names_in(target)
         case ast.For(target, value) | ast.comprehension(target, value) if mentions(value, names):
             return names_in(target)
-        case ast.Expr(ast.Call(ast.Attribute(changed), given)) if any(mentions(part, names) for part in given):
+        case ast.Expr(ast.Call(ast.Attribute(changed), args)) if any(mentions(part, names) for part in args):
             return names_in(changed)
         case ast.FunctionDef(name) if any(mentions(part, names) for part in node.body):
             return [name]
-        case ast.Call(ast.Name(name), given, named) if name in functions:
-            return parameters_of_program(functions[name].args, given, named, names)
-        case ast.Call(ast.Lambda(asked), given, named):
-            return parameters_of_program(asked, given, named, names)
+        case ast.Call(ast.Name(name), args, keywords) if name in functions:
+            return parameters_of_program(functions[name].args, args, keywords, names)
+        case ast.Call(ast.Lambda(signature), args, keywords):
+            return parameters_of_program(signature, args, keywords, names)
     return []
 
 
 def parameters_of_program(
-    asked: ast.arguments, given: "list[ast.expr]", named: "list[ast.keyword]", names: "set[str]"
+    signature: ast.arguments, args: "list[ast.expr]", keywords: "list[ast.keyword]", names: "set[str]"
 ) -> "list[str]":
     """The parameters that get a value that mentions ``names``."""
-    parameters = [parameter.arg for parameter in (*asked.posonlyargs, *asked.args)]
-    by_position = [one for one, value in zip(parameters, given, strict=False) if mentions(value, names)]
-    return by_position + [word.arg for word in named if word.arg and mentions(word.value, names)]
+    parameters = [parameter.arg for parameter in (*signature.posonlyargs, *signature.args)]
+    by_position = [one for one, value in zip(parameters, args, strict=False) if mentions(value, names)]
+    return by_position + [word.arg for word in keywords if word.arg and mentions(word.value, names)]

@@ -33,6 +33,7 @@ from magcli.verify.types import Fault
 RIGHT, WRONG = 42, 43
 CHECKER_LIMITS = Limits(cpu=10.0, memory=1 << 30)
 _OUT_OF_MEMORY = (b"MemoryError", b"std::bad_alloc")
+# Addresses of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _lock = threading.Lock()
 
@@ -149,8 +150,8 @@ def _parse_report(report: bytes, token: str, case: Call) -> bytes | Fault:
     """The text of a value. The token distinguishes it from the program's own writes to descriptor 3."""
     if len(report) > MAX_VALUE:
         return Fault("output-limit", f"{_source_excerpt(case)} is a value of more than {MAX_VALUE >> 20} MiB")
-    given, _, said = report.partition(b" ")
-    if given != token.encode():
+    echoed_token, _, said = report.partition(b" ")
+    if echoed_token != token.encode():
         return Fault("runtime-error", f"{_source_excerpt(case)} ended the program")
     word, _, text = said.partition(b" ")
     if word == b"no":

@@ -26,6 +26,7 @@ REFEREE = "referee.py"
 FILES = (REFEREE, "proxies.py", "comparing.py", "rewriting.py", "script_library.py", "values.py")
 JUDGE_MEMORY = 128 << 20
 """Bytes that a judge has in any case: of its own, numpy, and one value of the largest size."""
+# Addresses of objects, which differ in every run.
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,16}\b")
 _LIMITS = ("cpu-limit", "wall-limit", "memory-limit", "output-limit")
 _of_thread = threading.local()

@@ -58,8 +58,8 @@ def parse_scripts(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[s
 
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
-    known = names_of_problem(tests) if problem_names is None else problem_names
-    parsed_tests = [_parse_test(number, test, known) for number, test in enumerate(tests, 1)]
+    names = names_of_problem(tests) if problem_names is None else problem_names
+    parsed_tests = [_parse_test(number, test, names) for number, test in enumerate(tests, 1)]
     feeds = [test for test in parsed_tests if isinstance(test, StdinCase)]
     scripts = [test for test in parsed_tests if isinstance(test, Script)]
     if not parsed_tests:
@@ -69,13 +69,13 @@ def parse_scripts(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[s
     return feeds or scripts
 
 
-def _parse_test(number: int, test: Mapping[str, Any], known: frozenset[str]) -> Test:
+def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Test:
     try:
         check_columns(test)
         if test.get("assert"):
-            return parse_script(test["assert"], known)
+            return parse_script(test["assert"], problem_names)
         if test.get("call"):
-            return _equality(test["call"], test.get("output") or "", known)
+            return _equality(test["call"], test.get("output") or "", problem_names)
         return stdin_case(test)
     except DataError as error:
         raise DataError(f"test {number} is a bad test: {error}") from error
@@ -134,7 +134,7 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
 # ---- names ----
 
 
-def _resolved(tree: ast.Module, known: frozenset[str]) -> list[str]:
+def _resolved(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     """The names that the problem defines, in the order in which the script calls them.
 
     Raises ValueError if there is none, they are ambiguous, or the script uses another unknown name.
@@ -142,8 +142,8 @@ def _resolved(tree: ast.Module, known: frozenset[str]) -> list[str]:
     candidates = _candidates(tree)
     if not candidates:
         raise ValueError("nothing is called")
-    names = [name for name in candidates if name in known] or candidates
-    if len(names) > 1 and not known.intersection(names):
+    names = [name for name in candidates if name in problem_names] or candidates
+    if len(names) > 1 and not problem_names.intersection(names):
         raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
     others = [name for name in candidates if name not in names and name not in _KNOWN]
     elsewhere = _names_outside_arguments(tree, names)
@@ -177,7 +177,8 @@ def _candidates(tree: ast.Module) -> list[str]:
     used = [name for name in _names_in_order(tree) if name not in bound]
     if unknown := [name for name in used if name not in _KNOWN]:
         return unknown
-    called = {part.func.id for part in ast.walk(tree) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {function.id for function in functions if isinstance(function, ast.Name)}
     members = [name for name in used if name in called and name in MEMBERS]
     return members or [name for name in used if name in called and name in vars(builtins)]
 
@@ -185,7 +186,8 @@ def _candidates(tree: ast.Module) -> list[str]:
 def _names_in_order(tree: ast.AST) -> list[str]:
     """The names that are read, once each, by their first place in the source."""
     read = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    return list(dict.fromkeys(node.id for node in sorted(read, key=lambda node: (node.lineno, node.col_offset))))
+    read.sort(key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys(node.id for node in read))
 
 
 def _bound(tree: ast.AST) -> set[str]:

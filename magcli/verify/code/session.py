@@ -89,17 +89,18 @@ def refused_call(error: OSError, space: "dict[str, object]") -> "tuple[str, list
     """The program's last call that led to an error, and the modules on the way."""
     with open("program.py", "rb") as file:
         source = file.read()
-    place, call = error.__traceback__, None
+    trace = error.__traceback__
+    call = None
     modules: list[str] = []
-    while place:
-        inside, code = place.tb_frame.f_globals, place.tb_frame.f_code
-        if inside is space:
-            call, modules = text_at(code, place.tb_lasti, source), []
+    while trace:
+        code, module_globals = trace.tb_frame.f_code, trace.tb_frame.f_globals
+        if module_globals is space:
+            call, modules = text_at(code, trace.tb_lasti, source), []
         elif call is not None:
-            module = str(inside.get("__name__"))
+            module = str(module_globals.get("__name__"))
             call = call if modules else f"{module}.{code.co_qualname.removesuffix('.__init__')}"
             modules.append(module)
-        place = place.tb_next
+        trace = trace.tb_next
     return call or "", modules
 
 

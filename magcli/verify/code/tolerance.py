@@ -18,8 +18,11 @@ MIN_ROUNDED = 3
 _DECIMAL = re.compile(r"[+-]?\d+\.(\d+)(?:[eE][+-]?\d+)?")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n\s*\n")
 _ABOUT_ERRORS = re.compile(r"\b(?:error|precision|accuracy|tolerance|accurate|differ|deviat)", re.IGNORECASE)
+# A power of ten with a negative exponent: ``10^{-6}``, ``10<sup>-6</sup>``, ``10**-6``.
 _POWER = re.compile(r"10\s*(?:\^|\*\*|<sup>)?\s*[{(]?\s*[-\u2212\u2013]\s*(\d{1,2})(?!\d)")
+# A power of ten as a decimal: ``0.0001``, ``1e-4``.
 _NUMBER = re.compile(r"(?<![\d.])(?:0\.0*1|1(?:\.0)?[eE]-\d{1,2})(?!\d)")
+# ``exactly two decimal places``.
 _EXACTLY = re.compile(r"\bexactly\s+\S+\s+(?:decimal|digit|place|fractional)", re.IGNORECASE)
 
 
@@ -30,7 +33,8 @@ def decimal_comparison(outputs: Iterable[str], statement: str = "") -> str:
     have equally many places but fewer, they are rounded, and an output may be as far off as rounding
     (``decimals``) unless the statement wants exactly so many.
     """
-    places = [len(found[1]) for output in outputs for word in output.split() if (found := _DECIMAL.fullmatch(word))]
+    words = (word for output in outputs for word in output.split())
+    places = [len(match[1]) for match in map(_DECIMAL.fullmatch, words) if match]
     if not places:
         return ""
     stated = stated_tolerance(statement)

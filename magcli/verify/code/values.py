@@ -62,7 +62,7 @@ def decode(text: bytes, decoders: Mapping[str, Callable[[Any], Any]] | None = No
 
     Raises NotPlain if it has none, is nested too deep, or its keys collide too often.
     """
-    known = DECODERS if decoders is None else decoders
+    readers = DECODERS if decoders is None else decoders
     collided = 0
 
     def decode_object(pairs: list[tuple[str, Any]]) -> Any:
@@ -72,7 +72,7 @@ def decode(text: bytes, decoders: Mapping[str, Callable[[Any], Any]] | None = No
             collided += collisions(content if tag != "dict" else [key for key, _ in content])
             if collided > MAX_COLLISIONS:
                 raise NotPlain("too many keys collide")
-        return known[tag](content)
+        return readers[tag](content)
 
     try:
         value: Plain = json.loads(text, object_pairs_hook=decode_object)
@@ -132,65 +132,65 @@ def shown(value: Plain) -> str:
     return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."
 
 
-def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
+def same(expected: Plain, actual: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
     """Equality as ``==``, except: a tuple equals a list that is expected; True is not 1, but 1 is accepted for True;
     the last digits of floats may differ; NaN equals NaN.
 
     Args:
         expected: The right value; only its floats have a tolerance.
-        given: The program's value.
+        actual: The program's value.
         tolerance: Absolute or relative, for floats; 1e-9 relative if None.
         exact: Require equal types and equal floats.
     """
     if exact:
-        if type(given) is not type(expected):
+        if type(actual) is not type(expected):
             return False
         tolerance = 0.0
     match expected:
         case bool():
-            return isinstance(given, int) and given == expected
+            return isinstance(actual, int) and actual == expected
         case None | str() | bytes():
-            return type(given) is type(expected) and given == expected
+            return type(actual) is type(expected) and actual == expected
         case int() | float() | complex() | Fraction() | Decimal():
-            return _same_number(expected, given, tolerance)
+            return _same_number(expected, actual, tolerance)
         case list() | tuple():
             return (
-                isinstance(given, tuple if isinstance(expected, tuple) else list | tuple)
-                and len(given) == len(expected)
-                and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, given, strict=True))
+                isinstance(actual, tuple if isinstance(expected, tuple) else list | tuple)
+                and len(actual) == len(expected)
+                and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, actual, strict=True))
             )
         case set() | frozenset():
             return (
-                isinstance(given, set | frozenset)
-                and len(given) == len(expected)
-                and _same_keys(expected, given, exact)
+                isinstance(actual, set | frozenset)
+                and len(actual) == len(expected)
+                and _same_keys(expected, actual, exact)
             )
         case dict():
             return (
-                isinstance(given, dict)
-                and len(given) == len(expected)
-                and _same_dict(expected, given, tolerance, exact)
+                isinstance(actual, dict)
+                and len(actual) == len(expected)
+                and _same_dict(expected, actual, tolerance, exact)
             )
         case Other("range" | "deque", items):
-            return isinstance(given, Other) and given.kind == expected.kind and same(items, given.items)
+            return isinstance(actual, Other) and actual.kind == expected.kind and same(items, actual.items)
     return False
 
 
-def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
+def in_any_order(expected: Plain, actual: Plain, tolerance: float | None = None) -> bool:
     """``same``, but the elements of the outermost list may be in any order."""
-    if not isinstance(expected, list) or not isinstance(given, list | tuple) or len(expected) != len(given):
-        return same(expected, given, tolerance)
-    left = list(given)
+    if not isinstance(expected, list) or not isinstance(actual, list | tuple) or len(expected) != len(actual):
+        return same(expected, actual, tolerance)
+    left = list(actual)
     counts = _counts(expected)
     if counts is not None and counts == _counts(left):
         return True
     if len(expected) > MAX_PAIRED:
         return False
     for want in expected:
-        found = next((at for at, got in enumerate(left) if same(want, got, tolerance)), None)
-        if found is None:
+        index = next((at for at, got in enumerate(left) if same(want, got, tolerance)), None)
+        if index is None:
             return False
-        del left[found]
+        del left[index]
     return True
 
 
@@ -203,34 +203,34 @@ def _counts(values: list[Any]) -> Counter[Any] | None:
     return None if collisions(keys) > MAX_COLLISIONS else Counter(keys)
 
 
-def _same_number(expected: complex | Fraction | Decimal, given: Plain, tolerance: float | None) -> bool:
-    if isinstance(given, bool) or not isinstance(given, int | float | complex | Fraction | Decimal):
+def _same_number(expected: complex | Fraction | Decimal, actual: Plain, tolerance: float | None) -> bool:
+    if isinstance(actual, bool) or not isinstance(actual, int | float | complex | Fraction | Decimal):
         return False
-    if given == expected:
+    if actual == expected:
         return True
     if isinstance(expected, int | Fraction | Decimal):
         return False
     try:
-        one, other = complex(expected), complex(given)
+        one, other = complex(expected), complex(actual)
     except (OverflowError, ValueError):
         return False
     return _same_float(one.real, other.real, tolerance) and _same_float(one.imag, other.imag, tolerance)
 
 
-def _same_float(expected: float, given: float, tolerance: float | None) -> bool:
+def _same_float(expected: float, actual: float, tolerance: float | None) -> bool:
     if expected != expected:
-        return given != given
+        return actual != actual
     if tolerance is not None:
-        return close(expected, given, tolerance)
-    return expected == given or abs(expected - given) <= EXACT * abs(expected) < inf
+        return close(expected, actual, tolerance)
+    return expected == actual or abs(expected - actual) <= EXACT * abs(expected) < inf
 
 
-def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bool:
+def _same_keys(expected: Iterable[Any], actual: Iterable[Any], exact: bool) -> bool:
     """Whether keys are equal; given keys that differ in type only must not be True or False."""
-    wanted, got = _typed_all(expected), _typed_all(given)
+    wanted, got = _typed_all(expected), _typed_all(actual)
     if wanted == got or exact:
         return wanted == got
-    return frozenset(expected) == frozenset(given) and not any(map(_is_truth, got - wanted))
+    return frozenset(expected) == frozenset(actual) and not any(map(_is_truth, got - wanted))
 
 
 def _is_truth(key: Any) -> bool:
@@ -238,9 +238,9 @@ def _is_truth(key: Any) -> bool:
     return isinstance(key, bool) or (isinstance(key, tuple | frozenset) and any(map(_is_truth, key)))
 
 
-def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float | None, exact: bool) -> bool:
-    return _same_keys(expected, given, exact) and all(
-        same(value, given[key], tolerance, exact=exact) for key, value in expected.items()
+def _same_dict(expected: dict[Any, Any], actual: dict[Any, Any], tolerance: float | None, exact: bool) -> bool:
+    return _same_keys(expected, actual, exact) and all(
+        same(value, actual[key], tolerance, exact=exact) for key, value in expected.items()
     )
 
 
@@ -253,7 +253,7 @@ def _typed(key: Any, *, tuples: bool = True) -> Any:
         case bool():
             return bool, key
         case list() | tuple():
-            parts = tuple(_typed(each, tuples=tuples) for each in key)
+            parts = tuple(_typed(element, tuples=tuples) for element in key)
             return parts if tuples and isinstance(key, tuple) else (list, parts)
         case frozenset():
             return _typed_all(key)
@@ -266,6 +266,6 @@ def _typed_all(keys: Iterable[Any]) -> frozenset[Any]:
     return frozenset(map(_typed, keys))
 
 
-def close(expected: float, given: float, tolerance: float) -> bool:
+def close(expected: float, actual: float, tolerance: float) -> bool:
     """Whether a number is within the absolute or relative tolerance; infinities equal themselves, NaN nothing."""
-    return expected == given or abs(expected - given) <= tolerance * max(1.0, abs(expected)) < math.inf
+    return expected == actual or abs(expected - actual) <= tolerance * max(1.0, abs(expected)) < math.inf

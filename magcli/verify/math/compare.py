@@ -36,9 +36,13 @@ MAX_WORDS = 8
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
+# ``3,5`` or ``3,5 cm``.
 _COMMA_DECIMAL = re.compile(r"(?P<number>[+-]?\d+,\d+)(?P<words>(?:\s|\\,|\\)*[^\d\s,;=<>+*/][^\d,;=<>+*/]*)?")
+# ``1,234``, which may also be a list.
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
+# ``C(5,2)``: a number of combinations or permutations, or else a named point.
 _CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
+# A fraction, a number with grouped digits, or any other number, in running text.
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
@@ -101,8 +105,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return True, "words"
     if a.op == "raw" or b.op == "raw":
         return _compare_as_text(left, truth, (a, b))
-    found, path = same(a, b)
-    if found:
+    are_same, path = same(a, b)
+    if are_same:
         return True, path
     if rewritten := _same_when_rewritten(a, b):
         return True, rewritten
@@ -165,10 +169,10 @@ def _is_only_option(label: str, text: str, question: str) -> bool:
 def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the other value with a decimal comma: a non-integer number, or a number with a unit."""
     bare = normalize(text)
-    found = _COMMA_DECIMAL.fullmatch(bare)
-    if found is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(found["number"]):
+    match = _COMMA_DECIMAL.fullmatch(bare)
+    if match is None or other.op not in ("num", "unit", "percent") or _COMMA_GROUPS.fullmatch(match["number"]):
         return False
-    if not found["words"]:
+    if not match["words"]:
         whole = other.op != "num" or other.number.denominator == 1
         return not whole and parse_answer(bare.replace(",", ".")) == num(other.number)
     return same(parse_answer(bare.replace(",", ".")), other)[0]
@@ -180,7 +184,8 @@ def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[b
     if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
-    return False, next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "unparsable")
+    specific = [reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")]
+    return False, specific[0] if specific else "unparsable"
 
 
 def parsable(gold: str) -> bool:
@@ -204,5 +209,5 @@ def last_number(text: str) -> str | None:
 
 def correct_anywhere(text: str, gold: str) -> bool:
     """Whether the answer is right in any format: in the last box, or without a box as the last number."""
-    found = extract(text) or last_number(text)
-    return found is not None and equal(found, gold)
+    answer = extract(text) or last_number(text)
+    return answer is not None and equal(answer, gold)

@@ -209,9 +209,9 @@ def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int
     kind: Literal["program", "compiler"] = "compiler" if spec.size else "program"
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
     code = b"" if isolation.level == "none" else program_filter(kind)
-    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
+    executable = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
     setup = {
-        "argv": [found or inside[0], *inside[1:]],
+        "argv": [executable or inside[0], *inside[1:]],
         "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
         "folder": folder,
         "uid": uid if isolation.mount_as == "root" else 0,
@@ -237,7 +237,8 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
         if isinstance(content, Path) and isolation.mount_as != "dropped":
             files[path] = content.resolve(strict=True)
         else:
-            files[path] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
+            copied = content if isinstance(content, bytes) else content.read_bytes()
+            files[path] = file = memory_file("file", copied)
             opened.callback(os.close, file)
     return files
 
@@ -260,7 +261,10 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
     command += [*_system_mounts(isolation), *(_NULL_DEVICE if spec.size else _devices())]
-    command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX] if spec.size else _mkdirs([f"{BOX}/_"])
+    if spec.size:
+        command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX]
+    else:
+        command += _mkdirs([f"{BOX}/_"])
     for name, folder in _packages(isolation, spec).items():
         command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
     command += _mkdirs(contents)
@@ -289,16 +293,19 @@ def _system_mounts(isolation: Isolation) -> list[str]:
 def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
     """Folders of the packages that a file of the program mentions, by their names inside; most need none."""
     texts = [content for content in spec.files.values() if isinstance(content, bytes)]
-    return {
-        name: path
-        for name, path in _installed(isolation.python).items()
-        if any(name.partition(".")[0].encode() in text for text in texts)
-        and (
-            isolation.mount_as == "user"
-            or (isolation.mount_as == "root" and isolation.level == "full")
-            or all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))  # any user can reach it
-        )
-    }
+    packages = {}
+    for name, path in _installed(isolation.python).items():
+        module = name.partition(".")[0].encode()
+        if any(module in text for text in texts) and _is_reachable(path, isolation):
+            packages[name] = path
+    return packages
+
+
+def _is_reachable(folder: Path, isolation: Isolation) -> bool:
+    """Whether a folder can be read for programs; where an unused user reads it, it must be open to all."""
+    if isolation.mount_as == "user" or (isolation.mount_as == "root" and isolation.level == "full"):
+        return True
+    return all(path.stat().st_mode & 0o1 for path in (folder, *folder.parents))
 
 
 @cache
@@ -368,10 +375,12 @@ def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: i
     """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
     libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
     linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
+    devices = DEVICES[:1] if spec.size else DEVICES
+    packages = (Path(folder).with_name("packages"), *_packages(isolation, spec).values())
     return [
         *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
         *((path, _READ & ~0b1000) for path in linked),
-        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, spec).values())),
-        *((device, _READ_WRITE) for device in (DEVICES[:1] if spec.size else DEVICES) if Path(device).exists()),
+        *((str(path), _READ) for path in packages),
+        *((device, _READ_WRITE) for device in devices if Path(device).exists()),
         (folder, _EVERYTHING if spec.size else _READ),
     ]

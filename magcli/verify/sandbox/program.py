@@ -359,18 +359,18 @@ def _content(file: int, most: int) -> bytes:
 
 
 def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
-    late, status, cpu, wall, memory = REPLY.unpack_from(reply)
+    late, wait_status, cpu, wall, memory = REPLY.unpack_from(reply)
     trouble = reply[REPLY.size :]
     if trouble:
         return Outcome("lost", stderr=trouble)
-    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    ended_by = os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else 0
     output = max(os.fstat(file).st_size for file in written)
-    found = _exceeded_limit(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
-    if found == "signalled" and ended_by == signal.SIGKILL:
+    status = _exceeded_limit(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
+    if status == "signalled" and ended_by == signal.SIGKILL:
         return Outcome("lost", stderr=b"the program was killed from outside")
     return Outcome(
-        found,
-        ended_by or os.WEXITSTATUS(status),
+        status,
+        ended_by or os.WEXITSTATUS(wait_status),
         _content(written[0], limits.output),
         _content(written[1], STDERR_CAP),
         _content(written[2], limits.output),

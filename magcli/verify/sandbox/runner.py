@@ -126,16 +126,16 @@ def prepare_filter(setup: "dict[str, Any]") -> None:
 def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int]", trouble: int) -> None:
     """Replace this process with the program; never returns. The filter comes last, as it forbids setting limits."""
     os.setsid()
-    for place, file in enumerate(files):
-        os.dup2(file, place)
+    for descriptor, file in enumerate(files):
+        os.dup2(file, descriptor)
     os.closerange(len(files), trouble)
     os.closerange(trouble + 1, 1 << 16)
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     cpu, _, _, space, file_size, threads = request
     set_limits(cpu, space, file_size, threads if setup["count_threads"] else 0)
     if setup["filter"]:
-        for place in setup["own_pid"]:
-            struct.pack_into("=I", setup["code"], place, os.getpid())
+        for offset in setup["own_pid"]:
+            struct.pack_into("=I", setup["code"], offset, os.getpid())
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, setup["filter"])
     if setup["warm"]:
         os.close(trouble)
@@ -179,10 +179,13 @@ def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> 
     poll = select.poll()
     poll.register(process, select.POLLIN)
     poll.register(control.fileno(), select.POLLIN)
-    begun, waited, within = time.monotonic(), 0.0, True
+    start_time = time.monotonic()
+    waited = 0.0
+    within = True
     ready: list[int] = []
     while within and not ready:
-        used, passed = time.clock_gettime(~pid << 3 | CPU_CLOCK), time.monotonic() - begun
+        used = time.clock_gettime(~pid << 3 | CPU_CLOCK)  # the id of the CPU clock of another process
+        passed = time.monotonic() - start_time
         if late := passed > wall + waited:
             waited = ask_time_waiting(pid, process, control)
         within = used <= cpu and passed <= min(wall + waited, longest)
@@ -231,7 +234,7 @@ def reap() -> None:
 def run_once(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", files: "list[int]") -> bytes:
     """Run the program once; returns the reply."""
     trouble, report = os.pipe()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     pid = os.fork()
     if pid == 0:
         try:
@@ -246,7 +249,7 @@ def run_once(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]
     stopped = late and os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     kill_all(pid)
     _, status, usage = os.wait4(pid, 0)
-    wall = time.monotonic() - begun
+    wall = time.monotonic() - start_time
     reap()
     text = os.read(trouble, 1000) or b"the program was stopped from outside" * stopped
     os.close(trouble)
@@ -272,7 +275,8 @@ def create_streams() -> "list[int]":
 
 def send(control: socket, message: bytes, files: "list[int]") -> None:
     """Send a message with open files and close them."""
-    control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else [])
+    ancillary = [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else []
+    control.sendmsg([message], ancillary)
     for file in files:
         os.close(file)
 

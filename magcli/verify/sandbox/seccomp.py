@@ -174,4 +174,4 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
 def own_pid_offsets(code: bytes) -> list[int]:
     """Offsets of ``OWN_PID`` in a filter, in bytes."""
     wanted = struct.pack("=I", OWN_PID)
-    return [place for place in range(4, len(code), 8) if code[place : place + 4] == wanted]
+    return [offset for offset in range(4, len(code), 8) if code[offset : offset + 4] == wanted]

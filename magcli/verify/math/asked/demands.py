@@ -13,6 +13,7 @@ from magcli.verify.math.latex.tree import Expr
 from magcli.verify.math.latex.units import compatible, is_known_unit, is_unit, unit_name
 from magcli.verify.math.latex.wording import is_counted
 
+# What a question asks for: ``how many apples``, ``in centimeters``.
 _ASKED_UNIT = re.compile(
     r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
     r"\s+"
@@ -23,6 +24,7 @@ _ASKED_IN_CHINESE = re.compile(r"(?:多少|几|幾)\s*(?P<unit>[\u3400-\u9fff]{1
 MAX_UNIT_WORDS = 4
 _MARKUP = re.compile(r"\\(?:text|mathrm|textrm)\b|[${}\\]")
 _PERCENT_WORD = r"(?:\\?%|(?:percent|per cent|prozent|pour ?cent|por ?cent|per cento|процент)\w*)"
+# A percentage that the question states: ``15%``.
 _GIVEN_PERCENT = re.compile(rf"\d[\s$\\,}}]*{_PERCENT_WORD}", re.IGNORECASE)
 _ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
 _FACTOR = re.compile(
@@ -75,6 +77,7 @@ def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
     return answer.op == "percent" and same_value(answer.args[0], gold) is True
 
 
+# ``C`` as a letter of its own.
 _GIVEN_CONSTANT = re.compile(r"(?<![A-Za-z\\])C(?![A-Za-z])")
 _INTEGRATION = re.compile(
     r"\\int(?![a-z])|∫|integra|antideriv|primitiv|stammfunktion|первообразн|интеграл|积分|const", re.IGNORECASE

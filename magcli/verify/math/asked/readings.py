@@ -15,9 +15,13 @@ from magcli.verify.math.latex.wording import plain
 
 _POINT_LANGUAGES = frozenset(("de", "es", "it", "pt", "nl"))
 """Languages that group digits by points and write decimals with a comma."""
+# ``15.000``: three digits after one point.
 _POINT_GROUPS = re.compile(r"(?<![\d.,])([1-9]\d{0,2})\.(\d{3})(?![\d.,])")
+# A decimal comma; a pair or interval has brackets around its comma.
 _COMMA_DECIMAL = re.compile(r"(?<![\d.,(\[{])\d+(?:,|\{,\})\d{1,2}(?![\d.,)\]}])")
+# A point that cannot group digits: other than three follow it.
 _POINT_DECIMAL = re.compile(r"(?<![\d.,])\d+\.(?:\d{1,2}|\d{4,})(?![\d.,])")
+# A number and one letter, apart from it: ``4.58 m``.
 _LETTER_UNIT = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)+(?P<unit>[A-Za-z])")
 _VARIABLE = r"(?<![A-Za-z\\]){}\s*(?:[=<>+^]|\\(?:in|le|ge|ne)(?![a-z]))"
 _MEASURED = r"\d\$?(?:\s|\\[,; ]|~)*(?:\\(?:text|mathrm)\s*\{{\s*)?{}(?![A-Za-z(=])"
@@ -48,6 +52,7 @@ def _measures_in(letter: str, question: str) -> bool:
     return measured is not None and not re.search(_VARIABLE.format(letter), question)
 
 
+# The label of an option at the start of a line or after white space: ``(A)``, ``b)``, ``③``.
 _LABEL = re.compile(
     r"(?:(?<=[\s。？：；，])|^)(?:\(\s*(?P<braced>[A-Ja-j])\s*\)|(?P<marked>[A-Ja-j])\s*[.):．、]{1,2}|(?P<circled>[①-⑳]))\s*"
 )
@@ -96,9 +101,10 @@ def without_asked_scale(text: str, question: str) -> str:
     if written is None:
         return ""
     words = " ".join(_TEXT_COMMAND.sub(r"\1", written["words"]).split())
-    if scaled(words.split()[0])[0] == 1 or not re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question)):
+    if scaled(words.split()[0])[0] == 1:
         return ""
-    return written["number"]
+    asked = re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question))
+    return written["number"] if asked else ""
 
 
 _SCALED = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)*(?P<words>[^\W\d_].*|\\text\{.*)")
@@ -112,9 +118,8 @@ def same_as_known(a: Expr, b: Expr, question: str) -> bool:
     leaves open (the name of a constant, the length of an eigenvector).
     """
     if a.op == b.op == "text":
-        return any(
-            _same_date(x, y, question) or _with_noun(x, y, question) for x, y in ((a.name, b.name), (b.name, a.name))
-        )
+        pairs = ((a.name, b.name), (b.name, a.name))
+        return any(_same_date(x, y, question) or _with_noun(x, y, question) for x, y in pairs)
     return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
 
 

@@ -105,8 +105,12 @@ def _is_differential(expr: Expr) -> bool:
     r"""``dy``, ``\partial f``, ``d^2y``, ``dx^2``: with a quotient of two of them a derivative is named."""
     if expr.op != "*":
         return False
-    sign, letter = (part.args[0] if part.op == "^" and part.args[1].op == "num" else part for part in expr.args)
+    sign, letter = map(_without_power, expr.args)
     return sign in _DIFFERENTIALS and letter.op == "sym"
+
+
+def _without_power(expr: Expr) -> Expr:
+    return expr.args[0] if expr.op == "^" and expr.args[1].op == "num" else expr
 
 
 def _is_application(expr: Expr) -> bool:
@@ -175,7 +179,8 @@ def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, 
     stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
     if len(stems) == 1:
         stems, plain = plain, stems
-    numbered = len(plain) == 1 < len(stems) == len(a) and {name.partition("_")[0] for name in stems} == plain != {""}
+    without_indices = {name.partition("_")[0] for name in stems}
+    numbered = len(plain) == 1 < len(stems) == len(a) and without_indices == plain != {""}
     return (tuple(x.args[1] for x in a), tuple(y.args[1] for y in b)) if numbered else (a, b)
 
 
@@ -288,7 +293,8 @@ def same_inequality(a: Expr, b: Expr) -> bool:
     first, second = _links(a), _links(b)
     if len(first) != len(second):
         return False
-    return any(all(_same_link(x, y) for x, y in zip(first, order, strict=True)) for order in (second, second[::-1]))
+    backwards = second[::-1]
+    return all(map(_same_link, first, second)) or all(map(_same_link, first, backwards))
 
 
 def _difference(sides: tuple[Expr, ...]) -> Expr:
@@ -317,10 +323,10 @@ def constant_difference(a: Expr, b: Expr) -> bool:
     if not names or symbols(a) != symbols(b):
         return False
     gap, agreed = None, 0
-    for found in _real_values(add([a, neg(b)]), names):
-        if gap is not None and agree_within_error(gap, found, mp_field(BITS[0])) is not True:
+    for ball in _real_values(add([a, neg(b)]), names):
+        if gap is not None and agree_within_error(gap, ball, mp_field(BITS[0])) is not True:
             return False
-        gap, agreed = found, agreed + 1
+        gap, agreed = ball, agreed + 1
     return agreed > MIN_RATIOS
 
 
@@ -330,12 +336,12 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
     if not names or symbols(a) != symbols(b):
         return None
     ratio, agreed = None, 0
-    for found in _real_values(div(a, b), names):
-        if found.value == 0:
+    for ball in _real_values(div(a, b), names):
+        if ball.value == 0:
             continue
-        if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
+        if ratio is not None and agree_within_error(ratio, ball, mp_field(BITS[0])) is not True:
             return None
-        ratio, agreed = found, agreed + 1
+        ratio, agreed = ball, agreed + 1
         if agreed >= MIN_RATIOS + 1:
             break
     return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
@@ -347,6 +353,6 @@ def _real_values(expr: Expr, names: frozenset[str]) -> Iterator[Ball]:
         quick = value_at(expr, FLOAT_FIELD, values, real=True)
         if quick is None or quick == "none":
             continue
-        found = value_at(expr, mp_field(BITS[0]), values, real=True)
-        if found is not None and found != "none" and not isinstance(found.value, complex):
-            yield found
+        ball = value_at(expr, mp_field(BITS[0]), values, real=True)
+        if ball is not None and ball != "none" and not isinstance(ball.value, complex):
+            yield ball

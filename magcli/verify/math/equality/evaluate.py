@@ -65,7 +65,9 @@ class Point:
     __slots__ = ("field", "meter", "real", "values")
 
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
-        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get() or Meter()
+        self.field, self.real = field, real
+        self.values = dict(values)
+        self.meter = METER.get() or Meter()
 
 
 _COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
@@ -264,7 +266,9 @@ def _series(expr: Expr, point: Point) -> Ball:
         samples = [_term(body, letter.name, k, point) for k in (5, 8, 13)]
         return uninterpreted(f"?{expr.op}", [evaluate(low, point), *samples], point)
     first, last = evaluate(low, point).value, evaluate(high, point).value
-    if not (isinstance(first, Fraction) and isinstance(last, Fraction)) or first.denominator * last.denominator != 1:
+    if not isinstance(first, Fraction) or not isinstance(last, Fraction):
+        raise Undecided("bounds")
+    if first.denominator != 1 or last.denominator != 1:
         raise Undecided("bounds")
     if last - first > MAX_TERMS:
         raise Undecided("too-large")

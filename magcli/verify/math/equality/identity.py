@@ -47,11 +47,12 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     strict = contains(a, "abs") != contains(b, "abs")
     agreed = 0
     for values in sample_points(names, _counting(a) | _counting(b)):
-        found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
-        if found is False or (found is None and strict and _ends(a, b, values)):
+        agrees = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
+        if agrees is False or (agrees is None and strict and _ends(a, b, values)):
             return False
-        agreed += found is True
-    return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
+        agreed += agrees is True
+    needed = MIN_AGREEMENTS if names else 1
+    return True if agreed >= needed else None
 
 
 def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:
@@ -66,9 +67,9 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
     if quick is not None or not thorough:
         return quick
     for bits in BITS:
-        found = _compare(a, b, mp_field(bits), values, real=real)
-        if found is not None:
-            return found
+        agrees = _compare(a, b, mp_field(bits), values, real=real)
+        if agrees is not None:
+            return agrees
     return None
 
 
@@ -117,8 +118,10 @@ def rounds_to(decimal: Expr, exact: Expr) -> bool:
     values = [value_at(side, mp_field(BITS[0]), {}, real=False) for side in (exact, *ends)]
     if any(v is None or v == "none" for v in values):
         return False
-    x, low, high = (mp_field(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
-    return bool(not hasattr(x, "_mpc_") and low < x < high)
+    field = mp_field(BITS[0])
+    x, low, high = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    is_complex = hasattr(x, "_mpc_")  # a complex number of mpmath
+    return bool(not is_complex and low < x < high)
 
 
 def _num_decimals(expr: Expr) -> int:
@@ -126,13 +129,18 @@ def _num_decimals(expr: Expr) -> int:
     if expr.op != "num" or expr.number.denominator == 1:
         return 0
     bottom = expr.number.denominator
+    # A decimal terminates if its denominator has no other factors than 2 and 5.
     twos = (bottom & -bottom).bit_length() - 1
-    fives, rest = 0, bottom >> twos
+    rest = bottom >> twos
+    fives = 0
     while rest % 5 == 0:
-        rest, fives = rest // 5, fives + 1
+        rest //= 5
+        fives += 1
     places = max(twos, fives)
-    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom)) if rest == 1 and places < 60 else 0
-    return places if digits_shown >= MIN_DIGITS and places >= 6 else 0
+    if rest != 1 or not 6 <= places < 60:
+        return 0
+    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom))
+    return places if digits_shown >= MIN_DIGITS else 0
 
 
 @lru_cache(maxsize=4096)
@@ -142,8 +150,8 @@ def symbols(expr: Expr) -> frozenset[str]:
         return frozenset((expr.name,))
     if expr.op in ("num", "const"):
         return frozenset()
-    found = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
-    return found - {expr.args[0].name} if expr.op in ("sum", "prod") else found
+    names = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
+    return names - {expr.args[0].name} if expr.op in ("sum", "prod") else names
 
 
 def contains(expr: Expr, constant: str) -> bool:
@@ -156,14 +164,14 @@ def contains(expr: Expr, constant: str) -> bool:
 
 def _counting(expr: Expr) -> frozenset[str]:
     """Symbols that are positive integers."""
-    found = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
+    names = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
     if expr.op in ("sum", "prod"):
-        return found | symbols(expr.args[1]) | symbols(expr.args[2])
+        return names | symbols(expr.args[1]) | symbols(expr.args[2])
     if expr.op == "f" and expr.name in _COUNTING:
-        return found | symbols(expr)
+        return names | symbols(expr)
     if expr.op == "^" and expr.args[0].op == "num" and expr.args[0].number < 0:
-        return found | symbols(expr.args[1])
-    return found
+        return names | symbols(expr.args[1])
+    return names
 
 
 def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
@@ -212,22 +220,17 @@ def closed_form(expr: Expr) -> Expr | None:
         return None
     with loading():
         import sympy
+    # RuntimeError covers both NotImplementedError and RecursionError.
     try:
         summed = _to_sympy(expr, sympy).doit()
-    except (
-        Unsupported,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ):  # RuntimeError: not implemented, too deep
+    except (Unsupported, RuntimeError, ValueError, TypeError, AttributeError):
         return None
     if isinstance(summed, sympy.Piecewise):
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None
-    found = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
-    return None if found.op == "raw" else found
+    parsed = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
+    return None if parsed.op == "raw" else parsed
 
 
 def _size(expr: Expr) -> int:

@@ -53,7 +53,8 @@ def _parallel(step: Vector, other: Vector) -> bool:
 
 def is_multiple(a: Expr, b: Expr) -> bool:
     """Whether two vectors, or sets of one vector, are multiples of each other and neither is 0."""
-    first, second = (entries(side.args[0] if side.op == "set" and len(side.args) == 1 else side) for side in (a, b))
+    sides = (side.args[0] if side.op == "set" and len(side.args) == 1 else side for side in (a, b))
+    first, second = map(entries, sides)
     if len(first) != len(second) or not 2 <= len(first) <= MAX_DIMENSION:
         return False
     vectors = (list(first), list(second))

@@ -19,16 +19,18 @@ ComparePart = Callable[[Expr, Expr], Decision]
 
 def values(a: Expr, b: Expr) -> Decision:
     """Expressions by their values."""
-    found = same_value(a, b)
-    path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
-    return found is True, path
+    are_equal = same_value(a, b)
+    path = "undecided" if are_equal is None else "numeric"
+    if a.op == b.op == "num":
+        path = "number"
+    return are_equal is True, path
 
 
 def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values. ``A: 3, B`` names two options."""
     if a.op != "choice":
         a, b = b, a
-    if any(_lists_a_label(each) for each in a.args):
+    if any(_lists_a_label(argument) for argument in a.args):
         return False, "choice"
     if b.op == "choice":
         return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"

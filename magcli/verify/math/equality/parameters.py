@@ -104,8 +104,8 @@ def _moves(expr: Expr, parameter: str) -> bool:
     if expr.op not in ("tuple", "matrix", "list"):
         return False
     equations = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
-    found = [symbols(part.args[-1] if equations else part) for part in expr.args]
-    return set().union(*found) == {parameter} and sum(map(bool, found)) > 1
+    dependencies = [symbols(part.args[-1] if equations else part) for part in expr.args]
+    return set().union(*dependencies) == {parameter} and sum(map(bool, dependencies)) > 1
 
 
 def shifted(a: Expr, b: Expr) -> bool:

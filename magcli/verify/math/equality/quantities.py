@@ -32,7 +32,9 @@ def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Ex
     if expr.op in ("*", "/"):
         first = _split_letters(expr.args[0], power, letters)
         second = _split_letters(expr.args[1], power if expr.op == "*" else -power, letters)
-        return None if first is None or second is None else (mul if expr.op == "*" else div)(first, second)
+        if first is None or second is None:
+            return None
+        return mul(first, second) if expr.op == "*" else div(first, second)
     return None if _has_letter(expr) else expr
 
 
@@ -43,20 +45,23 @@ def _has_letter(expr: Expr) -> bool:
 def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
     if not letters:
         return [{}]
-    found = []
+    readings = []
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         head, power = letters[:size], letters[size - 1][1]
         name = SYMBOLS.get("".join(letter for letter, _ in head))
         if name and all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1]):
-            found += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
-    return found
+            readings += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
+    return readings
 
 
-_UNIT_VECTORS = tuple(
-    {Expr("sym", name=name) for name in (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")}
-    | ({I} if letter == "i" else set())
-    for letter in "ijk"
-)
+def _unit_vector(letter: str) -> set[Expr]:
+    """All spellings of a unit vector; a bare ``i`` is parsed as the imaginary unit."""
+    names = (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")
+    spellings = {Expr("sym", name=name) for name in names}
+    return spellings | {I} if letter == "i" else spellings
+
+
+_UNIT_VECTORS = tuple(map(_unit_vector, "ijk"))
 
 
 def entries(vector: Expr) -> tuple[Expr, ...]:

@@ -56,8 +56,8 @@ def _same_end(a: Expr, b: Expr) -> bool:
 def region(expr: Expr) -> Region | None:
     """The region that an answer describes; None if it describes none."""
     try:
-        found = _region(expr)
-        return None if found is None else Region(_merge(found.intervals), found.name)
+        described = _region(expr)
+        return None if described is None else Region(_merge(described.intervals), described.name)
     except (Undecided, NotReal):
         return None
 
@@ -105,7 +105,9 @@ def _relation(expr: Expr) -> Region | None:
     signs = expr.name.split()
     if signs == [r"\in"]:
         inner = _region(expr.args[1])
-        return Region(inner.intervals, _variable(expr.args[0])) if inner and _is_variable(expr.args[0]) else None
+        if inner is None or not _is_variable(expr.args[0]):
+            return None
+        return Region(inner.intervals, _variable(expr.args[0]))
     if not 1 <= len(signs) <= 2 or not set(signs) <= _FLIPPED.keys() or set(signs) == {"="}:
         return None
     middle = expr.args[1] if len(signs) == 2 else next((side for side in expr.args if symbols(side)), expr.args[0])
@@ -180,15 +182,15 @@ def _relations(expr: Expr) -> Region | None:
     parts = [_region(part) for part in expr.args if part.op == "rel"]
     if len(parts) != len(expr.args) or any(part is None for part in parts) or expr.name not in ("", "and", "or"):
         return None
-    known = [part for part in parts if part is not None]
-    if len({part.name for part in known}) != 1:
+    regions = [part for part in parts if part is not None]
+    if len({part.name for part in regions}) != 1:
         return None
     common = EVERYTHING
-    for part in known:
+    for part in regions:
         common = _intersect(_merge(common), _merge(part.intervals))
     if expr.name == "and" or (common and not expr.name):
-        return Region(common, known[0].name)
-    return Region(tuple(interval for part in known for interval in part.intervals), known[0].name)
+        return Region(common, regions[0].name)
+    return Region(tuple(interval for part in regions for interval in part.intervals), regions[0].name)
 
 
 def as_float(expr: Expr) -> float:
@@ -248,13 +250,13 @@ def complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 def _intersect(a: tuple[Interval, ...], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
     if len(a) * len(b) > MAX_INTERVALS**2:
         raise Undecided("too-long")
-    found = []
+    overlaps = []
     for x, y in product(a, b):
         low, high = max(x, y, key=_low_end), min(x, y, key=_high_end)
         (start, is_open), (end, is_closed) = _low_end(low), _high_end(high)
         if start < end or (start == end and is_closed and not is_open):
-            found.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
-    return tuple(found)
+            overlaps.append(Interval(low.low, low.low_closed, high.high, high.high_closed))
+    return tuple(overlaps)
 
 
 def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
@@ -264,11 +266,16 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     with the absolute value resolved by that sign; the regions of the rows cover the real numbers.
     """
     bars, letters = list(_absolute_values(expr)), symbols(expr)
-    slope, offset = (_linear(bars[0].args[0]) if len(bars) == len(letters) == 1 else None) or (Fraction(0), Fraction(0))
+    if not len(bars) == len(letters) == 1:
+        return False
+    (letter,) = letters
+    inner = bars[0].args[0]
+    slope, offset = _linear(inner) or (Fraction(0), Fraction(0))
     if not slope:
         return False
-    root, inner, (letter,) = num(-offset / slope), bars[0].args[0], letters
-    right, left = (Interval(root, True, INFINITY, False),), (Interval(MINUS_INFINITY, False, root, True),)
+    root = num(-offset / slope)
+    right = (Interval(root, True, INFINITY, False),)
+    left = (Interval(MINUS_INFINITY, False, root, True),)
     choices = [
         (right if slope > 0 else left, substitute(expr, bars[0], inner)),
         (left if slope > 0 else right, substitute(expr, bars[0], neg(inner))),
@@ -277,8 +284,8 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     covered: tuple[Interval, ...] = ()
     for value, condition in (row.args for row in cases.args if len(row.args) == 2):
         row = _case_condition(condition, letter, covered)
-        fitting = [given for half, given in choices if same_region(Region(_intersect(row, half)), Region(row))]
-        if not row or not any(same_value(value, given) is True for given in fitting):
+        fitting = [branch for half, branch in choices if same_region(Region(_intersect(row, half)), Region(row))]
+        if not row or not any(same_value(value, branch) is True for branch in fitting):
             return False
         covered += row
     return _merge(covered) == EVERYTHING
@@ -290,13 +297,13 @@ def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...])
         return complement(_merge(covered))
     if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
         return _half_line("=", condition.args[1])
-    found = region(condition)
-    return found.intervals if found and found.name == letter else ()
+    described = region(condition)
+    return described.intervals if described and described.name == letter else ()
 
 
 def _absolute_values(expr: Expr) -> frozenset[Expr]:
-    found = frozenset().union(*map(_absolute_values, expr.args))
-    return found | {expr} if expr.op == "f" and expr.name == "abs" else found
+    inner = frozenset().union(*map(_absolute_values, expr.args))
+    return inner | {expr} if expr.op == "f" and expr.name == "abs" else inner
 
 
 def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:

@@ -239,7 +239,7 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
     if len(x) == len(y) > 1 and any(part.op == "set" for part in x) != any(part.op == "set" for part in y):
         return False, "structure"  # {1}, {2} is not {1, 2}
-    x, y = (tuple(dict.fromkeys(s)) if all(part.op == "tuple" for part in s) else s for s in (x, y))  # distinct points
+    x, y = _distinct_points(x), _distinct_points(y)
     if len(x) != len(y):
         return False, "structure"
     x, y = drop_indices(x, y)
@@ -286,16 +286,26 @@ def _vectors(a: Expr, b: Expr, depth: int) -> Decision:
     return bool(x and y) and _in_order(x, y, depth)[0], "structure"
 
 
+def _distinct_points(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The parts, once each if all are points."""
+    return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
+
+
 def _only_one_side_is_named(a: Expr, b: Expr) -> bool:
     """Whether only one side names its values (``a=1, b=2``), so that the order of the others matters.
 
     Values of one letter (``x_1=1, x_2=2``) and named points (``A(1,2), B(3,4)``) may be in any order.
     """
-    named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
+    named = [_assigned_letters(a), _assigned_letters(b)]
     if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
         return False
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
+
+
+def _assigned_letters(side: Expr) -> set[str]:
+    """The names that a list assigns values to, without their indices."""
+    return {part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)}
 
 
 def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:
@@ -385,7 +395,8 @@ def _as_family(expr: Expr) -> Expr:
         return expr
     letter = Expr("sym", name="?r")
     value = add([residue.args[0], mul(residue.args[1], letter)])
-    return Expr("family", (expr._replace(args=(expr.args[0], value)) if residue is not expr else value, letter), "Z")
+    body = value if residue is expr else expr._replace(args=(expr.args[0], value))
+    return Expr("family", (body, letter), "Z")
 
 
 def _with_whole_parameter(expr: Expr) -> Expr:

@@ -47,8 +47,9 @@ def only_words(tokens: tuple[Token, ...]) -> str | None:
 def tidy(words: str) -> str:
     """Lower case except for runs of capital letters, one space between words, without articles and a final dot."""
     spaced = re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words).split()
-    kept = [w if w.isupper() and is_letters(w) else w.lower() for w in spaced if w.lower() not in _ARTICLES]
-    tidied = " ".join(kept).strip(" .,;:!?\"'`")
+    kept = [word for word in spaced if word.lower() not in _ARTICLES]
+    cased = [word if word.isupper() and is_letters(word) else word.lower() for word in kept]
+    tidied = " ".join(cased).strip(" .,;:!?\"'`")
     return _PARTICLE.sub("", tidied) if tidied.endswith("的") else tidied
 
 
@@ -56,16 +57,21 @@ MAX_SPECIAL = 300
 """Longer texts are not a time, number in a base or choice."""
 _BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "decimal": "10",
                                                             "hexadecimal": "16", "hex": "16"}  # fmt: skip
+# ``1011_2``, ``1011 base 2``, ``(1011)_{two}``.
 _BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
 _BASE_WORD = re.compile(
     r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*\(?(?:in )?(binary|octal|decimal|hexadecimal|hex)"
     r"(?: (?:notation|form|system))?\)?"
 )
+# Degrees, minutes and perhaps seconds of arc.
 _ARC = re.compile(r"(\d+)\s*\^\{?\s*\\circ\s*\}?\s*(\d+(?:\.\d+)?)\s*'\s*(?:(\d+(?:\.\d+)?)\s*'')?")
+# ``2 to 5 to 7``.
 _WORDED_RATIO = re.compile(r"(\d+(?:\.\d+)?)((?:\s+to\s+\d+(?:\.\d+)?)+)")
+# A label and nothing else: ``(C)``, ``C.``, ``option C``.
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Za-j])\)|([①-⑳])"
 )
+# A label and the text of its choice: ``(C) 12``.
 _CHOICE_VALUE = re.compile(
     r"(?:\((?P<braced>[A-Z])\)|(?P<marked>[A-Z])[.):]|(?P<small>[a-j])\)|(?P<circled>[①-⑳]))\s*(?P<value>[^\s,;].*)",
     re.DOTALL,
@@ -89,7 +95,9 @@ _VERDICT_ON_CHOICE = re.compile(
 )
 """A statement about a label, not the text of the choice."""
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
+# Digits grouped by commas, or by spaces.
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
+# ``1.234,5``, and ``1.234.567``, whose points cannot be decimal.
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
 _REALS = Expr("set-name", name=r"\mathbbR")
 _NONZERO = Expr(r"\setminus", (_REALS, Expr("set", (ZERO,))))
@@ -145,10 +153,12 @@ def parse_as_points(text: str) -> Expr:
 def ratio_in_words(text: str) -> Expr | None:
     """The ratio ``2 to 5``; None for anything else."""
     bare = normalize(text)
-    found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
-    if found is None:
+    if len(bare) > MAX_SPECIAL:
         return None
-    return Expr("ratio", tuple(num(Fraction(part)) for part in (found[1], *found[2].split()[1::2])))
+    match = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split()))
+    if match is None:
+        return None
+    return Expr("ratio", tuple(num(Fraction(part)) for part in (match[1], *match[2].split()[1::2])))
 
 
 def _special(text: str) -> Expr | None:

@@ -41,8 +41,8 @@ def _family(head: Expr, conditions: Expr) -> Expr | None:
     if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
         return conditions
     stated = list(conditions.args) if conditions.op == "list" else [conditions]
-    (found, *more) = with_domains([head, *stated])
-    return found if found.op == "family" and not more and head.op != "sym" else None
+    (first, *more) = with_domains([head, *stated])
+    return first if first.op == "family" and not more and head.op != "sym" else None
 
 
 def _nested_rows(cursor: Cursor) -> Expr | None:

@@ -237,8 +237,10 @@ def _environment(cursor: Cursor, name: str) -> Expr:
 def _system(rows: list[list[Expr]]) -> Expr:
     """Simultaneous relations, or the rows of a piecewise function."""
     if all(len(row) == 1 for row in rows):
-        parts = tuple(part for row in rows for part in (row[0].args if row[0].op == "list" else row))
-        return parts[0] if len(parts) == 1 else Expr("list", parts, "and")
+        parts: list[Expr] = []
+        for (relation,) in rows:
+            parts.extend(relation.args if relation.op == "list" else [relation])
+        return parts[0] if len(parts) == 1 else Expr("list", tuple(parts), "and")
     return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
 
 

@@ -38,9 +38,9 @@ def parse_date(text: str) -> str:
     if len(text) > MAX_DATE or "\\" in text or not _LIKE_A_DATE.search(text):
         return ""
     for form in _FORMS:
-        if not (found := form.fullmatch(text.strip())):
+        if not (match := form.fullmatch(text.strip())):
             continue
-        parts = found.groupdict()
+        parts = match.groupdict()
         month = int(parts["number"]) if parts.get("number") else _NUMBERS.get(plain(parts.get("month") or ""), 0)
         day = int(parts["day"])
         if 1 <= month <= 12 and 1 <= day <= 31:

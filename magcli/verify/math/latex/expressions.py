@@ -398,9 +398,9 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
         return function(name, *cursor.group(cursor).args)
     if cursor.eat("_"):
         lower = subscript(cursor)
-        if ((lower.isdigit() and len(lower) < 5) or lower == "n" == letter.lower().replace("c", "n")) and cursor.eat(
-            "^"
-        ):
+        is_number = lower.isdigit() and len(lower) < 5
+        is_letter = lower == "n" and letter == "C"
+        if (is_number or is_letter) and cursor.eat("^"):
             return function(name, num(int(lower)) if lower.isdigit() else Expr("sym", name=lower), exponent(cursor))
     cursor.at = start
     return None

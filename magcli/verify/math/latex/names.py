@@ -26,7 +26,8 @@ def named_quantity(cursor: Cursor) -> Expr | None:
     if not size or not (named or sets or sums or first.value in _OPERATORS):
         return None
     tokens = [cursor.next() for _ in range(size)]
-    if any(word in NEGATIONS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
+    texts = [token.value.lower() for token in tokens if token.kind == "text"]
+    if any(not NEGATIONS.isdisjoint(text.split()) for text in texts):
         raise ParseError("words")
     name = " ".join(token.value for token in tokens)
     words = all(token.kind in ("text", "word") for token in tokens)

@@ -41,4 +41,5 @@ def continued(text: str) -> Expr | None:
 
 def _with_cycle(whole: str, fixed: str, cycle: str) -> Expr:
     scale = 10 ** len(fixed)
-    return num(Fraction(int(whole + fixed or "0"), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1)))
+    repeated = Fraction(int(cycle), 10 ** len(cycle) - 1)  # 0.(12) is 12/99
+    return num((int(whole + fixed or "0") + repeated) / scale)

@@ -68,10 +68,10 @@ def _alternative_solutions(groups: list[list[Expr]], starts: list[int]) -> Expr 
         return None
     if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
         return None
-    found = [parts[start:end] for start, end in zip(starts, [*starts[1:], len(parts)], strict=True)]
-    names = [sorted(part.args[0].name for part in each) for each in found]
-    alike = all(each == names[0] for each in names) and len(set(names[0])) == len(names[0]) > 1
-    return Expr("list", tuple(_list(each) for each in found)) if alike else None
+    alternatives = [parts[start:end] for start, end in zip(starts, [*starts[1:], len(parts)], strict=True)]
+    names = [sorted(part.args[0].name for part in alternative) for alternative in alternatives]
+    alike = all(letters == names[0] for letters in names) and len(set(names[0])) == len(names[0]) > 1
+    return Expr("list", tuple(map(_list, alternatives))) if alike else None
 
 
 def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
@@ -79,15 +79,15 @@ def _named_list(parts: list[Expr], conjunctions: set[str]) -> Expr:
 
     Equations for one name are its values, whichever conjunction joins them.
     """
-    found = _list(parts)
+    listed = _list(parts)
     if conjunctions == {"or"} and all(part == parts[0] and part.op == "num" for part in parts):
         return parts[0]
-    if found.op == "list" and "or" in conjunctions and all(part.op in _LABELS for part in parts):
-        return found._replace(name="or")
-    if not conjunctions or found.op != "list" or any(part.op != "rel" for part in parts):
-        return found
+    if listed.op == "list" and "or" in conjunctions and all(part.op in _LABELS for part in parts):
+        return listed._replace(name="or")
+    if not conjunctions or listed.op != "list" or any(part.op != "rel" for part in parts):
+        return listed
     values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
-    return found if values else found._replace(name=" ".join(sorted(conjunctions)))
+    return listed if values else listed._replace(name=" ".join(sorted(conjunctions)))
 
 
 def _has_modulus(part: Expr) -> bool:
@@ -121,19 +121,19 @@ def with_domains(parts: list[Expr]) -> list[Expr]:
 
     In inequalities (``x>3, x \in \mathbb{Z}``) the letter is the unknown, not a parameter.
     """
-    given: dict[Expr, str] = {}
+    domains: dict[Expr, str] = {}
     for at, part in enumerate(parts):
         if part.op == "rel" and part.name == r"\in" and part.args[0].op == "sym" and (domain := _domain(part.args[1])):
-            while at and parts[at - 1].op == "sym" and parts[at - 1] not in given and len(parts) > 2:
+            while at and parts[at - 1].op == "sym" and parts[at - 1] not in domains and len(parts) > 2:
                 at -= 1
-                given[parts[at]] = domain
-            given[part.args[0]] = domain
-    body = [part for part in parts if part not in given and not (part.op == "rel" and part.name == r"\in")]
-    if not given or not body or any(part.op == "rel" and part.name != "=" for part in body):
+                domains[parts[at]] = domain
+            domains[part.args[0]] = domain
+    body = [part for part in parts if part not in domains and not (part.op == "rel" and part.name == r"\in")]
+    if not domains or not body or any(part.op == "rel" and part.name != "=" for part in body):
         return parts
-    free = [letter for letter in given if any(_mentions(part, letter) for part in body)]
+    free = [letter for letter in domains if any(_mentions(part, letter) for part in body)]
     value = _list(body)
-    return [Expr("family", (value, *free), "".join(given[letter] for letter in free))] if free else body
+    return [Expr("family", (value, *free), "".join(domains[letter] for letter in free))] if free else body
 
 
 def _domain(expr: Expr) -> str:
@@ -287,11 +287,11 @@ def _relation(sides: list[Expr], signs: list[str]) -> Expr:
     """
     if signs[0] == "=" and sides[0] in (E, I):
         sides = [Expr("sym", name=sides[0].name), *sides[1:]]
-    found = _collapse(sides, signs)
+    relation = _collapse(sides, signs)
     many = len(signs) > 1 or r"\approx" in signs
-    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
-        return found
-    return Expr("chain", (found, *sides))
+    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or relation.op == "list":
+        return relation
+    return Expr("chain", (relation, *sides))
 
 
 def _collapse(sides: list[Expr], signs: list[str]) -> Expr:

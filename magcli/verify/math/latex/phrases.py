@@ -11,10 +11,13 @@ _DOMAINS = {
     "positive integer": "N", "constant": "R", "real constant": "R", "rational number": "Q", "complex number": "C",
     "integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R",
 }  # fmt: skip
+# Every set or domain in words contains one of these; without it the patterns below are not tried.
 _KEY = re.compile(r"integer|number|real|constant|multiple|divisible|\\mathbb|\\in(?![a-z])|\\pm")
+# Whether an answer starts with a word, so that it may be a sentence.
 _SENTENCE = re.compile(
     r"\s*(?:\\(?:text|mathrm|textrm|mbox)\s*\{|[^\W\d_]{2}|[\u3400-\u9fff]|\$?[A-Za-z]\$?\s(?=[A-Za-z]{2}))"
 )
+# Words, then a value: ``the number of triples is 42``.
 _STATEMENT = re.compile(
     r"(?P<lead>[^\W\d_](?:(?:[^\W\d_]|[\s,.:;'’$-])*?(?:[^\W\d_]|[:.,]))?\s*)\$?(?P<value>(?:(?<![\w-])|(?<=[\u3400-\u9fff]))(?:[-+]?(?:\d|\.\d|\\(?!text)[A-Za-z{(]|[$£€¥(\[])"
     r"|[A-Za-z]\s*=|(?<=[\u3400-\u9fff])\d).*)"
@@ -34,13 +37,16 @@ _STATED = (
 )  # fmt: skip
 _WITH = "mit|wobei|für|avec|où|pour|con|donde|para|dove|per|где|для"
 """Words for *where* and *with* in the other languages."""
+# ``k \in \mathbb{Z}``, with words such as ``for all`` before it.
 _MEMBERS = re.compile(
     rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when|{_WITH})\b)+{_LETTER}\s*\\in\s*"
     r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
 )
+# ``k = 0, \pm 1, \pm 2, \ldots``.
 _ENUMERATED = re.compile(
     rf"{_GAP}{_LETTER}\s*=\s*0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*\d\s*){{0,4}},\s*(?:\\[lc]?dots|\.\.\.)\s*\)?"
 )
+# ``all real numbers x except 1``.
 _REALS_PHRASE = re.compile(
     r"(?:(?:all|any|every)\s+)?(?:\\mathbb\{R\}|(?:the\s+)?real(?:\s+numbers?|\s+values?|s)?)(?:\s+of)?"
     r"(?:\s+\$?(?P<letter>[a-z])(?![A-Za-z])\$?)?\s*,?\s*(?:(?P<except>except(?:\s+for)?|excluding|other\s+than|but\s+not)|such\s+that"
@@ -51,6 +57,7 @@ _ENDS = {
     "greater than": r"({},\infty)", "greater than or equal to": r"[{},\infty)", "at least": r"[{},\infty)",
     "less than": r"(-\infty,{})", "less than or equal to": r"(-\infty,{}]", "at most": r"(-\infty,{}]",
 }  # fmt: skip
+# ``all real numbers greater than 3``.
 _COMPARED = re.compile(
     rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
     re.IGNORECASE,
@@ -71,34 +78,34 @@ def formalize(text: str) -> str:
     if not key and not sentence:
         return text
     plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
-    found = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
-    return found or (_stated_value(plain) if sentence else "") or text
+    formula = (_reals_in_words(plain) or _with_domain(plain) or _multiples(plain)) if key else ""
+    return formula or (_stated_value(plain) if sentence else "") or text
 
 
 def _stated_value(plain: str) -> str:
     """The value that a sentence states: ``the number of triples is 42``; empty for anything else."""
-    found = _STATEMENT.fullmatch(plain)
-    if found is None or not states_value(found["lead"].replace("$", " ")) or _OTHER_LABEL.search(found["value"]):
+    match = _STATEMENT.fullmatch(plain)
+    if match is None or not states_value(match["lead"].replace("$", " ")) or _OTHER_LABEL.search(match["value"]):
         return ""
-    return normalize(found["value"])
+    return normalize(match["value"])
 
 
 def _multiples(plain: str) -> str:
     r"""``n is a multiple of 4`` as ``n \equiv 0 \pmod 4``; empty for anything else."""
-    found = _MULTIPLE.fullmatch(plain)
-    return rf"{found['letter'] or 'n'}\equiv 0\pmod{{{found['modulus']}}}" if found else ""
+    match = _MULTIPLE.fullmatch(plain)
+    return rf"{match['letter'] or 'n'}\equiv 0\pmod{{{match['modulus']}}}" if match else ""
 
 
 def _reals_in_words(plain: str) -> str:
     r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else empty."""
     if compared := _COMPARED.fullmatch(plain):
         return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
-    found = _REALS_PHRASE.fullmatch(plain)
-    if not found or _OTHER_WORD.search(found["rest"]):
+    match = _REALS_PHRASE.fullmatch(plain)
+    if not match or _OTHER_WORD.search(match["rest"]):
         return ""
-    rest = found["rest"]
-    if not found["except"]:
-        condition = f"{found['letter']} {rest}" if found["letter"] and _RELATION.match(rest) else rest
+    rest = match["rest"]
+    if not match["except"]:
+        condition = f"{match['letter']} {rest}" if match["letter"] and _RELATION.match(rest) else rest
         return condition if re.match(rf"[a-z]\s*{_RELATION.pattern}", condition) else ""
     excluded = _NAMED_VALUE.sub("", rest)
     if _RELATION.search(excluded):
@@ -109,9 +116,9 @@ def _reals_in_words(plain: str) -> str:
 def _with_domain(plain: str) -> str:
     r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; empty without such a condition at the end."""
     for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
-        found = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
-        if found and found.start():
-            given = found.groupdict()
-            domain = given.get("set") or _DOMAINS[given.get("kind") or "integer"]
-            return rf"{plain[: found.start()]}, {found['letter']} \in \mathbb{{{domain}}}"
+        at_end = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
+        if at_end and at_end.start():
+            groups = at_end.groupdict()
+            domain = groups.get("set") or _DOMAINS[groups.get("kind") or "integer"]
+            return rf"{plain[: at_end.start()]}, {at_end['letter']} \in \mathbb{{{domain}}}"
     return ""

@@ -8,6 +8,7 @@ _YES = "yes true ja wahr richtig oui vrai si verdadero cierto vero да верн
 _NO = "no false nein falsch non faux falso нет неверно ложь 否 不是 错 错误 不对"
 AFFIRMATIVE, NEGATIVE = frozenset(_YES.split()), frozenset(_NO.split())
 """Words for yes and true, and for no and false, without accents."""
+# A first word, then a mark or a conjunction, then the reason: ``No, it diverges``.
 _WITH_REASON = re.compile(
     r"(?P<verdict>[^\W\d_]+)\s*(?P<mark>[,.;:，。；：(—–-])?\s*"
     r"(?P<because>(?:because|since|weil|denn|da|car|porque|perche|потому|因为)(?![A-Za-z]))?\s*(?P<reason>\S.*)",

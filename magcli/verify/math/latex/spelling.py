@@ -6,26 +6,38 @@ from functools import lru_cache
 from magcli.verify.math.latex.tokens import ascii_math
 from magcli.verify.math.latex.units import SYMBOLS
 
+# What separates groups of three digits: ``1{,}250``, ``1\,250``, ``1~250``.
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _BRACED_SIGN = re.compile(r"(?<=\d)\{([:.])\}(?=\d)")
 """A colon or point in braces, which LaTeX sets without the space after punctuation."""
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+# ``1,250,000``, not the start or end of a longer list.
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+# A backslash that was escaped once too often, as in JSON within JSON: ``\\frac``.
 _DOUBLE_BACKSLASH = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
+# ``3 x 10^5``.
 _TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
+# ``\mathbb R`` without braces.
 _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
+# ``The final answer is: ``, also as ``\text{Answer:}``.
 _PREFIX = re.compile(
     r"^(?P<text>\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*(?(text)\})\s*(?=\S)", re.IGNORECASE
 )
 _IS_THE_ANSWER = re.compile(r"\s*(?:\\text\s*\{)?\s+is\s+the\s+(?:final\s+|correct\s+)?answer\.?\s*\}?$")
 _QUAD = re.compile(r"\\q?quad")
+# ``{}^5C_2`` and ``_5C_2``, binomial coefficients.
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+# An upright unit whose powers have braces of their own: ``\mathrm{m^{2}}``.
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
 _EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
 """The base of an index before a letter: ``{}^\\circ C``."""
+# ``\left{``, whose brace lacks its backslash.
 _SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
+# A number in a base within sized brackets: ``\left(1011\right)_2``.
 _SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
+# A letter or number in braces of its own before an index: ``{a}_1``.
 _BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
+# A repeating decimal with its cycle in brackets: ``0.1(6)``.
 _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
@@ -37,11 +49,14 @@ _MICRO = re.compile(
     r"(?<=[\d\s},;:~])(?:\\(?:text|mathrm)\s*\{\s*\\?mu\s*|\\mu\s*(?:\\(?:text|mathrm)\s*\{)?\s*)([mgsAVWJNFCLTH]|Pa|mol)(?![A-Za-z])\}?"
 )
 r"""The prefix of a unit after a number: ``5\,\mu\text{F}``, ``\mathrm{\mu F}``."""
+# All ways to write ``\pmod{5}``.
 _MODULUS = re.compile(
     r"(?:\s|\\[,;:! ]|\\q?quad)*\(?\s*(?:\\[bp]?mod|\\(?:text|mathrm|operatorname)\s*\{\s*mod\s*\}|\bmod\b)\s*\{?\s*"
     r"(\d+|[a-z])\s*\}?\s*\)?"
 )
+# Two bars between names of lines: ``AB || CD``.
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?<=[A-Z])\s*\\\|\s*(?=[A-Z])|(?<=[A-Z][A-Z])\s*(?:\\\||\|\|)\s*(?=[A-Z]{2})")
+# One bar between two terms, which is no absolute value: ``3 | n``.
 _DIVIDES = re.compile(r"^\s*(\d+|[a-z])\s*\|\s*(\d*[a-z](?:\^\{?\d\}?)?(?:[+-]\d+)?|\([^|()]*\)|\d+)\s*$")
 _DOLLAR = re.compile(r"(?<!\\)\$+")
 _FACTORIAL_EQUALS = re.compile(r"(?<![\w_])(\d+)!=(?=\s*[\d\\(-])")

@@ -99,6 +99,7 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 """Before digits the Unicode sign covers all of them, unlike LaTeX's command."""
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+# ``³⁄₄``.
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
 _RAISED, _LOWERED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+"), re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
 _TO_LINE = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ", "0123456789+-nikmx0123456789+-nkim")
@@ -167,24 +168,24 @@ def ascii_math(text: str) -> str:
 @lru_cache(maxsize=4096)
 def tokenize(text: str) -> tuple[Token, ...]:
     """The tokens of an answer. Raises ParseError beyond ``MAX_TOKENS`` or ``MAX_DEPTH``."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(ascii_math(text)):
         kind = match.lastgroup if match["font"] is None else "font"
         if kind == "skip":
             spaced = True
             continue
-        if len(found) >= MAX_TOKENS:
+        if len(tokens) >= MAX_TOKENS:
             raise ParseError("too-long")
-        tokens = _token(kind or "op", match, spaced)
-        if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
-            tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
-        found.extend(tokens)
+        new_tokens = _token(kind or "op", match, spaced)
+        if kind == "font" and tokens and tokens[-1].kind == "num" and new_tokens and _is_unit(new_tokens[0]):
+            new_tokens = (new_tokens[0]._replace(kind="text"), *new_tokens[1:])
+        tokens.extend(new_tokens)
         spaced = False
-    while found and found[-1].value == r"\\":
-        found.pop()
-    _check_depth(found)
-    return tuple(found)
+    while tokens and tokens[-1].value == r"\\":
+        tokens.pop()
+    _check_depth(tokens)
+    return tuple(tokens)
 
 
 def _is_unit(token: Token) -> bool:
@@ -208,7 +209,10 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     value = _SYNONYMS.get(value, value)
     if value in _IGNORED:
         return ()
-    kind = "cmd" if value.startswith("\\") and len(value) > 1 else "num" if kind == "num" else "op"
+    if value.startswith("\\") and len(value) > 1:
+        kind = "cmd"
+    elif kind != "num":
+        kind = "op"
     return (Token(kind, value, spaced),)
 
 
@@ -268,9 +272,12 @@ def _check_depth(tokens: list[Token]) -> None:
             depth += (token.value in _OPEN) - (token.value in _CLOSE)
             if depth > MAX_DEPTH:
                 raise ParseError("too-deep")
-            carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
-            if carets > MAX_DEPTH:
-                raise ParseError("too-deep")
+            if token.value == "^":  # powers of powers nest without brackets
+                carets += 1
+                if carets > MAX_DEPTH:
+                    raise ParseError("too-deep")
+            elif token.value in (",", "+", "-"):
+                carets = 0
 
 
 MAX_NESTING = 60
@@ -287,15 +294,16 @@ class Cursor:
     __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
 
     def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
-        self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
+        self.tokens = list(tokens)
+        self.group, self.command, self.cell = group, command, cell
         self.at = self.bars = self.depth = 0
         self.bound: set[str] = set()
         self.points = False
 
     def peek(self, ahead: int = 0) -> Token:
         """A token ahead."""
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else END
+        index = self.at + ahead
+        return self.tokens[index] if index < len(self.tokens) else END
 
     def next(self) -> Token:
         """Consume a token; the end repeats."""

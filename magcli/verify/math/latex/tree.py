@@ -184,7 +184,9 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
     if name == "factorial":
         return Fraction(math.factorial(whole[0])) if 0 <= whole[0] <= MAX_FACTORIAL else None
     if name in ("gcd", "lcm"):
-        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole)) if len(whole) < 100 else None
+        if len(whole) >= 100:
+            return None
+        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole))
     if name in ("binom", "perm") and 0 <= whole[1] <= whole[0] <= MAX_FACTORIAL:
         return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))
     if name == "mod" and whole[1]:
@@ -205,17 +207,20 @@ def _add_matrices(terms: list[Expr]) -> Expr | None:
     if any(t.op != "matrix" for t in terms) or len({tuple(len(row.args) for row in t.args) for t in terms}) != 1:
         return None
     rows = zip(*(t.args for t in terms), strict=True)
-    return Expr("matrix", tuple(
-        Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
-    ))  # fmt: skip
+    return Expr("matrix", tuple(map(_add_rows, rows)))
+
+
+def _add_rows(rows: tuple[Expr, ...]) -> Expr:
+    columns = zip(*(row.args for row in rows), strict=True)
+    return Expr("row", tuple(add(list(cells)) for cells in columns))
 
 
 def _add_points(terms: list[Expr]) -> Expr | None:
     """The sum of points and their multiples, ``(1,2)+t(3,4)``; None for anything else."""
-    found = [_entries(term) for term in terms]
-    if len({len(entries) for entries in found}) != 1 or not found[0]:
+    points = [_entries(term) for term in terms]
+    if len({len(entries) for entries in points}) != 1 or not points[0]:
         return None
-    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*found, strict=True)), "()")
+    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*points, strict=True)), "()")
 
 
 def _entries(term: Expr) -> tuple[Expr, ...]:
@@ -250,7 +255,8 @@ def _set_power(a: Expr, b: Expr) -> Expr | None:
 def _matrix_product(a: Expr, b: Expr) -> Expr:
     if a.op != "matrix" or b.op != "matrix":
         matrix, factor = (a, b) if a.op == "matrix" else (b, a)
-        return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
+        rows = (tuple(mul(factor, cell) for cell in row.args) for row in matrix.args)
+        return Expr("matrix", tuple(Expr("row", row) for row in rows))
     if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
         raise ParseError("matrix-shapes")
     columns = list(zip(*(row.args for row in b.args), strict=True))

@@ -39,11 +39,13 @@ _PREFIXED = {
     "Hz": "hertz", "Pa": "pascal", "H": "henry", "eV": "electronvolt", "Wh": "watthour", "g": "gram", "m": "meter",
     "s": "second", "L": "liter", "mol": "mole",
 }  # fmt: skip
+_NOT_SCIENTIFIC = ("pm", "m", "s", "g", "h", "H", "T", "A", "Ts", "Gs", "Ms", "ks", "Mm", "Gm", "Tm", "Mg")
+"""Symbols that are other units, or rather letters and words."""
 _SCIENTIFIC = {
-    prefix + symbol: (_PREFIXES[prefix] if prefix else "") + name
+    prefix + symbol: prefix_name + name
     for symbol, name in _PREFIXED.items()
-    for prefix in ("", *_PREFIXES)
-    if prefix + symbol not in ("pm", "m", "s", "g", "h", "H", "T", "A", "Ts", "Gs", "Ms", "ks", "Mm", "Gm", "Tm", "Mg")
+    for prefix, prefix_name in (("", ""), *_PREFIXES.items())
+    if prefix + symbol not in _NOT_SCIENTIFIC
 }
 """Unit symbols with prefixes, in which case matters: ``mW`` and ``MW``; ``micro`` stands for the letter mu."""
 _WRITTEN_OUT = {
@@ -75,7 +77,9 @@ _SUBUNITS = {
 """How many of a smaller unit make a larger one, in compound measures."""
 _CURRENCIES = frozenset(("dollar", "euro"))
 _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
+# ``5 ft 11 in``, ``3 hours and 20 minutes``.
 _COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
+# A word or sign, a power, a bracket or slash; other digits one by one.
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
 _PER_CENT = re.compile(r"\b(?:per|por|pour)[ -](?:ciento|cento|cent)\b", re.IGNORECASE)
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
@@ -286,6 +290,7 @@ FILLER = (
     ("total",),
     ("each",),
 )
+# ``au carré``, ``al cubo``: the number before it is raised to a power.
 _RAISED = re.compile(r"\b(?:au|al)\s+(?:carre|cube|cuadrado|cubo|quadrato)\b")
 _AROUND = ".,;:!()[]\"'`"
 
@@ -312,7 +317,9 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
 
 def _changes_value(words: list[str], at: int) -> bool:
     """Whether a word after a value changes it."""
-    word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+    word = words[at]
+    before = words[at - 1] if at else ""
+    after = words[at + 1] if at + 1 < len(words) else ""
     if (before == "to" and word not in NUMBERS) or (word, before) == ("over", "left"):
         return False
     beside = not at or (at == 1 and before in _PERCENT)
