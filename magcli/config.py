@@ -96,7 +96,8 @@ def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
 
     A switch that is now a choice becomes yes or no.
     """
-    former, kinds = former_names(config_class), field_types(config_class)
+    former = former_names(config_class)
+    kinds = field_types(config_class)
     present = {key: value for key, value in options.items() if _field_name(key) not in former}
     names = {_field_name(key) for key in present}
     for key, value in options.items():
@@ -115,16 +116,18 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     """
     kinds = field_types(config_class)
     recipe, flags = renamed(recipe, config_class), renamed(flags, config_class)
-    given = _known(recipe, kinds, f"recipe table [{stage}]") | flags
-    return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
+    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | flags
+    return config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
 
 
 def paths(config: Any) -> list[Path]:
     """Every path among the options of a stage and its nested tables, including strings that name an existing path."""
-    values = [getattr(config, field.name) for field in dataclasses.fields(config)]
-    flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
-    found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
-    return found + [path for each in flat if dataclasses.is_dataclass(each) for path in paths(each)]
+    parts: list[Any] = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        parts += value if isinstance(value, tuple) else (value,)
+    own = [Path(part) for part in parts if isinstance(part, Path) or (isinstance(part, str) and os.path.exists(part))]
+    return own + [path for part in parts if dataclasses.is_dataclass(part) for path in paths(part)]
 
 
 def has_flag(kind: Any) -> bool:
@@ -132,11 +135,11 @@ def has_flag(kind: Any) -> bool:
     return not (get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]))
 
 
-def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _by_field_name(table: Mapping[str, Any], kinds: Mapping[str, Any], location: str) -> dict[str, Any]:
     """A recipe's table, keyed by the names of the options."""
     for key in table:
         if _field_name(key) not in kinds:
-            raise UsageError(f"{place}: unknown key '{key}'{did_you_mean(key, kinds)}")
+            raise UsageError(f"{location}: unknown key '{key}'{did_you_mean(key, kinds)}")
     return {_field_name(key): value for key, value in table.items()}
 
 
@@ -165,22 +168,23 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
         raise UsageError(f"{kind} {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
-    known = list(stages)
+    tables = list(stages)
     for key, value in recipe.items():
-        if key not in known or not isinstance(value, dict):
-            raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, known)}")
+        if key not in tables or not isinstance(value, dict):
+            raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, tables)}")
     table = recipe.get(stage, {})
     assert isinstance(table, dict)
     return table
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error: the most similar name, or all names."""
-    options = list(known)
-    near = difflib.get_close_matches(name.replace("-", "_"), [option.replace("-", "_") for option in options], n=1)
-    if near:
-        return f"; did you mean '{next(o for o in options if o.replace('-', '_') == near[0])}'?"
-    return f"; known: {', '.join(sorted(options))}"
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """A suggestion to append to an error: the most similar of the valid names, or all of them."""
+    names = list(choices)
+    spellings = [choice.replace("-", "_") for choice in names]  # a hyphen in place of an underscore is no difference
+    closest = difflib.get_close_matches(name.replace("-", "_"), spellings, n=1)
+    if closest:
+        return f"; did you mean '{names[spellings.index(closest[0])]}'?"
+    return f"; known: {', '.join(sorted(names))}"
 
 
 def convert(kind: Any, value: Any, name: str) -> Any:
@@ -216,12 +220,13 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
     """An array of tables; messages number them from 1."""
     if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
         raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
-    kinds, found = field_types(kind), []
+    kinds = field_types(kind)
+    tables = []
     for number, table in enumerate(value, 1):
-        place = f"{name} {number}"
-        given = _known(table, kinds, place)
-        found.append(kind(**{key: convert(kinds[key], part, f"{place}.{key}") for key, part in given.items()}))
-    return tuple(found)
+        location = f"{name} {number}"
+        parts = _by_field_name(table, kinds, location)
+        tables.append(kind(**{key: convert(kinds[key], part, f"{location}.{key}") for key, part in parts.items()}))
+    return tuple(tables)
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
