@@ -127,10 +127,10 @@ def check(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
     weights = not config.from_scratch and not config.show_mask
-    found = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
-    found |= tables.table_identity("held_out", config.held_out)
-    found |= tables.table_identity("eval_table", config.eval_table)
-    return found | (engines.grader_identity(config) if config.eval_table else {})
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
+    identity |= tables.table_identity("held_out", config.held_out)
+    identity |= tables.table_identity("eval_table", config.eval_table)
+    return identity | (engines.grader_identity(config) if config.eval_table else {})
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
@@ -138,16 +138,16 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
 
 
-def layouts(config: Config, given: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
+def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
     """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
-    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in given]
+    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in input_schemas]
 
 
-def _is_own(given: pa.Schema) -> bool:
-    return "messages" in given.names or {"prompt", "completion"} <= set(given.names)
+def _is_own(table: pa.Schema) -> bool:
+    return "messages" in table.names or {"prompt", "completion"} <= set(table.names)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row a step."""
     import pyarrow as pa
 
@@ -235,12 +235,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     forms.record(model.thoughts, job, [])
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    found = _examples(config, model, rows, job.schema, job, where)
+    examples = list(_examples(config, model, rows, job.schema, job, where))
     if config.show_mask:
-        _show(list(found)[: config.show_mask], model, job, where)
+        _show(examples[: config.show_mask], model, job, where)
         return
     with ExitStack() as stack:
-        examples = list(found)
         _require_examples(examples, job, where)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
         formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
@@ -254,7 +253,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             held_out = _held_out(config, model, job)
             train = partial(_train, config, model, examples, held_out, job, folder)
             trainers.again_when_lost("sft", train, folder, job.console)
-        lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
+        lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
