@@ -103,7 +103,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.compare:
         yield _compared(config, job)
         return
-    batches = list(rows) if config.model else rows  # two models read the problems twice
+    batches = list(rows) if config.model else rows  # --before reads the problems a second time
     _check_against(config, batches if config.model else ())
     with AnswerEquality(config) as equality:
         earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})

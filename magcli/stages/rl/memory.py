@@ -140,7 +140,8 @@ def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longe
     in_bf16 = config.dtype == "bf16"
     if config.dtype == "auto" and not exact:
         in_bf16 = card.is_gpu or compute.choose(model, config.device, "sampling").format == "bf16"
-    slots, copies = _largest(config, "n_async"), max(config.generators, 1)
+    slots = _largest(config, "n_async")
+    copies = max(config.generators, 1)
     bounded = card.is_gpu and not exact
     share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
     rank = config.lora if shares_base(config, model, on_gpu=card.is_gpu) else 0

@@ -206,12 +206,12 @@ def _from(device: str, number: int) -> Sequence[str]:
 def _too_few(config: Config, free: int, cards: int) -> str:
     """What to do if there are fewer GPUs without a trainer rank than the generators' ranks."""
     ranks = config.tensor_parallel
-    each = f" of {ranks} GPUs each" if ranks > 1 else ""
+    gpus = f" of {ranks} GPUs each" if ranks > 1 else ""
     most = free // ranks
     advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
     if config.trainers > 1:
         advice += ", or lower --trainers"
-    what = f"{config.generators} generators{each}" if most else f"one generator with --tensor-parallel {ranks}"
+    what = f"{config.generators} generators{gpus}" if most else f"one generator with --tensor-parallel {ranks}"
     return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
 
 
@@ -273,7 +273,7 @@ def _share_threads(ranks: int, generators: int) -> int:
     if not generators:
         return 0
     threads = torch.get_num_threads()
-    each = trainers.share_threads(threads, ranks, generators)
+    per_generator = trainers.share_threads(threads, ranks, generators)
     if ranks == 1:
-        torch.set_num_threads(max(1, threads - each * generators))
-    return each
+        torch.set_num_threads(max(1, threads - per_generator * generators))
+    return per_generator

@@ -225,7 +225,7 @@ def advice(forecast: Forecast) -> str:
     split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
     if split is not None:
         ranks, changes = split
-        options = " ".join([f"--trainers {ranks}", *([flags(changes)] if changes else [])])
+        options = f"--trainers {ranks} {flags(changes)}".rstrip()
         generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
         return f"take a smaller model, or {ranks} such cards with {options}{generators}"
     return "no option makes it fit; take a smaller model"
@@ -239,7 +239,8 @@ def flags(changes: Sequence[Change]) -> str:
 def warn_of_full_disk(forecast: Forecast, folder: Path, console: Console) -> None:
     """Say before the work that the disk of a run's folder has less space than the run will write."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    free, wanted = shutil.disk_usage(existing).free, sum(line.size for line in forecast.disk)
+    free = shutil.disk_usage(existing).free
+    wanted = sum(line.size for line in forecast.disk)
     if wanted > free:
         console.warn(
             f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "

@@ -234,7 +234,10 @@ class _Listener:
     """What shards say, as one bar of rows and as messages, each once."""
 
     def __init__(self, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
-        self._run, self._job, self._bar, self._engines = run, job, bar, engines
+        self._run = run
+        self._job = job
+        self._bar = bar
+        self._engines = engines
         self._rows: Counter[int] = Counter()
         self._reused: Counter[int] = Counter()
         self._said: set[str] = set()
@@ -373,7 +376,7 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     assert job.inputs is not None
     every_shard = [run.tables_of(number) for number in range(1, run.out_of + 1)]
     try:
-        parts = shard.parts([table.read(str(each.output)) for each in every_shard])
+        parts = shard.parts([table.read(str(shard_tables.output)) for shard_tables in every_shard])
     except DataError as error:
         raise DataError(str(error).replace("commit:", f"{job.stage}: after the shards:", 1)) from None
     job.joined = shard.history(parts)
@@ -381,10 +384,10 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
     job.inputs.count = whole.rows_in - sum(whole.dropped.get(reason, 0) for reason in UNREAD)
-    for each in every_shard:
-        job.tally.update(_tally(str(each.output)))
+    for shard_tables in every_shard:
+        job.tally.update(_tally(str(shard_tables.output)))
     if job.drops.table is not None:
-        for batch in _batches([str(each.dropped) for each in every_shard]):
+        for batch in _batches([str(shard_tables.dropped) for shard_tables in every_shard]):
             job.drops.table.append(batch)
     for part in parts:
         yield from part.source.rows
@@ -400,4 +403,6 @@ def _batches(names: Sequence[str]) -> Iterator[Any]:
 def _tally(output: str) -> dict[str, int]:
     """What a shard has counted for the stage's report."""
     path = harness.note_path(output)
-    return json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {}) if path.exists() else {}
+    if not path.exists():
+        return {}
+    return json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {})

@@ -115,7 +115,7 @@ def opened(
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
-    A single rank is in this process, and with nothing ``beside`` it its run has no cluster. What is beside the ranks is
+    A single rank is in this process; with nothing ``beside`` it, its run has no cluster. What is beside the ranks is
     started later, and they leave room for it.
 
     ``after_loss``: ranks were lost, perhaps with their node. The run then waits for another node instead of being
