@@ -156,6 +156,6 @@ def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     source = table.read(str(path))
-    for _ in source.rows:  # the digest of a stream is complete at its end
+    for _ in source.rows:  # a pipe has its digest only at its end
         pass
     return {f"{name}_sha256": source.sha256}
