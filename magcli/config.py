@@ -103,8 +103,9 @@ def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
     for key, value in options.items():
         name = former.get(_field_name(key))
         if name is not None and name not in names:
-            was_switch = former_type(kinds[name]) is bool and isinstance(value, bool)
-            present[name] = ("yes" if value else "no") if was_switch else value
+            present[name] = value
+            if former_type(kinds[name]) is bool and isinstance(value, bool):
+                present[name] = "yes" if value else "no"
     return present
 
 
@@ -115,8 +116,8 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
         UsageError: an unknown key (with a suggestion) or a value of the wrong type.
     """
     kinds = field_types(config_class)
-    recipe, flags = renamed(recipe, config_class), renamed(flags, config_class)
-    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | flags
+    recipe = renamed(recipe, config_class)
+    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | renamed(flags, config_class)
     return config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
 
 
@@ -213,7 +214,10 @@ def convert(kind: Any, value: Any, name: str) -> Any:
 
 def _as_text(value: Any) -> str:
     """A hint for a TOML boolean given where a choice such as "yes" is expected."""
-    return f'; write "{"yes" if value else "no"}", in quotes' if isinstance(value, bool) else ""
+    if not isinstance(value, bool):
+        return ""
+    text = "yes" if value else "no"
+    return f'; write "{text}", in quotes'
 
 
 def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:

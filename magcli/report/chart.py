@@ -156,7 +156,8 @@ def _axes(chart: Chart) -> Axes:
     inset = _column_width(chart) / 2 + 2 if chart.kind == "stack" else INSET
     x = Scale(min(chart.x), max(chart.x), LEFT + inset, RIGHT - inset)
     if chart.kind == "stack":
-        low, high = 0.0, max(map(sum, _columns(chart)), default=0.0) or 1.0
+        low = 0.0
+        high = max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
         values = [value for series in chart.series for value in (*series.values, *series.low, *series.high)]
         low, high = bounds([value for value in values if value is not None])

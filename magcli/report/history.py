@@ -124,7 +124,8 @@ class Origin:
 
 def of_table(table: Table, defaults: Defaults) -> Origin:
     """The origin of a table."""
-    link, note = table.made_by, table.note
+    link = table.made_by
+    note = table.note
     facts = {
         "command": _command(note),
         "version": link.version if link else "",

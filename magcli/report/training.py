@@ -430,8 +430,10 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     """The updates that ``at`` names: ``50%`` is halfway through the run; a number is the nearest update."""
+    if not steps:
+        return []
     selected = set()
-    for update in at if steps else ():
+    for update in at:
         if update.endswith("%"):
             selected.add(steps[round(float(update[:-1]) / 100 * (len(steps) - 1))])
         else:

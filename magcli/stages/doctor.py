@@ -218,7 +218,8 @@ def _sandbox() -> str:
     missing = "; ".join(str(finding) for finding in isolation.findings if not finding.works)
     if isolation.sandbox is None:
         raise EnvironmentFault(f"programs cannot be isolated: {missing or 'a test program escaped'}")
-    runs, sandbox = 40, isolation.sandbox
+    runs = 40
+    sandbox = isolation.sandbox
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
         program.run(b"")
         start = time.monotonic()

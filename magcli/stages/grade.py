@@ -196,8 +196,10 @@ class VerdictCounts:
 
     def _hint(self, job: Job) -> None:
         """Advice where most completions do not begin with thoughts."""
-        opening, ending = self.form.opening, self.form.ending
-        lacking, closed = self.reasons["no-think"], self.without_thoughts["ends thoughts"]
+        opening = self.form.opening
+        ending = self.form.ending
+        lacking = self.reasons["no-think"]
+        closed = self.without_thoughts["ends thoughts"]
         if 2 * lacking <= self.reasons.total():
             return
         if closed:

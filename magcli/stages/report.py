@@ -118,7 +118,8 @@ def _print(config: Config, artifacts: Artifacts) -> None:
 
     from magcli.report.history import NOT_FILTERS
 
-    screen, text = Console(), io.StringIO()
+    screen = Console()
+    text = io.StringIO()
     out = Console(
         file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
     )
@@ -154,7 +155,10 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     from magcli.evaluation.metrics import labels
 
     scores = [_read_scores(table) for table in tables]
-    names = {metric for by_model in scores for by_metric in by_model.values() for metric in by_metric}
+    names: set[str] = set()
+    for by_model in scores:
+        for by_metric in by_model.values():
+            names |= by_metric.keys()
     for name in only:
         text = f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}"
         usage(name in names or name in DEFAULT_METRICS, text)

@@ -178,23 +178,24 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory and of the devices, where no trace was read."""
+    """Announce the memory and devices that a run needs, as far as they are known without its traces."""
     trainers.check_room("sft", config, console)
     _announce_memory(config, templates.open_model(config.model, config), console)
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
-    """What a run takes in memory whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    """Announce the memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     made = partial(_forecast, config, model, longest)
     forecasts.announce(made, console, stage="sft", folder=config.run)
 
 
 def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
-    """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
 
-    card, shape = forecasts.card_for(config), shape_of(model)
+    card = forecasts.card_for(config)
+    shape = shape_of(model)
     bf16 = forecasts.trains_in_bf16(config, model, card)
     trainer = memory.TrainingPlan(
         shape,
@@ -293,7 +294,8 @@ def _train(
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total, done = len(trainer.steps), trainer.done
+        total = len(trainer.steps)
+        done = trainer.done
         if not config.lr:
             job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
@@ -466,10 +468,11 @@ def _open_state(config: Config, model: Model) -> OpenState:
     from magcli.train.commands import RankState
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        scratch, seed = config.from_scratch, config.seed
-        sharded = training.sharded_model(config, model, ranks, bf16=bf16, from_scratch=scratch, seed=seed)
+        sharded = training.sharded_model(
+            config, model, ranks, bf16=bf16, from_scratch=config.from_scratch, seed=config.seed
+        )
         sharded.train()
-        optim.seed_all(seed)
+        optim.seed_all(config.seed)
         return RankState(
             ranks,
             sharded,

@@ -124,7 +124,8 @@ def _print_lines(config: Config, rows: Rows) -> None:
     from magcli.data.jsonl import Style, to_lines
     from magcli.data.selection import first
 
-    for batch in first(rows, config.limit, to_end=True) if config.limit else rows:
+    shown = first(rows, config.limit, to_end=True) if config.limit else rows
+    for batch in shown:
         for line in to_lines(batch, Style()):
             put(line + "\n")
 

@@ -266,7 +266,8 @@ def _language_of(row: dict[str, Any]) -> str | None:
 
 def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
     """One line: rows selected, translated by language, unchanged by reason, and translated before this run."""
-    translated, unchanged = Counter[str](), Counter[str]()
+    translated: Counter[str] = Counter()
+    unchanged: Counter[str] = Counter()
     for (outcome, language), count in outcomes.items():
         if language and outcome == DONE:
             translated[language] += count

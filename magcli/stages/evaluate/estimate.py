@@ -172,7 +172,8 @@ def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     if config.against is None:
         return
     wanted = {suite.name for suite in load(config.suite)} or _suites_in(problems)
-    for suite in sorted(wanted) if is_suite_folder(config.against) else [""]:
+    names = sorted(wanted) if is_suite_folder(config.against) else [""]
+    for suite in names:
         open_completions(config.against, suite)
 
 

@@ -266,7 +266,8 @@ class _Runner:
     """The model, the graders by reward function, and the journals of running tasks."""
 
     def __init__(self, tasks: Sequence[SuiteTask], config: Config, job: Job) -> None:
-        self.tasks, self.job = tasks, job
+        self.tasks = tasks
+        self.job = job
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
         self.graders: dict[str, Grader] = {
@@ -328,7 +329,8 @@ class _Runner:
         from magcli.run.units import with_rows
 
         number, _, key = name.partition(":")
-        task, journal = self.tasks[int(number)], self.journals[int(number)]
+        task = self.tasks[int(number)]
+        journal = self.journals[int(number)]
         if journal is not None and key in journal:
             self.bar.advance(reused=True)
             return int(number), with_rows(journal.get(key), part)
@@ -346,7 +348,8 @@ class _Runner:
         from magcli.run.types import Result
         from magcli.verify.reward import columns
 
-        row, grader = to_rows(part)[0], self.graders[task.function]
+        row = to_rows(part)[0]
+        grader = self.graders[task.function]
         grader.check(row)
         try:
             samples = await sample_problem(self.generator, row, task.plan)

@@ -100,7 +100,8 @@ class PointEngine:
         """The weights of a point, and where they are after rounding."""
         from magcli.landscape.components import coordinates, perturbed
 
-        last, components = self._work.model.folder, self._work.components
+        last = self._work.model.folder
+        components = self._work.components
         weights = dict(perturbed(last, components, visit.a1, visit.a2, round=self._rounding))
         return weights, coordinates(weights.items(), last, components)
 
@@ -151,7 +152,8 @@ class LocalPoints:
     at_once = 1
 
     def __init__(self, work: Work, engine: PointEngine) -> None:
-        self._problems, self._engine = work.problems, engine
+        self._problems = work.problems
+        self._engine = engine
         self._grading = Grading(work)
 
     async def visit(self, visit: Visit) -> pa.RecordBatch:
@@ -214,7 +216,8 @@ class PointServer:
 
         from magcli.run.units import WorkThread
 
-        self._problems, self._engine = work.problems, engine
+        self._problems = work.problems
+        self._engine = engine
         self._one_point = asyncio.Lock()
         self._thread = WorkThread()
         self._num_threads = torch.get_num_threads()
@@ -265,7 +268,8 @@ class Grading:
     """Grades the samples of a visit, in the worker processes of this machine."""
 
     def __init__(self, work: Work) -> None:
-        self._problems, self._texts = work.problems, work.config.texts
+        self._problems = work.problems
+        self._texts = work.config.texts
         self._grader = engines.open_grader(work.config, work.config.reward)
         self._rule = engines.reward_rule(work.config, work.model.thoughts)
 

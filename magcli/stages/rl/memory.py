@@ -32,7 +32,8 @@ def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNK
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
 
-    card, shape = forecast.card_for(config), shape_of(model)
+    card = forecast.card_for(config)
+    shape = shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
     trainer = _trainer(config, model, shape, card, prompt=longest_prompt)
     plan = _with_engine(config, model, card, trainer, longest)

@@ -58,7 +58,7 @@ def check_room(config: Config, console: Console, *, beside: Sequence[Demand]) ->
 
 
 def generators_demand(config: Config) -> Demand | None:
-    """What the generators of a run take of a cluster; None without any."""
+    """The resources of a cluster that the generators of a run need; None without any."""
     from magcli.generate.parallel import engine_resources
 
     if not config.generators:

@@ -79,7 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory and of the devices, where no problem was read."""
+    """Announce the memory and devices that a run needs, as far as they are known without its problems."""
     check_room(config, console, beside=_beside(config))
     _announce_memory(config, templates.open_model(config.model, config), console)
 
@@ -87,7 +87,7 @@ def forecast(config: Config, console: Console) -> None:
 def _announce_memory(
     config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
-    """What a run takes in memory."""
+    """Announce the memory that a run needs."""
     made = partial(plan_memory, config, model, longest_prompt)
     forecasts.announce(made, console, stage="rl", folder=config.run)
 
@@ -190,7 +190,7 @@ def _train(
 
 
 def _say_results(folder: RunDir, console: Console) -> None:
-    """Say what became of the groups, and where the model is."""
+    """Report how many groups were trained or dropped, and where the model is."""
     from magcli.rl.ledger import account, read
 
     console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
@@ -435,7 +435,8 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     from magcli.run import validation
 
     pools = []
-    for path in (str(stage.data) for stage in config.stage if stage.data is not None):
+    paths = [str(stage.data) for stage in config.stage if stage.data is not None]
+    for path in paths:
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         pools.append([row for batch in rows for row in to_rows(batch)])

@@ -60,7 +60,9 @@ class SharedEngines:
     ) -> None:
         from magcli.cluster.service_group import ServerKind, ServiceGroup
 
-        self._config, self._job, self._open_server = config, job, open_server
+        self._config = config
+        self._job = job
+        self._open_server = open_server
         self._chosen = dict(chosen)
         self._devices = devices_for(cluster, config)
         threads = 0  # as many as a single engine chooses

@@ -71,10 +71,11 @@ class ShardRun:
 
     def tables_of(self, number: int) -> Tables:
         """The tables of a shard; the kinds of files are those of the joined tables."""
-        output, dropped = str(self.tables.output), self.tables.dropped
+        suffix = Path(str(self.tables.output)).suffix
+        dropped = self.tables.dropped
         return replace(
             self.tables,
-            output=str(self.folder / f"kept-{number}{''.join(Path(output).suffixes[-1:])}"),
+            output=str(self.folder / f"kept-{number}{suffix}"),
             dropped=None if dropped is None else str(self.folder / f"dropped-{number}.arrow"),
             shard=Shard(number, self.out_of),
             restart=False,
