@@ -136,6 +136,7 @@ def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) ->
         with signals_passed_on():
             run_command(stage, names, arguments)
 
+    # Typer reads the flags of a command from its signature.
     signature = [*_table_parameters(stage), *_option_parameters(stage.Config)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
@@ -253,7 +254,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
-    if defaults := stage.defaults(config):
+    if defaults := stage.defaults(config):  # they may depend on options, such as the folder of a run
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)

@@ -61,6 +61,7 @@ def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
     """The options of a stage: those that it declares, then those that it inherits."""
     bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
     inherited = {field.name for base in bases for field in dataclasses.fields(base)}
+    # Sorting is stable: both parts keep their order.
     return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
 
 
@@ -234,7 +235,7 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):  # in Python a bool is an int
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{name}: {value} is not a finite number")

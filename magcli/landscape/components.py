@@ -150,7 +150,7 @@ def dithered(values: torch.Tensor, key: int) -> torch.Tensor:
     for start in range(0, bits.size, PIECE):
         piece = bits[start : start + PIECE]
         index = np.arange(start, start + piece.size, dtype=np.uint64).astype(np.uint32)
-        # adding 16 random bits carries into the upper half, which is the bfloat16, in proportion to the lower half
+        # 16 random bits carry into the upper half, the bfloat16, with a probability proportional to the lower half.
         out[start : start + PIECE] = (piece + (hashed(index ^ np.uint32(key)) >> 16)) >> 16
     return torch.from_numpy(out).view(torch.bfloat16).view(values.shape)
 

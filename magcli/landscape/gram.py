@@ -194,7 +194,7 @@ def over_blocks(
 def _extended(cached: Array, new: Array) -> Array:
     """The Gram matrix (T, T) of differences to the new last checkpoint, from rows relative to an earlier one."""
     whole = np.block([[cached, new[:, : len(cached)].T], [new]])
-    # (a - z)(b - z) = ab - az - bz + zz, where z is the new last checkpoint
+    # (a - z)(b - z) = ab - az - bz + zz, where z is the new last checkpoint.
     moved = whole - whole[:, -1:] - whole[-1:] + whole[-1, -1]
     moved[-1] = moved[:, -1] = 0
     return np.asarray((moved + moved.T) / 2)  # rounding differs between the triangles

@@ -204,7 +204,7 @@ def _by_gram(
 def _principal(gram: Array) -> Principal:
     """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*."""
     values, vectors = np.linalg.eigh(_centred(gram))
-    # descending, and without the smallest, which centring makes zero
+    # Descending, without the smallest, which is zero as the points are centred.
     values, vectors = np.maximum(values[:0:-1], 0), vectors[:, :0:-1]
     mixing = vectors[:, :2].T / np.sqrt(values[:2, None])
     mixing -= mixing.mean(1, keepdims=True)

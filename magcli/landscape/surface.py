@@ -92,6 +92,7 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box 
     if points < 4 or not pad > 0:
         raise UsageError(f"a grid needs at least 4 points and a positive pad, got {points} and {pad}")
     low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
+    # The number of points has no closed form, as rows and columns are whole numbers.
     spacing = 1.0
     while len(lattice := _lattice(low, high, spacing)) < points:
         spacing *= 0.99
@@ -168,7 +169,7 @@ def _scaled(points: Array) -> Triangulation:
     scaled = Triangulation(*_frame(points).scale(points).T)
     sides = np.stack([scaled.x, scaled.y], -1)[scaled.triangles]
     squares = ((sides - np.roll(sides, 1, axis=1)) ** 2).sum((1, 2))
-    # an equilateral triangle has the largest area for its squared sides: their sum / (4 sqrt 3)
+    # The largest area for given squared sides is that of an equilateral triangle: their sum / (4 sqrt 3).
     scaled.set_mask(4 * np.sqrt(3) * _areas(scaled, scaled.triangles) < SLIVER * squares)
     return scaled
 
@@ -223,7 +224,7 @@ def length_regression(
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
     weights = _weights(lengths.shape[1], resamples, seed)
-    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))
+    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))  # a resample may have empty completions only
     spread = np.ptp(drawn, axis=1) > 0
     if not spread.any():
         return None

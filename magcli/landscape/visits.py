@@ -161,7 +161,7 @@ class JournalledVisits:
         """The rows of a visit."""
         parts = list(self._parts(visit))
         new = [part for part in parts if part.key not in self.journal]
-        for part in new:
+        for part in new:  # each is stored at once, so that an interrupted visit keeps it
             self.journal.put(part.key, Result(await self.evaluate(part)))
         self.on_visit(not new)
         return merge_samples(*[_within(self.journal.get(part.key).rows, part, visit) for part in parts])

@@ -119,6 +119,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * raw)
+    # With the tolerance a limit that is a multiple itself stays inside; 15 digits turn 0.30000000000000004 into 0.3.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{multiple * step:.15g}") for multiple in range(first, last + 1)]
 
@@ -217,7 +218,7 @@ def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     bounded = [(update, low, high) for update, low, high in ends if low is not None and high is not None]
     if len(bounded) < 2:
         return Markup("")
-    # one outline: along the upper bounds from left to right, and back along the lower ones
+    # The outline follows the upper bounds from left to right, and the lower ones back.
     above = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(high))}" for update, _, high in bounded]
     below = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(low))}" for update, low, _ in reversed(bounded)]
     return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, " ".join(above + below))

@@ -104,6 +104,7 @@ def discover(paths: Sequence[Path]) -> Artifacts:
 
 
 def _unique(paths: Iterable[Path]) -> list[Path]:
+    """The paths of different files, each once, though links and relative paths may name one several times."""
     return list({path.resolve(): path for path in paths}.values())
 
 
@@ -227,7 +228,7 @@ def _sorted_runs(runs: Sequence[Path]) -> list[Path]:
     ordered: list[Path] = []
     while pending:
         unfinished = {short_path(f"{run}/model") for run in pending}
-        # runs that started from each other's models have no order: take the earliest
+        # Runs that name each other's models have no order: take the earliest.
         ready = [run for run, model in pending.items() if model not in unfinished] or list(pending)
         ordered.append(ready[0])
         del pending[ready[0]]

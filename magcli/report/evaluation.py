@@ -117,6 +117,7 @@ def _suite(name: str, scores: Sequence[Score]) -> Suite:
     rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
     headline = [score for model in models if (score := cells.get((HEADLINE, model)))]
     highest = max((score.value if score.high is None else score.high for score in headline), default=0.0)
+    # Low scores get a round scale of their own, on which their differences are visible.
     top = next((top for top in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if highest <= top), 100.0)
     sizes = dict.fromkeys(f"{score.problems:,} problems, {score.samples:,} samples" for score in headline or scores)
     return Suite(name, models, rows, [_bar(score, top) for score in headline], top, "; ".join(sizes))

@@ -407,7 +407,8 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
     if number < 2:
         return None
     sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
-    return float(math.sqrt(number / (number - 1) * np.square(sums).sum()) / len(rewards))
+    correction = number / (number - 1)  # for few clusters, as in the variance of a sample
+    return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
 
 
 def _columns(path: Path, names: Sequence[str]) -> pa.Table:
@@ -417,7 +418,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
         DataError: the file is truncated or damaged.
     """
     try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
             wanted = [reader.schema.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:

@@ -170,6 +170,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
+    # With a model every row is a unit, so that many questions are asked at once.
     size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
 

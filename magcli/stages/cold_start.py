@@ -162,6 +162,7 @@ def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRow
 
     system = engines.system_text(config.system, form)
     measure = _measure(config)
+    # Rows pass through these filters one by one, onto the disk: a table of traces may not fit into memory.
     judged = _without_foreign_scores(_traces(rows, form), job)
     usable = _usable(_consistent(_decided(judged, job), job), system, job)
     candidates = _candidates(_spill(usable, spilled), config, measure)

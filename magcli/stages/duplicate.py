@@ -129,7 +129,7 @@ def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, A
 
 def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for language, changed in changes.items():
-        if isinstance(row["tests"], str) and "tests" in changed:
+        if isinstance(row["tests"], str) and "tests" in changed:  # a column has one type
             changed = {**changed, "tests": json.dumps(changed["tests"])}
         yield {**row, **changed, "id": f"{row['id']}-{language}", "of": row["id"], "language": language}
 

@@ -116,6 +116,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         origins,
         reads_images=model.is_nested,
     )
+    # As it will be read back: tuples become lists, and paths texts.
     note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
     return note, card
 

@@ -195,6 +195,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def close() -> None:
         stopped.set()
+        # Running programs are awaited in a thread, as the event loop must not block.
         await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
     def recorded() -> Rows:

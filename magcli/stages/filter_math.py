@@ -226,6 +226,7 @@ class DifficultyJudge:
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
         answers, correct = self.graded_answers(rewards)
+        # The verifier blocks, so it is called in a thread.
         counts = await asyncio.to_thread(
             count_samples, answers, correct, self.rules, same=self.grader.equal, is_gold=self.is_gold
         )

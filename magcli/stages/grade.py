@@ -218,6 +218,7 @@ def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) ->
     total = sum(counted.values())
     share = sum(correct.values()) / total
     spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    # The number of independent completions with this variance between problems.
     size = share * (1 - share) * total * total / spread if spread else len(counted)
     size = min(size, total)
     z = 1.96  # the normal quantile of a two-sided 95% interval

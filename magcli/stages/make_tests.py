@@ -142,11 +142,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def close() -> None:
         stopped.set()
+        # Running programs are awaited in a thread, as the event loop must not block.
         await asyncio.to_thread(threads.shutdown, cancel_futures=True)
         if generator:
             await generator.close()
 
-    window = config.workers + (-(-config.num_slots // config.programs) if config.model else 0)
+    window = config.workers
+    if config.model:
+        window += -(-config.num_slots // config.programs)  # the model writes for others while programs run
     assert job.schema is not None
     out = schema(config, job.schema)
     yield from each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems")

@@ -227,7 +227,7 @@ async def _translate(
                 "translation": DONE,
                 "translated_to": language,
             }
-            # in code problems the column is the programming language
+            # In code problems the column is the programming language.
             return changed if row.get("kind") == "code" else {**changed, "language": language}
     return {**unchanged, "translation": reason}
 

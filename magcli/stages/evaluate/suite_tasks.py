@@ -254,7 +254,7 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 
     runner = _Runner(tasks, config, job)
     samples = min(task.plan.samples for task in tasks)
-    window = max(2, 2 * config.num_slots // samples + 2)
+    window = max(2, 2 * config.num_slots // samples + 2)  # problems at once: all slots are busy while others are graded
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
     with runner.bar:

@@ -248,7 +248,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         model,
         engine=engine_name(config),
         dtype=config.dtype,
-        slots=-(-most // max(config.generators, 1)),
+        slots=-(-most // max(config.generators, 1)),  # generators share the completions; rounded up
         deterministic=exact,
         device=devices[0],
         threads=_share_threads(config.trainers, config.generators),

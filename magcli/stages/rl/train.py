@@ -121,7 +121,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
-        by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
+        by_id = {row["id"]: row for pool in reversed(pools) for row in pool}  # of equal ids the run's own problem
         for path in RolloutStore(folder.path).tables():
             for batch in table.read(str(path)).rows:
                 yield with_problems(batch, by_id, columns)
