@@ -20,7 +20,7 @@ class MagError(Exception):
 
 
 class UsageError(MagError):
-    """The command line or the recipe asks for something that does not exist or contradicts itself."""
+    """The command line or the recipe asks for something that does not exist, or contradicts itself."""
 
     exit_code = 2
 

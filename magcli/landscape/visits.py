@@ -119,7 +119,7 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
 
 
 async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> list[pa.RecordBatch]:
-    """The rows of all visits, in their order; they begin in it too. The first error ends all."""
+    """The rows of all visits, in their order, in which they also start. The first error cancels the others."""
     free = asyncio.Semaphore(at_once)
 
     async def rows_of(visit: Visit) -> pa.RecordBatch:

@@ -111,7 +111,7 @@ MAX_VALUE = 400
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One file or run: the stage that wrote it, known ``facts`` by name, non-default options, and inputs."""
+    """One file or run: the stage that wrote it, ``facts`` by name, non-default options, and inputs."""
 
     name: str
     stage: str

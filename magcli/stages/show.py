@@ -53,7 +53,7 @@ def check(config: Config) -> None:
 
 
 def head(config: Config) -> int:
-    """The number of rows that are read: those to show, and one by which more are known."""
+    """The number of rows that are read: those to show, and one more, which tells whether there are others."""
     shows_all = config.where or config.stats or config.manifest or config.digest or not config.limit
     return 0 if shows_all else config.limit + 1
 

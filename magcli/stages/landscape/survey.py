@@ -53,7 +53,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _warn_of_differences(config: Config, job: Job) -> None:
-    """Say what makes rewards and lengths differ from those of the run's own completions."""
+    """Warn of options that make rewards and lengths differ from those of the run's own completions."""
     different = run_options.differences_from_run(config.run, as_json(config), sampling_identity(config))
     if different:
         job.console.warn(f"landscape: not as in the run: {different}", event="differs")

@@ -194,7 +194,7 @@ def sampling_devices(config: Config, *, cards: int) -> Sequence[str]:
 
 
 def _from(device: str, number: int) -> Sequence[str]:
-    """A device, and so many in all with those after it."""
+    """``number`` devices: this one and those after it."""
     from magcli.generate.wire import gpu_number
 
     if number == 1:
@@ -204,7 +204,7 @@ def _from(device: str, number: int) -> Sequence[str]:
 
 
 def _too_few(config: Config, free: int, cards: int) -> str:
-    """What to do if there are fewer GPUs without a trainer rank than the generators' ranks."""
+    """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
     ranks = config.tensor_parallel
     gpus = f" of {ranks} GPUs each" if ranks > 1 else ""
     most = free // ranks

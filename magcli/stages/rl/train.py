@@ -236,7 +236,7 @@ def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | No
 
 
 def _say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
-    """Say where an earlier run goes on; updates since its last checkpoint are repeated."""
+    """Report where an earlier run is resumed; updates since its last checkpoint are repeated."""
     last_started = max(ledger.batches, default=0)
     if last_started:
         repeated_updates = last_started - trainer.done
@@ -255,7 +255,7 @@ def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
 
 
 def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console) -> Config:
-    """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+    """Refuse a run on these problems that does not fit its GPU; warn if disk or shared memory has too little space.
 
     Returns the options with what the forecast decides about vLLM.
 

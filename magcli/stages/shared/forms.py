@@ -1,4 +1,4 @@
-"""The form of thoughts that a run uses: found with its model or in its input, said if it is not the usual, and kept.
+"""The form of thoughts of a run: that of its model or its input, reported if it is not the recipe's, and recorded.
 
 A run records the form as the choice ``thoughts``: in its folder or journal, and in the history of its table.
 """
@@ -32,7 +32,7 @@ LOOKED_AT_IN_PIPE = 64
 
 
 def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
-    """Record the form of a run's model, and say it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
+    """Record the form of a run's model; report it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
     job.record({THOUGHTS: form.name}, unfinished)
     if form != THINK:
         job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)

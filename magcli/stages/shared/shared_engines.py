@@ -86,7 +86,7 @@ class SharedEngines:
         return self._group.addresses, self._opened
 
     async def start(self) -> Opened:
-        """Start all engines; the first decides what options left to ``auto`` resolve to. Returns what it says.
+        """Start all engines; the first one resolves options left to ``auto``. Returns what it chose and reported.
 
         Raises:
             EnvironmentFault: the cluster has no room for them.
@@ -202,7 +202,7 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
 
 
 class _KeptMessages(Console):
-    """Keeps what opening an engine says for the driver."""
+    """Keeps the messages of opening an engine for the driver."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,10 +43,10 @@ PLAN = "plan.json"
 """The file in the shards' folder with their number, which a resumed run keeps."""
 
 SAY_SECONDS = 0.5
-"""How often a shard says how far it is."""
+"""Seconds between two progress messages of a shard."""
 
 LOCK_SECONDS = 60.0
-"""How long a shard waits for the lock of an earlier attempt; Ray may take a slow node for dead."""
+"""How long a shard waits for the lock of an earlier attempt, as Ray may take a slow node for dead."""
 
 QUIET_EVENTS = ("renamed", "replaces", "up-to-date", "resumed")
 """Events of shards that the driver reports by itself or that mean nothing for the whole."""
@@ -232,7 +232,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
 
 
 class _Listener:
-    """What shards say, as one bar of rows and as messages, each once."""
+    """Shows the progress of all shards as one bar of rows, and their messages, each once."""
 
     def __init__(self, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
         self._run = run
@@ -263,14 +263,14 @@ class _Listener:
         self._advance(number, end - first - self._rows[number], reused=not self._rows[number])
 
     def lost(self, attempt: Attempt, error: MemberLost) -> None:
-        """Say that a shard is tried again."""
+        """Warn that a process was lost and its shard is tried again."""
         text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
         self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
         if self._engines:
             self._engines.forget(_client(self._run, attempt))
 
     def report(self) -> None:
-        """Show that work goes on while no row is finished."""
+        """Show that work continues while no row is finished."""
         self._bar.report(self._note())
 
     def _advance(self, number: int, rows: int, *, reused: bool = False) -> None:
@@ -310,7 +310,7 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
 
 
 def _wait_for_lock(output: Path) -> None:
-    """Wait while a process of an earlier attempt, which the cluster takes for lost, still ends."""
+    """Wait for the end of an earlier attempt's process, which may still run although the cluster takes it for lost."""
     from magcli.data import durable
 
     end = time.monotonic() + LOCK_SECONDS
@@ -323,7 +323,7 @@ def _wait_for_lock(output: Path) -> None:
 
 
 class ShardConsole(Console):
-    """Sends what a shard says to the driver, except for results, which the driver reports of the whole."""
+    """Sends the messages of a shard to the driver, except results: the driver reports those of all shards."""
 
     def __init__(self, say: Say) -> None:
         super().__init__()
@@ -340,7 +340,7 @@ class ShardConsole(Console):
             self._send({"text": text, "event": event})
 
     def result(self, text: str, **event: Any) -> None:
-        """Nothing: a result of a shard is not one of the whole."""
+        """Ignored: the driver reports the result of all shards."""
 
     def progress(self, total: int | None, unit: str, label: str, panel: Any = None) -> Progress:
         """A report of the shard's rows to the driver."""
@@ -364,7 +364,7 @@ class ShardProgress(Progress):
             self._send({"rows": self.done, "reused": self._skipped})
 
     def report(self, note: str) -> None:
-        """Nothing: the driver shows by itself that work goes on."""
+        """Ignored: the driver shows that work continues."""
 
     def __exit__(self, *_: object) -> None:
         self._send({"rows": self.done, "reused": self._skipped})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MAX_LOSSES = 5
-"""How often ranks may be lost without an update finished in between."""
+"""How often ranks may be lost before an update is finished in between."""
 
 REPLACEMENT_SECONDS = 120.0
 """How long a run waits for room for all ranks after a loss before it goes on with fewer."""
@@ -276,7 +276,7 @@ def share_threads(threads: int, trainers: int, generators: int) -> int:
 
 
 def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, console: Console) -> None:
-    """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run gets on.
+    """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run makes progress.
 
     ``train`` is told whether ranks were lost before.
 
