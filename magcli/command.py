@@ -289,7 +289,8 @@ def _with_kept_pipes(stage: Stage, config: Any) -> Any:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         parts = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(part, str | Path) and str(part) not in written and _is_pipe(part) for part in parts):
+        paths = [part for part in parts if isinstance(part, str | Path) and str(part) not in written]
+        if any(map(_is_pipe, paths)):
             kept = tuple(_kept_pipe(part) for part in parts)
             changes[field.name] = kept if isinstance(value, tuple) else kept[0]
     return dataclasses.replace(config, **changes) if changes else config

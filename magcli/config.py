@@ -201,12 +201,15 @@ def convert(kind: Any, value: Any, name: str) -> Any:
         return None if value is None else convert(inner[0], value, name)
     if origin is Literal:
         if value not in get_args(kind):
-            raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}{_as_text(value)}")
+            choices = ", ".join(map(str, get_args(kind)))
+            raise UsageError(f"{name}: '{value}' is not one of {choices}{_as_text(value)}")
         return value
     if not has_flag(kind):
         return _tables(get_args(kind)[0], value, name)
     if origin is tuple:
-        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        parts = value
+        if isinstance(value, str):
+            parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")
         return tuple(convert(get_args(kind)[0], part, name) for part in parts)
@@ -230,7 +233,8 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
     for number, table in enumerate(value, 1):
         location = f"{name} {number}"
         parts = _by_field_name(table, kinds, location)
-        tables.append(kind(**{key: convert(kinds[key], part, f"{location}.{key}") for key, part in parts.items()}))
+        values = {key: convert(kinds[key], part, f"{location}.{key}") for key, part in parts.items()}
+        tables.append(kind(**values))
     return tuple(tables)
 
 

@@ -164,7 +164,8 @@ def hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 def _open(last: Path, components: Path) -> tuple[Checkpoint, list[Checkpoint]]:
     origin = open_checkpoint(last)
-    axes: list[Checkpoint] = [{stored.name: stored for stored in read_header(components / name)} for name in COMPONENTS]
+    headers = [read_header(components / name) for name in COMPONENTS]
+    axes: list[Checkpoint] = [{stored.name: stored for stored in header} for header in headers]
     for axis in axes:
         check_same([axis, origin])
     return origin, axes

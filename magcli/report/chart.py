@@ -126,11 +126,11 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 def legend(chart: Chart) -> list[LegendEntry]:
     """The legend of a chart."""
-    formatted = [[chart.format(value) for value in series.values if value is not None] for series in chart.series]
-    return [
-        LegendEntry(index % COLOURS, series.name, values[0] if values else "-", values[-1] if values else "-")
-        for index, (series, values) in enumerate(zip(chart.series, formatted, strict=True))
-    ]
+    entries = []
+    for index, series in enumerate(chart.series):
+        values = [chart.format(value) for value in series.values if value is not None] or ["-"]
+        entries.append(LegendEntry(index % COLOURS, series.name, values[0], values[-1]))
+    return entries
 
 
 def draw(chart: Chart) -> Markup:

@@ -188,7 +188,8 @@ def _statement(row: dict[str, Any]) -> str:
     """The statement with the options of a separate column."""
     from magcli.curate.math.choices import append_options
 
-    return append_options(row["prompt"], next((row[name] for name in names.OPTIONS if row.get(name)), None))
+    choices = next((row[name] for name in names.OPTIONS if row.get(name)), None)
+    return append_options(row["prompt"], choices)
 
 
 async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:
@@ -222,7 +223,8 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
                     against = {"against": source.file, "against_row": source.row}
                     job.drops.row(row["id"], "contaminated", {**row, **against})
         yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
-    counts = ", ".join(f"{name} {matches[name]:,}" for name in short_names(map(Path, config.against)).values())
+    file_names = short_names(map(Path, config.against)).values()
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in file_names)
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 

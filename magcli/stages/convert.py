@@ -73,16 +73,17 @@ def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str
     from magcli.data.column_paths import has, top_name
 
     renamed = [_renamed(config, schema) for schema in input_schemas]
-    every = _named(name for columns in renamed for name in columns)
-    kept = config.columns or [name for name in every.names if name not in config.drop_columns]
-    read = [*_read_by_options(config, every), *config.columns, *config.drop_columns]
-    olds = [pair.partition("=")[2] for pair in config.rename]
-    missing = [old for old in olds if not any(has(old, schema) for schema in input_schemas)]
-    missing += [path for path in read if top_name(path, every) is None] if not missing else []
+    all_columns = _named(name for columns in renamed for name in columns)
+    kept = config.columns or [name for name in all_columns.names if name not in config.drop_columns]
+    read = [*_read_by_options(config, all_columns), *config.columns, *config.drop_columns]
+    old_names = [pair.partition("=")[2] for pair in config.rename]
+    missing = [name for name in old_names if not any(has(name, schema) for schema in input_schemas)]
+    if not missing:
+        missing = [path for path in read if top_name(path, all_columns) is None]
     if missing:
-        there = ", ".join(dict.fromkeys(name for schema in input_schemas for name in schema.names)) or "none"
-        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {there}")
-    wanted = {top_name(path, every) for path in (*kept, *_read_by_options(config, every))}
+        present = ", ".join(dict.fromkeys(name for schema in input_schemas for name in schema.names)) or "none"
+        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {present}")
+    wanted = {top_name(path, all_columns) for path in (*kept, *_read_by_options(config, all_columns))}
     return [{new: path for new, path in columns.items() if new in wanted} for columns in renamed]
 
 

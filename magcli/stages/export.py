@@ -104,7 +104,8 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     _ = model.tokenizer  # one that cannot be used is refused
     hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
     origins = list(_origins(runs, model.digest))
-    figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
+    models = _models(runs, origins[-1][1])
+    figures = [figure for path in config.evaluations for figure in _figures(path, models)]
     card = Card(
         config.name or config.push.rpartition("/")[2] or config.out.resolve().name,
         config.license,
@@ -203,10 +204,10 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
     if not out.exists():
         return False
     try:
-        made = json.loads((out / NOTE).read_text(encoding="utf-8"))
+        existing = json.loads((out / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        made = None
-    usage(made == note, f"export: {out} exists already and is a different export; remove it or name another folder")
+        existing = None
+    usage(existing == note, f"export: {out} exists already and is a different export; remove it or name another folder")
     return True
 
 

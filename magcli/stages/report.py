@@ -94,7 +94,8 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
     from magcli.evaluation.metrics import labels
     from magcli.report import page
 
-    title = config.title or f"Report on {', '.join(labels([str(Path(path).resolve()) for path in config.paths]))}"
+    paths = [str(Path(path).resolve()) for path in config.paths]
+    title = config.title or f"Report on {', '.join(labels(paths))}"
     contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
     size = page.write(out, contents)
     job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)

@@ -188,11 +188,14 @@ def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
 
 def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
     """Run the command's tasks, or read the graded completions of its table."""
+    tasks: list[SuiteTask] = []
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, job.output)
-    else:
-        tasks = [suite_tasks.task_of_table(config, list(rows), job.output)] if config.model else []
-    parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
+    elif config.model:
+        tasks = [suite_tasks.task_of_table(config, list(rows), job.output)]
+    parts: Iterable[Rows] = [iter(rows)]
+    if tasks:
+        parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job))
     evaluated: dict[str, list[Problem]] = {}
     for part in parts:
         for suite, problems in by_suite(part, job).items():

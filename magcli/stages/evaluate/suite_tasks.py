@@ -356,8 +356,9 @@ class _Runner:
         except PromptRefused as error:
             return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
-        many = with_columns(repeat_rows(part.select(task.columns), len(samples)), completion_columns(samples))
-        return Result(with_columns(many, columns(rewards)))
+        problems = repeat_rows(part.select(task.columns), len(samples))
+        completions = with_columns(problems, completion_columns(samples))
+        return Result(with_columns(completions, columns(rewards)))
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         """The rows of a task, written to its table while they pass."""

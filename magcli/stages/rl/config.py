@@ -205,7 +205,8 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
         usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
     if ranks > 1 and any(name.startswith("cuda") for name in devices):
         text = f"rl: --tensor-parallel {ranks} takes {ranks} of --generator-devices for each generator, not"
-        usage(len(set(devices)) == len(devices) and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
+        distinct = len(set(devices)) == len(devices)
+        usage(distinct and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
         usage("cpu" not in devices, f"{text} CPUs beside GPUs")
         generators *= ranks
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"

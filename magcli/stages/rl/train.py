@@ -88,8 +88,8 @@ def _announce_memory(
     config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
     """Announce the memory that a run needs."""
-    made = partial(plan_memory, config, model, longest_prompt)
-    forecasts.announce(made, console, stage="rl", folder=config.run)
+    make_forecast = partial(plan_memory, config, model, longest_prompt)
+    forecasts.announce(make_forecast, console, stage="rl", folder=config.run)
 
 
 def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:

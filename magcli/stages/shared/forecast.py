@@ -114,13 +114,13 @@ def announce(make: Callable[[], Forecast], console: Console, *, stage: str, fold
         EnvironmentFault: the run does not fit its GPU.
     """
     try:
-        made = make()
+        forecast = make()
     except EnvironmentFault as error:
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
-    show(made, console)
-    warn_of_full_disk(made, folder, console)
-    require(made, console)
+    show(forecast, console)
+    warn_of_full_disk(forecast, folder, console)
+    require(forecast, console)
 
 
 def check(forecast: Forecast, folder: Path, console: Console) -> None:

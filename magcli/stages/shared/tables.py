@@ -141,9 +141,9 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     if not turns and row.get("prompt") and row.get("completion"):
         prompt = row["prompt"]
         completion = row["completion"]
-        asked = prompt if isinstance(prompt, list) else to_messages(prompt, system)
-        answer = {**thoughts_beside(row), "role": "assistant", "content": completion}
-        turns = [*asked, *(completion if isinstance(completion, list) else [answer])]
+        question = prompt if isinstance(prompt, list) else to_messages(prompt, system)
+        answer = [{**thoughts_beside(row), "role": "assistant", "content": completion}]
+        turns = [*question, *(completion if isinstance(completion, list) else answer)]
     if not isinstance(turns, list) or not turns:
         raise DataError("there are no messages, and no prompt with a completion")
     return [normalized(turn, number) for number, turn in enumerate(turns)]

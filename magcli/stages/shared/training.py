@@ -68,7 +68,9 @@ def resolve_formats(
         return values[choice.format], choice.reason
 
     if exact:
-        asked = {option: FORMATS[option][1]["fp32"] if value == "auto" else value for option, value in asked.items()}
+        for option in names:
+            if asked[option] == "auto":
+                asked[option] = FORMATS[option][1]["fp32"]
     return replace(config, **job.choose(asked, decide, [folder]))
 
 
