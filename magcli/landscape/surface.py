@@ -92,7 +92,7 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box 
     if points < 4 or not pad > 0:
         raise UsageError(f"a grid needs at least 4 points and a positive pad, got {points} and {pad}")
     low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
-    # The number of points has no closed form, as rows and columns are whole numbers.
+    # Rows and columns are whole numbers, so the spacing for a number of points is found by trying.
     spacing = 1.0
     while len(lattice := _lattice(low, high, spacing)) < points:
         spacing *= 0.99

@@ -114,12 +114,14 @@ def _with_context(rows: Rows, job: Job) -> Rows:
     assert job.inputs is not None
     hash_ids = "id" not in job.inputs.schema.names
     reported = False
-    names = list(dict.fromkeys(name for table in job.inputs.given for name in context_columns(table.names)))
+    columns = list(dict.fromkeys(name for table in job.inputs.given for name in context_columns(table.names)))
     for batch in rows:
-        contexts = [context_of(row, names) for row in to_rows(batch.select(names))] if names else []
+        contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))] if columns else []
         if any(contexts) and not reported:
             reported = True
-            job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="context", columns=names)
+            job.console.say(
+                f"clean-math: prepending {', '.join(columns)} to questions", event="context", columns=columns
+            )
         yield _prepended(batch, contexts, hash_ids=hash_ids) if any(contexts) else batch
 
 

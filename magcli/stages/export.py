@@ -117,7 +117,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         origins,
         reads_images=model.is_nested,
     )
-    # As it will be read back: tuples become lists, and paths texts.
+    # As it will be read back, with lists for tuples and strings for paths.
     note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
     return note, card
 

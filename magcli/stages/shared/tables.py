@@ -60,8 +60,8 @@ def problem_layouts(
 
 def _columns(table: pa.Schema, layout: Converted | DataError | None) -> list[str]:
     """The columns of a table in its layout."""
-    names = table.names if layout is None or isinstance(layout, DataError) else layout.schema.names
-    return list(names)
+    schema = table if layout is None or isinstance(layout, DataError) else layout.schema
+    return list(schema.names)
 
 
 def _lacking(
