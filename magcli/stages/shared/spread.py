@@ -406,4 +406,5 @@ def _tally(output: str) -> dict[str, int]:
     path = harness.note_path(output)
     if not path.exists():
         return {}
-    return json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {})
+    tally: dict[str, int] = json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {})
+    return tally
