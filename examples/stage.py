@@ -27,9 +27,9 @@ def reads(config: Config) -> tuple[str, ...]:
     return ("id", "prompt")
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns."""
-    return given
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """The columns of the input."""
+    return input_schema
 
 
 def learned(config: Config) -> pa.Schema:

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; until a stage takes over, an interrupt ends the process without a word."""
+    """Run the command line; until a stage handles it, an interrupt ends the process silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     occupy_closed_streams()
     refuse_low_limits()
@@ -18,10 +18,10 @@ def main() -> None:
 
 
 def occupy_closed_streams() -> None:
-    """Open nothing in place of a closed stdin, stdout or stderr, such as of ``>&-``.
+    """Open the null device in place of a stdin, stdout or stderr that is closed, as by ``>&-``.
 
-    The next file would get its number, and what a library writes to stderr would land in a table. ``sys.stdin`` and its
-    relatives stay None.
+    Otherwise the next file would get its number, and what a library writes to stderr would end up in a table.
+    ``sys.stdin``, ``sys.stdout`` and ``sys.stderr`` stay None.
     """
     for number in range(3):
         try:

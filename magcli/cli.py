@@ -85,8 +85,8 @@ def with_stages(entries: Sequence[Entry] = STAGES) -> typer.Typer:
 def app(arguments: Sequence[str], *, standalone_mode: bool = True, console: Console | None = None) -> Any:
     """Run a command line.
 
-    To start fast it imports only the stage that the first argument names; if it names none, it imports all, and with a
-    ``console`` for their warnings those of other packages.
+    For a fast start it imports only the stage that the first argument names. If that names none, it imports all stages
+    and, with a ``console`` for warnings about them, those of other packages.
     """
     named = [entry for entry in STAGES if entry.name in arguments[:1]]
     application = with_stages(named or STAGES)
@@ -149,7 +149,7 @@ def _fault_of(error: BaseException) -> EnvironmentFault | None:
 
 
 def _started_guard(console: Console) -> ShutdownGuard:
-    """The guard of this process; ends it with one line where not even that can be started."""
+    """The guard of this process; if its watchdog cannot be started, the process ends with a one-line error."""
     try:
         return ShutdownGuard(console)
     except (OSError, RuntimeError) as error:

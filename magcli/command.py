@@ -1,6 +1,6 @@
-"""Make a Typer command from a stage's options. The only reflection in the project.
+"""Make a Typer command from a stage's options, by reflection, which no other module uses.
 
-Every option becomes a flag whose default is "not given", so that only flags that are given override a recipe.
+Every flag defaults to None, whatever the option's default, so that only flags on the command line override a recipe.
 """
 
 import contextlib
@@ -132,17 +132,19 @@ def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
 def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
     names = list(stages)
 
-    def command(**given: Any) -> None:
+    def command(**arguments: Any) -> None:
         with signals_passed_on():
-            run_command(stage, names, given)
+            run_command(stage, names, arguments)
 
+    # Typer reads the flags of a command from its signature.
     signature = [*_table_parameters(stage), *_option_parameters(stage.Config)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in signature}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    paragraphs = [" ".join(paragraph.split()) for paragraph in stage.doc.split("\n\n")]
     app.command(
         entry.name,
         short_help=entry.help,
-        help="\n\n".join([*(" ".join(part.split()) for part in stage.doc.split("\n\n")), f"Example:  {stage.EXAMPLE}"]),
+        help="\n\n".join([*paragraphs, f"Example:  {stage.EXAMPLE}"]),
         rich_help_panel=entry.panel,
     )(command)
 
@@ -156,12 +158,12 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     parameters = []
 
     def argument(name: str, kind: Any, text: str, metavar: str) -> None:
-        found = typer.Argument(help=text, metavar=metavar, show_default=False)
-        parameters.append(_parameter(name, Annotated[kind | None, found], None))
+        info = typer.Argument(help=text, metavar=metavar, show_default=False)
+        parameters.append(_parameter(name, Annotated[kind | None, info], None))
 
     def option(name: str, kind: Any, text: str, *flags: str, metavar: str | None = None) -> None:
-        found = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=MAIN_PANEL)
-        parameters.append(_parameter(name, Annotated[kind, found], False if kind is bool else None))
+        info = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=MAIN_PANEL)
+        parameters.append(_parameter(name, Annotated[kind, info], False if kind is bool else None))
 
     if stage.INPUTS:
         argument("inputs", list[str], stage.INPUTS, "TABLE")
@@ -193,15 +195,18 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
 def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in filter(lambda field: configuration.has_flag(kinds[field.name]), in_panels(config_class)):
+    for field in in_panels(config_class):
+        kind = kinds[field.name]
+        if not configuration.has_flag(kind):
+            continue
         option = typer.Option(
-            _flags(field.name, kinds[field.name]),
+            _flags(field.name, kind),
             *filter(None, [field.metadata["short"]]),
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
             rich_help_panel=field.metadata["panel"],
         )
-        parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
+        parameters.append(_parameter(field.name, Annotated[_flag_type(kind), option], None))
     for name, present in configuration.former_names(config_class).items():
         kind = configuration.former_type(kinds[present])
         text = f"The former name of {configuration.flag_name(present)}."
@@ -217,9 +222,13 @@ def _flags(name: str, kind: Any) -> str:
 
 
 def _default_text(default: Any) -> str:
-    if default is None or default == () or default == "" or isinstance(default, bool):
-        return " \\[on]" if default is True else ""
-    return f" \\[{','.join(map(str, default)) if isinstance(default, tuple) else default}]"
+    """A default in brackets, of which Rich would read an unescaped one as markup."""
+    if default is True:
+        return " \\[on]"
+    if default is None or default is False or default in ((), ""):
+        return ""
+    text = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    return f" \\[{text}]"
 
 
 def _flag_type(kind: Any) -> Any:
@@ -229,22 +238,23 @@ def _flag_type(kind: Any) -> Any:
     return (list[str] if get_origin(kind) is tuple else kind) | None
 
 
-def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> None:
+def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) -> None:
     """Resolve the configuration, then run the stage on its tables."""
-    recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
-    console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    tables = {key: given.pop(key, None) for key in TABLE_OPTIONS}
+    recipe_path = arguments.pop("recipe")
+    dry_run = arguments.pop("dry_run")
+    console = Console(quiet=arguments.pop("quiet"), as_json=arguments.pop("json_events"))
+    tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
-        tables["limit"] = given.pop("limit", None)
-    if stage.positional and (value := given.pop("positional", None)):
-        if given.get(stage.positional):
+        tables["limit"] = arguments.pop("limit", None)
+    if stage.positional and (value := arguments.pop("positional", None)):
+        if arguments.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
-        given[stage.positional] = tuple(value) if isinstance(value, list) else value
+        arguments[stage.positional] = tuple(value) if isinstance(value, list) else value
     recipe = configuration.renamed(_recipe(stage, recipe_path, stages), stage.Config) if recipe_path else {}
-    present = {key: value for key, value in given.items() if value is not None and value != []}
+    present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
-    if defaults := stage.defaults(config):
+    if defaults := stage.defaults(config):  # they may depend on options, such as the folder of a run
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
@@ -279,7 +289,8 @@ def _with_kept_pipes(stage: Stage, config: Any) -> Any:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         parts = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(part, str | Path) and str(part) not in written and _is_pipe(part) for part in parts):
+        paths = [part for part in parts if isinstance(part, str | Path) and str(part) not in written]
+        if any(map(_is_pipe, paths)):
             kept = tuple(_kept_pipe(part) for part in parts)
             changes[field.name] = kept if isinstance(value, tuple) else kept[0]
     return dataclasses.replace(config, **changes) if changes else config

@@ -61,6 +61,7 @@ def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
     """The options of a stage: those that it declares, then those that it inherits."""
     bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
     inherited = {field.name for base in bases for field in dataclasses.fields(base)}
+    # Sorting is stable: both parts keep their order.
     return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
 
 
@@ -96,14 +97,16 @@ def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
 
     A switch that is now a choice becomes yes or no.
     """
-    former, kinds = former_names(config_class), field_types(config_class)
+    former = former_names(config_class)
+    kinds = field_types(config_class)
     present = {key: value for key, value in options.items() if _field_name(key) not in former}
     names = {_field_name(key) for key in present}
     for key, value in options.items():
         name = former.get(_field_name(key))
         if name is not None and name not in names:
-            was_switch = former_type(kinds[name]) is bool and isinstance(value, bool)
-            present[name] = ("yes" if value else "no") if was_switch else value
+            present[name] = value
+            if former_type(kinds[name]) is bool and isinstance(value, bool):
+                present[name] = "yes" if value else "no"
     return present
 
 
@@ -114,17 +117,19 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
         UsageError: an unknown key (with a suggestion) or a value of the wrong type.
     """
     kinds = field_types(config_class)
-    recipe, flags = renamed(recipe, config_class), renamed(flags, config_class)
-    given = _known(recipe, kinds, f"recipe table [{stage}]") | flags
-    return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
+    recipe = renamed(recipe, config_class)
+    values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | renamed(flags, config_class)
+    return config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
 
 
 def paths(config: Any) -> list[Path]:
     """Every path among the options of a stage and its nested tables, including strings that name an existing path."""
-    values = [getattr(config, field.name) for field in dataclasses.fields(config)]
-    flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
-    found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
-    return found + [path for each in flat if dataclasses.is_dataclass(each) for path in paths(each)]
+    parts: list[Any] = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        parts += value if isinstance(value, tuple) else (value,)
+    own = [Path(part) for part in parts if isinstance(part, Path) or (isinstance(part, str) and os.path.exists(part))]
+    return own + [path for part in parts if dataclasses.is_dataclass(part) for path in paths(part)]
 
 
 def has_flag(kind: Any) -> bool:
@@ -132,11 +137,11 @@ def has_flag(kind: Any) -> bool:
     return not (get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]))
 
 
-def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _by_field_name(table: Mapping[str, Any], kinds: Mapping[str, Any], location: str) -> dict[str, Any]:
     """A recipe's table, keyed by the names of the options."""
     for key in table:
         if _field_name(key) not in kinds:
-            raise UsageError(f"{place}: unknown key '{key}'{did_you_mean(key, kinds)}")
+            raise UsageError(f"{location}: unknown key '{key}'{did_you_mean(key, kinds)}")
     return {_field_name(key): value for key, value in table.items()}
 
 
@@ -165,22 +170,23 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
         raise UsageError(f"{kind} {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
-    known = list(stages)
+    tables = list(stages)
     for key, value in recipe.items():
-        if key not in known or not isinstance(value, dict):
-            raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, known)}")
+        if key not in tables or not isinstance(value, dict):
+            raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, tables)}")
     table = recipe.get(stage, {})
     assert isinstance(table, dict)
     return table
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error: the most similar name, or all names."""
-    options = list(known)
-    near = difflib.get_close_matches(name.replace("-", "_"), [option.replace("-", "_") for option in options], n=1)
-    if near:
-        return f"; did you mean '{next(o for o in options if o.replace('-', '_') == near[0])}'?"
-    return f"; known: {', '.join(sorted(options))}"
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """A suggestion to append to an error: the most similar of the valid names, or all of them."""
+    names = list(choices)
+    spellings = [choice.replace("-", "_") for choice in names]  # a hyphen in place of an underscore is no difference
+    closest = difflib.get_close_matches(name.replace("-", "_"), spellings, n=1)
+    if closest:
+        return f"; did you mean '{names[spellings.index(closest[0])]}'?"
+    return f"; known: {', '.join(sorted(names))}"
 
 
 def convert(kind: Any, value: Any, name: str) -> Any:
@@ -195,12 +201,15 @@ def convert(kind: Any, value: Any, name: str) -> Any:
         return None if value is None else convert(inner[0], value, name)
     if origin is Literal:
         if value not in get_args(kind):
-            raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}{_as_text(value)}")
+            choices = ", ".join(map(str, get_args(kind)))
+            raise UsageError(f"{name}: '{value}' is not one of {choices}{_as_text(value)}")
         return value
     if not has_flag(kind):
         return _tables(get_args(kind)[0], value, name)
     if origin is tuple:
-        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        parts = value
+        if isinstance(value, str):
+            parts = [part.strip() for part in value.split(",") if part.strip()]
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")
         return tuple(convert(get_args(kind)[0], part, name) for part in parts)
@@ -209,23 +218,28 @@ def convert(kind: Any, value: Any, name: str) -> Any:
 
 def _as_text(value: Any) -> str:
     """A hint for a TOML boolean given where a choice such as "yes" is expected."""
-    return f'; write "{"yes" if value else "no"}", in quotes' if isinstance(value, bool) else ""
+    if not isinstance(value, bool):
+        return ""
+    text = "yes" if value else "no"
+    return f'; write "{text}", in quotes'
 
 
 def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
     """An array of tables; messages number them from 1."""
     if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
         raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
-    kinds, found = field_types(kind), []
+    kinds = field_types(kind)
+    tables = []
     for number, table in enumerate(value, 1):
-        place = f"{name} {number}"
-        given = _known(table, kinds, place)
-        found.append(kind(**{key: convert(kinds[key], part, f"{place}.{key}") for key, part in given.items()}))
-    return tuple(found)
+        location = f"{name} {number}"
+        parts = _by_field_name(table, kinds, location)
+        values = {key: convert(kinds[key], part, f"{location}.{key}") for key, part in parts.items()}
+        tables.append(kind(**values))
+    return tuple(tables)
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):  # in Python a bool is an int
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{name}: {value} is not a finite number")

@@ -143,7 +143,7 @@ class Console:
         return Progress(self, total, unit, label, panel)
 
     def _write(self, line: str) -> None:
-        """Write a line; one that stderr cannot take, because it is closed or its disk is full, is lost."""
+        """Write a line; it is lost if stderr is closed or on a full disk."""
         if sys.stderr is None:
             return
         with suppress(OSError):
@@ -158,7 +158,11 @@ class Progress:
     """Counts units of work; a bar on a terminal, periodic lines elsewhere."""
 
     def __init__(self, console: Console, total: int | None, unit: str, label: str, panel: Panel | None = None) -> None:
-        self.console, self.total, self.unit, self.label, self.panel = console, total, unit, label, panel
+        self.console = console
+        self.total = total
+        self.unit = unit
+        self.label = label
+        self.panel = panel
         self.done = 0
         self.note = ""
         self._skipped = 0
@@ -221,7 +225,7 @@ class Progress:
             self._say()
 
     def report(self, note: str) -> None:
-        """Show that work goes on while no unit is finished: a note beside a bar, a line elsewhere."""
+        """Show that work continues although no unit has finished: a note beside a bar, a line elsewhere."""
         self.note = note
         if self._bar is not None:
             self._bar.update(self._task, note=note)

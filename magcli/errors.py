@@ -20,7 +20,7 @@ class MagError(Exception):
 
 
 class UsageError(MagError):
-    """The command line or the recipe asks for something that does not exist or contradicts itself."""
+    """The command line or the recipe asks for something that does not exist, or contradicts itself."""
 
     exit_code = 2
 
@@ -75,4 +75,5 @@ def usage(condition: bool, message: str) -> None:
 
 def first_line(error: BaseException | None) -> str:
     """The first line of another library's error message, or the error's type if it has none."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)[:300]

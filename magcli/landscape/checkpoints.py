@@ -42,13 +42,13 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         DataError: a missing folder or shard, a damaged or truncated file, no tensors, a duplicate tensor, or a dtype
             other than float32, bfloat16 and float16 (quantised or integer).
     """
-    found = tensors_in(_files(folder))
-    if _is_tied(folder) and not has_own_head(found):
-        found.pop("lm_head.weight", None)
-    if not found:
+    tensors = tensors_in(_files(folder))
+    if _is_tied(folder) and not has_own_head(tensors):
+        tensors.pop("lm_head.weight", None)
+    if not tensors:
         raise DataError(f"{folder}: the safetensors files contain no tensors; save this checkpoint again")
-    check_floats(found.values())
-    return dict(sorted(found.items()))
+    check_floats(tensors.values())
+    return dict(sorted(tensors.items()))
 
 
 def check_same(checkpoints: Sequence[Checkpoint]) -> None:
@@ -107,14 +107,17 @@ def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor
     A piece is contiguous, has the stored dtype and is a view of ``buffer``, which the next piece overwrites. If the
     checkpoints differ in dtype, it is a new float32 tensor (exact).
     """
-    kinds, width = [stored.dtype for stored in stack], len(buffer) // (4 * len(stack))
-    size, memory = max(kind.itemsize for kind in kinds), _bytes(buffer)
+    kinds = [stored.dtype for stored in stack]
+    width = len(buffer) // (4 * len(stack))  # elements of the largest dtype, of 4 bytes, for each checkpoint
+    size = max(kind.itemsize for kind in kinds)
+    memory = _bytes(buffer)
     with opened(stack) as files:
-        for place in range(start, start + count, width):
-            length = min(width, start + count - place)
+        for first in range(start, start + count, width):
+            length = min(width, start + count - first)
             for row, (file, stored) in enumerate(zip(files, stack, strict=True)):
-                each, begin = stored.dtype.itemsize, row * length * size
-                fill(file, stored, place * each, memory[begin : begin + length * each])
+                itemsize = stored.dtype.itemsize
+                begin = row * length * size
+                fill(file, stored, first * itemsize, memory[begin : begin + length * itemsize])
             yield _as_one(buffer[: len(stack) * length * size].view(len(stack), -1), kinds, length)
 
 

@@ -44,7 +44,7 @@ class Coordinates:
     off_plane: float
 
 
-def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple[Path, Path]:
+def write_components(plane: Plane, folder: Path, *, block: int = BLOCK) -> tuple[Path, Path]:
     """Write c1 and c2, float32 with unit norm, to ``c1.safetensors`` and ``c2.safetensors``; both or neither.
 
     If both already exist for this plane and these files, only they are read, to check them.
@@ -52,16 +52,17 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     Raises:
         DataError: a checkpoint, or a component that exists already, does not match its checksum.
     """
-    checkpoints = [open_checkpoint(source) for source in found.folders]
+    checkpoints = [open_checkpoint(source) for source in plane.folders]
     check_same(checkpoints)
-    paths, key = (folder / COMPONENTS[0], folder / COMPONENTS[1]), _key(found, checkpoints)
+    paths = (folder / COMPONENTS[0], folder / COMPONENTS[1])
+    key = _key(plane, checkpoints)
     if all(_has_key(path, key) for path in paths):
         check_weights([folder])
         return paths
     verify(checkpoints)
     entries = [Entry(stored.name, "F32", stored.shape, 4 * stored.size) for stored in checkpoints[-1].values()]
     header, offsets = packed_header(entries, {"key": key})
-    mixing = found.mixing.astype(precision_of(float(found.explained[1] / found.explained[0])))
+    mixing = plane.mixing.astype(precision_of(float(plane.explained[1] / plane.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMS).unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
@@ -73,7 +74,7 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
 
         def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
             offset = offsets[name] + 4 * start
-            for rows in pieces([c[name] for c in checkpoints], start, length, buffer):
+            for rows in pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer):
                 for file, values in zip(files, mix(bits_of(rows), mixing), strict=True):
                     _write_at(file.fileno(), values, offset)
                 offset += 4 * rows.shape[1]
@@ -84,9 +85,9 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     return paths
 
 
-def _key(found: Plane, checkpoints: Sequence[Checkpoint]) -> str:
+def _key(plane: Plane, checkpoints: Sequence[Checkpoint]) -> str:
     """A digest of the checkpoints' files and the mixing coefficients."""
-    digest = hashlib.sha256(found.mixing.tobytes())
+    digest = hashlib.sha256(plane.mixing.tobytes())
     for checkpoint in checkpoints:
         digest.update(identity(checkpoint).encode())
     return digest.hexdigest()
@@ -101,10 +102,12 @@ def _has_key(path: Path, key: str) -> bool:
 
 
 def _write_at(descriptor: int, values: npt.NDArray[np.float32], position: int) -> None:
-    data, offset = values.view(np.uint8).data, position
-    while data:
-        done = os.pwrite(descriptor, data, offset)
-        data, offset = data[done:], offset + done
+    data = values.view(np.uint8).data
+    offset = position
+    while data:  # the system may write only a part
+        written = os.pwrite(descriptor, data, offset)
+        data = data[written:]
+        offset += written
     start_sync(descriptor, position, values.nbytes)
 
 
@@ -130,12 +133,13 @@ def perturbed(
 def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, components: Path) -> Coordinates:
     """Project ``weights``, such as those actually loaded after rounding, onto the plane; summed in float64."""
     origin, axes = _open(last, components)
-    along, square = np.zeros(2), 0.0
+    along = np.zeros(2)
+    square = 0.0
     for name, tensor in weights:
         moved = (tensor.float() - read_tensor(origin[name]).float()).flatten().double()
         along += [float(moved @ read_tensor(axis[name]).flatten().double()) for axis in axes]
         square += float(moved @ moved)
-    outside = max(square - float(along @ along), 0.0)
+    outside = max(square - float(along @ along), 0.0)  # rounding may make it negative
     return Coordinates(float(along[0]), float(along[1]), outside**0.5)
 
 
@@ -146,6 +150,7 @@ def dithered(values: torch.Tensor, key: int) -> torch.Tensor:
     for start in range(0, bits.size, PIECE):
         piece = bits[start : start + PIECE]
         index = np.arange(start, start + piece.size, dtype=np.uint64).astype(np.uint32)
+        # 16 random bits carry into the upper half, the bfloat16, with a probability proportional to the lower half.
         out[start : start + PIECE] = (piece + (hashed(index ^ np.uint32(key)) >> 16)) >> 16
     return torch.from_numpy(out).view(torch.bfloat16).view(values.shape)
 
@@ -159,7 +164,8 @@ def hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 def _open(last: Path, components: Path) -> tuple[Checkpoint, list[Checkpoint]]:
     origin = open_checkpoint(last)
-    axes: list[Checkpoint] = [{stored.name: stored for stored in read_header(components / name)} for name in COMPONENTS]
+    headers = [read_header(components / name) for name in COMPONENTS]
+    axes: list[Checkpoint] = [{stored.name: stored for stored in header} for header in headers]
     for axis in axes:
         check_same([axis, origin])
     return origin, axes

@@ -102,7 +102,7 @@ def gram_sums(
         sums = read_sums(checkpoints, block, precision)
     else:
         precision = cached.precision
-        new_rows = read_sums(checkpoints, block, precision, known=len(cached.keys))
+        new_rows = read_sums(checkpoints, block, precision, skip_rows=len(cached.keys))
         sums = {
             name: Sums(_extended(cached.sums[name].gram, new.gram), new.start, new.changed)
             for name, new in new_rows.items()
@@ -113,33 +113,33 @@ def gram_sums(
 
 
 def read_sums(
-    checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any], *, known: int = 0
+    checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any], *, skip_rows: int = 0
 ) -> dict[str, Sums]:
     """The sums of every tensor in one pass over the files, differences formed and multiplied in ``precision``.
 
-    The first ``known`` rows of the Gram matrix are skipped; differences are then to the last of those checkpoints.
+    The first ``skip_rows`` rows of the Gram matrix are skipped; differences are then to the last of those checkpoints.
 
     Raises:
         DataError: a tensor contains NaN or infinity.
     """
     count = len(checkpoints)
-    sums = {name: Sums(np.zeros((count - known, count)), 0.0, 0) for name in checkpoints[-1]}
+    sums = {name: Sums(np.zeros((count - skip_rows, count)), 0.0, 0) for name in checkpoints[-1]}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
-        read = pieces([c[name] for c in checkpoints], start, length, buffer)
-        return name, total(piece_sums(rows, precision, known) for rows in read)
+        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
+        return name, total(piece_sums(rows, precision, skip_rows) for rows in read)
 
     for name, part in over_blocks(work, checkpoints, block):
         sums[name] = sums[name] + part
     for name, part in sums.items():
-        check_finite(part.gram, [c[name] for c in checkpoints])
+        check_finite(part.gram, [checkpoint[name] for checkpoint in checkpoints])
     return sums
 
 
-def piece_sums(rows: torch.Tensor, precision: np.dtype[Any], known: int = 0) -> Sums:
+def piece_sums(rows: torch.Tensor, precision: np.dtype[Any], skip_rows: int = 0) -> Sums:
     """The sums over ``rows`` (T, n), contiguous: the same n weights of T checkpoints."""
     bits = bits_of(rows)
-    return Sums(gram(bits, precision, known), square(bits[0]), count_changed(bits[0], bits[-1]))
+    return Sums(gram(bits, precision, skip_rows), square(bits[0]), count_changed(bits[0], bits[-1]))
 
 
 def bits_of(rows: torch.Tensor) -> Bits:
@@ -176,30 +176,33 @@ def over_blocks(
         return work(*job, local.buffer)
 
     blocks = (
-        (t.name, start, min(block, t.size - start))
-        for t in checkpoints[-1].values()
-        for start in range(0, t.size, block)
+        (stored.name, start, min(block, stored.size - start))
+        for stored in checkpoints[-1].values()
+        for start in range(0, stored.size, block)
     )
-    workers, pending = torch.get_num_threads(), deque[Future[Result]]()
+    workers = torch.get_num_threads()
+    pending: deque[Future[Result]] = deque()
     with one_thread(), ThreadPoolExecutor(workers) as pool:
         for job in blocks:
             pending.append(pool.submit(task, job))
-            if len(pending) > 2 * workers:
+            if len(pending) > 2 * workers:  # bounds the results that wait for an earlier block
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
 
 
-def _extended(known: Array, new: Array) -> Array:
+def _extended(cached: Array, new: Array) -> Array:
     """The Gram matrix (T, T) of differences to the new last checkpoint, from rows relative to an earlier one."""
-    whole = np.block([[known, new[:, : len(known)].T], [new]])
+    whole = np.block([[cached, new[:, : len(cached)].T], [new]])
+    # (a - z)(b - z) = ab - az - bz + zz, where z is the new last checkpoint.
     moved = whole - whole[:, -1:] - whole[-1:] + whole[-1, -1]
     moved[-1] = moved[:, -1] = 0
-    return np.asarray((moved + moved.T) / 2)
+    return np.asarray((moved + moved.T) / 2)  # rounding differs between the triangles
 
 
 def _save_cache(cached: CachedSums, file: Path) -> None:
-    image, parts = io.BytesIO(), cached.sums.values()
+    image = io.BytesIO()
+    parts = cached.sums.values()
     np.savez(
         image,
         keys=np.array(cached.keys),
@@ -217,22 +220,23 @@ def _save_cache(cached: CachedSums, file: Path) -> None:
 def load_cache(file: Path) -> CachedSums | None:
     """The sums in ``file``; None if it is missing or damaged, which only costs another read of the weights."""
     try:
-        with np.load(io.BytesIO(file.read_bytes())) as found:
-            each = zip(found["names"].tolist(), found["grams"], found["start"], found["changed"], strict=True)
-            sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in each}
-            return CachedSums(tuple(found["keys"].tolist()), np.dtype(str(found["precision"])), sums)
+        with np.load(io.BytesIO(file.read_bytes())) as arrays:
+            tensors = zip(arrays["names"].tolist(), arrays["grams"], arrays["start"], arrays["changed"], strict=True)
+            sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in tensors}
+            return CachedSums(tuple(arrays["keys"].tolist()), np.dtype(str(arrays["precision"])), sums)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile):
         return None
 
 
-def gram(bits: Bits, precision: np.dtype[Any], known: int = 0) -> Array:
-    """The Gram matrix (T - known, T) of differences to the last checkpoint, formed and multiplied in ``precision``.
+def gram(bits: Bits, precision: np.dtype[Any], skip_rows: int = 0) -> Array:
+    """The Gram matrix (T - skip_rows, T) of differences to the last checkpoint, formed and multiplied in ``precision``.
 
-    With ``known``, the first rows are skipped, and differences are to the last of those checkpoints.
+    With ``skip_rows``, the first rows are skipped, and differences are to the last of those checkpoints.
     """
     count = len(bits)
-    lower = _lower_gram(bits, (known or count) - 1, known, _scratch(count, precision))[:count, :count]
-    return np.asarray((np.tril(lower) + np.tril(lower, -1).T)[known:])
+    reference = (skip_rows or count) - 1
+    lower = _lower_gram(bits, reference, skip_rows, _scratch(count, precision))[:count, :count]
+    return np.asarray((np.tril(lower) + np.tril(lower, -1).T)[skip_rows:])
 
 
 def mix(bits: Bits, mixing: Floats) -> npt.NDArray[np.float32]:
@@ -315,14 +319,14 @@ def _add_tile(rows: Floats, i: int, j: int, length: int, gram: Array) -> None:
 
 
 @_compiled
-def _lower_gram(bits: Bits, reference: int, known: int, differences: Floats) -> Array:
-    """The Gram matrix (P, P) of differences to row ``reference``: its lower triangle, from row ``known`` on."""
+def _lower_gram(bits: Bits, reference: int, first_row: int, differences: Floats) -> Array:
+    """The Gram matrix (P, P) of differences to row ``reference``: its lower triangle, from ``first_row`` on."""
     count, width = bits.shape
     gram = np.zeros((len(differences), len(differences)))
     for start in range(0, width, CHUNK):
         length = min(CHUNK, width - start)
         _subtract(bits, reference, start, length, differences)
-        for i in range(known // 2 * 2, count, 2):
+        for i in range(first_row // 2 * 2, count, 2):  # tiles begin at even rows
             for j in range(0, i + 1, 2):
                 _add_tile(differences, i, j, length, gram)
     return gram

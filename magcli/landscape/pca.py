@@ -142,7 +142,8 @@ class TensorSums(NamedTuple):
     explained: tuple[float, ...] = ()
 
 
-Found = tuple[Principal, dict[str, TensorSums]]
+Decomposition = tuple[Principal, dict[str, TensorSums]]
+"""The principal components of a run, and the sums over each of its tensors."""
 
 
 def plane(
@@ -166,10 +167,10 @@ def plane(
     checkpoints = [open_checkpoint(folder) for folder in folders]
     check_same(checkpoints)
     if method == "gram":
-        found, parts = _by_gram(folders, checkpoints, block, cache)
+        principal, parts = _by_gram(folders, checkpoints, block, cache)
     else:
-        found, parts = _by_lanczos(folders, checkpoints, block)
-    return _described(folders, checkpoints, found, parts)
+        principal, parts = _by_lanczos(folders, checkpoints, block)
+    return _described(folders, checkpoints, principal, parts)
 
 
 def precision_of(second: float) -> np.dtype[Any]:
@@ -187,20 +188,23 @@ def random_walk(count: int) -> Array:
     return np.asarray(values / values.sum())
 
 
-def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, cache: Path | None) -> Found:
+def _by_gram(
+    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, cache: Path | None
+) -> Decomposition:
     sums = gram_sums(checkpoints, block, np.dtype(np.float32), cache)
     if precision_of(_second_share(total(sums.values()).gram)) == np.float64:
         sums = gram_sums(checkpoints, block, np.dtype(np.float64), cache)
     gram = total(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
     _check_rank(folders, _second_share(gram))
-    found = _principal(gram)
-    return found, {name: _tensor_sums(part, found) for name, part in sums.items()}
+    principal = _principal(gram)
+    return principal, {name: _tensor_sums(part, principal) for name, part in sums.items()}
 
 
 def _principal(gram: Array) -> Principal:
     """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*."""
     values, vectors = np.linalg.eigh(_centred(gram))
+    # Descending, without the smallest, which is zero as the points are centred.
     values, vectors = np.maximum(values[:0:-1], 0), vectors[:, :0:-1]
     mixing = vectors[:, :2].T / np.sqrt(values[:2, None])
     mixing -= mixing.mean(1, keepdims=True)
@@ -218,43 +222,48 @@ def _second_share(gram: Array) -> float:
     return float(values[-2] / values[-1]) if values[-1] > 0 else 0.0
 
 
-def _tensor_sums(part: Sums, found: Principal) -> TensorSums:
+def _tensor_sums(part: Sums, principal: Principal) -> TensorSums:
     gram = _centred(part.gram)
-    variance, axes = float(np.trace(gram)), found.mixing * np.sqrt(found.values[:2, None])
+    variance = float(np.trace(gram))
+    axes = principal.mixing * np.sqrt(principal.values[:2, None])
     along = [float(axis @ gram @ axis) / variance if variance > 0 else 0.0 for axis in axes]
     return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, tuple(along))
 
 
 def _described(
-    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], found: Principal, parts: dict[str, TensorSums]
+    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], principal: Principal, parts: dict[str, TensorSums]
 ) -> Plane:
-    distance = np.sqrt(found.square)
-    outside = np.sqrt(np.maximum(found.square - (found.trajectory**2).sum(1), 0))
+    distance = np.sqrt(principal.square)
+    outside = np.sqrt(np.maximum(principal.square - (principal.trajectory**2).sum(1), 0))
     moved = list(parts.values())
+    dtypes = {stored.dtype for checkpoint in checkpoints for stored in checkpoint.values()}
     return Plane(
         folders=tuple(folders),
-        storage=tuple(sorted({str(t.dtype).removeprefix("torch.") for c in checkpoints for t in c.values()})),
-        sigma=np.sqrt(found.values),
-        explained=found.values / found.variance,
-        mixing=found.mixing,
-        trajectory=found.trajectory,
+        storage=tuple(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)),
+        sigma=np.sqrt(principal.values),
+        explained=principal.values / principal.variance,
+        mixing=principal.mixing,
+        trajectory=principal.trajectory,
         off_plane=np.divide(outside, distance, out=np.zeros_like(outside), where=distance > 0),
         distance=distance,
         drift=_ratio(sum(part.distance for part in moved), sum(part.start for part in moved)),
-        changed=sum(part.changed for part in moved) / sum(t.size for t in checkpoints[-1].values()),
-        tensors=tuple(_tensor_drift(checkpoints[-1][name], part, found.variance) for name, part in parts.items()),
+        changed=sum(part.changed for part in moved) / sum(stored.size for stored in checkpoints[-1].values()),
+        tensors=tuple(_tensor_drift(checkpoints[-1][name], part, principal.variance) for name, part in parts.items()),
     )
 
 
 def _tensor_drift(stored: Stored, part: TensorSums, variance: float) -> TensorDrift:
     changed = part.changed / max(stored.size, 1)
-    drift, share = _ratio(part.distance, part.start), part.variance / variance
+    drift = _ratio(part.distance, part.start)
+    share = part.variance / variance
     return TensorDrift(stored.name, stored.size, drift, changed, share, part.explained)
 
 
 def _ratio(square: float, start: float) -> float:
     """The relative distance; infinite for a tensor that moved away from zero."""
-    return float(np.sqrt(square / start)) if start > 0 else float("inf") if square > 0 else 0.0
+    if start > 0:
+        return float(np.sqrt(square / start))
+    return float("inf") if square > 0 else 0.0
 
 
 def _check_rank(folders: Sequence[Path], second: float) -> None:
@@ -301,14 +310,16 @@ class Moments:
         return float(self.square.sum() - self.mean / len(self.square))
 
 
-def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
+def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Decomposition:
     verify(checkpoints)
     moments = _read_moments(checkpoints, block)
     whole = total(moments.values())
     _check_distinct(folders, checkpoints, whole.square)
-    found = _lanczos(checkpoints, whole, block)
-    _check_rank(folders, float(found.values[1] / found.values[0]))
-    return found, {name: TensorSums(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()}
+    principal = _lanczos(checkpoints, whole, block)
+    _check_rank(folders, float(principal.values[1] / principal.values[0]))
+    return principal, {
+        name: TensorSums(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()
+    }
 
 
 def _read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Moments]:
@@ -316,12 +327,13 @@ def _read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Mo
     moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
-        return name, total(map(_moments, pieces([c[name] for c in checkpoints], start, length, buffer)))
+        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
+        return name, total(map(_moments, read))
 
     for name, part in over_blocks(work, checkpoints, block):
         moments[name] = moments[name] + part
     for name, part in moments.items():
-        check_finite(part.square, [c[name] for c in checkpoints])
+        check_finite(part.square, [checkpoint[name] for checkpoint in checkpoints])
     return moments
 
 
@@ -329,13 +341,15 @@ def _lanczos(checkpoints: Sequence[Checkpoint], moments: Moments, block: int) ->
     """The first two components, one pass per step, with full reorthogonalisation as T is small."""
     count = len(checkpoints)
     start = np.random.default_rng(0).normal(size=count)
-    basis, products = _orthonormal(start, np.empty((0, count))), np.empty((0, count))
+    basis = _orthonormal(start, np.empty((0, count)))
+    products = np.empty((0, count))
     while True:
         products = np.vstack([products, _product(checkpoints, basis[-1], block)])
         inside = basis @ _without_mean(products).T
         values, vectors = np.linalg.eigh((inside + inside.T) / 2)
-        values, vectors = values[::-1], vectors[:, ::-1]
-        pair, along = vectors.T[:2] @ basis, vectors.T[:2] @ products
+        values, vectors = values[::-1], vectors[:, ::-1]  # descending
+        pair = vectors.T[:2] @ basis
+        along = vectors.T[:2] @ products
         residual = np.linalg.norm(_without_mean(along) - values[:2, None] * pair, axis=1)
         if len(basis) == count - 1 or (len(basis) > 2 and residual.max() <= TOLERANCE * values[0]):
             break
@@ -349,7 +363,7 @@ def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Ar
     along = torch.from_numpy(vector)
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
-        read = pieces([c[name] for c in checkpoints], start, length, buffer)
+        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
         return total(moved @ (along @ moved) for moved in map(_differences, read))
 
     parts = over_blocks(work, checkpoints, block)
@@ -357,8 +371,11 @@ def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Ar
 
 
 def _moments(rows: torch.Tensor) -> Moments:
-    moved, first, bits = _differences(rows), rows[0].double(), bits_of(rows)
-    square, middle = moved.square().sum(1).numpy(), moved.sum(0)
+    moved = _differences(rows)
+    first = rows[0].double()
+    bits = bits_of(rows)
+    square = moved.square().sum(1).numpy()
+    middle = moved.sum(0)
     return Moments(square, float(middle @ middle), float(first @ first), count_changed(bits[0], bits[-1]))
 
 
@@ -373,7 +390,7 @@ def _without_mean(rows: Array) -> Array:
 
 def _orthonormal(vector: Array, basis: Array) -> Array:
     """``vector`` (T,) orthogonal to the ones and to ``basis``, normalised, as (1, T)."""
-    for _ in range(2):
+    for _ in range(2):  # a second time, as the first leaves rounding errors
         vector = vector - vector.mean()
         vector = vector - (basis @ vector) @ basis
     return np.asarray(vector / np.linalg.norm(vector))[None]
@@ -386,8 +403,9 @@ def cost(checkpoints: Sequence[Checkpoint]) -> str:
     """
     size = sum(stored.size for stored in checkpoints[-1].values())
     read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
-    count, tensors, threads = len(checkpoints), len(checkpoints[-1]), torch.get_num_threads()
-    memory = threads * len(piece_buffer(count)) + 8 * tensors * count**2
+    count = len(checkpoints)
+    tensors = len(checkpoints[-1])
+    memory = torch.get_num_threads() * len(piece_buffer(count)) + 8 * tensors * count**2  # buffers, Gram matrices
     reads = 3 if have_sums(checkpoints) else 2
     return (
         f"{count} checkpoints of {_short(size)} weights: {reads} x {_short(read)}B read, {_short(8 * size)}B written,"
@@ -395,19 +413,20 @@ def cost(checkpoints: Sequence[Checkpoint]) -> str:
     )
 
 
-def summary(found: Plane) -> str:
+def summary(plane: Plane) -> str:
     """One line: storage, drift, changed weights, and the spectrum next to that of a random walk."""
-    walk = percent(random_walk(len(found.folders)))
+    walk = percent(random_walk(len(plane.folders)))
     return (
-        f"{len(found.folders)} checkpoints in {', '.join(found.storage)}, drift {found.drift:.2e}, {found.changed:.1%}"
-        f" of the weights changed, explained variance {percent(found.explained)} (random walk {walk})"
+        f"{len(plane.folders)} checkpoints in {', '.join(plane.storage)}, drift {plane.drift:.2e}, {plane.changed:.1%}"
+        f" of the weights changed, explained variance {percent(plane.explained)} (random walk {walk})"
     )
 
 
-def details(found: Plane) -> list[str]:
+def details(plane: Plane) -> list[str]:
     """Further lines: the distance of each checkpoint from the plane, and the tensors that moved most."""
-    outside = [f"{folder.name} {share:.0%}" for folder, share in zip(found.folders, found.off_plane, strict=True)][:-1]
-    most = sorted(found.tensors, key=lambda tensor: -tensor.variance)[:3]
+    shares = list(zip(plane.folders, plane.off_plane, strict=True))[:-1]  # the last one is the origin of the plane
+    outside = [f"{folder.name} {share:.0%}" for folder, share in shares]
+    most = sorted(plane.tensors, key=lambda tensor: -tensor.variance)[:3]
     moved = [f"{tensor.name} {tensor.variance:.0%} (drift {tensor.drift:.1e})" for tensor in most]
     return [
         "fraction of each checkpoint's displacement outside the plane: " + ", ".join(outside),
@@ -415,23 +434,23 @@ def details(found: Plane) -> list[str]:
     ]
 
 
-def warnings(found: Plane) -> list[str]:
+def warnings(plane: Plane) -> list[str]:
     """Caveats for readers of the plot, one sentence each."""
-    texts = _rounding(found)
-    if like_random_walk(found):
-        texts.append(f"explained variance {percent(found.explained)} is that of a random walk or of rounding")
-    if found.sigma[0] < 1.1 * found.sigma[1]:
+    texts = _rounding(plane)
+    if like_random_walk(plane):
+        texts.append(f"explained variance {percent(plane.explained)} is that of a random walk or of rounding")
+    if plane.sigma[0] < 1.1 * plane.sigma[1]:
         texts.append("the first two singular values are within 10 %: the plane is well defined, its axes are not")
-    if found.explained[1] < STRAIGHT:
-        texts.append(f"the path is straight: the second component explains {found.explained[1]:.1e} of the variance")
+    if plane.explained[1] < STRAIGHT:
+        texts.append(f"the path is straight: the second component explains {plane.explained[1]:.1e} of the variance")
     return texts
 
 
-def _rounding(found: Plane) -> list[str]:
-    gaps = step_in_gaps(found)
+def _rounding(plane: Plane) -> list[str]:
+    gaps = step_in_gaps(plane)
     if gaps is None:
         return []
-    text = f"checkpoints are stored in {', '.join(found.storage)} and {found.changed:.0%} of the weights changed"
+    text = f"checkpoints are stored in {', '.join(plane.storage)} and {plane.changed:.0%} of the weights changed"
     if gaps < ONE_GAP:
         text += f", by {gaps:.1f} gaps between neighbouring values: rounding alone would bend a straight path like this"
     else:
@@ -439,23 +458,23 @@ def _rounding(found: Plane) -> list[str]:
     return [text + "; store float32 checkpoints for a landscape"]
 
 
-def like_random_walk(found: Plane) -> bool:
+def like_random_walk(plane: Plane) -> bool:
     """Whether the first shares of variance match those of a random walk with as many checkpoints."""
-    shares = found.explained[:3]
-    return bool(np.abs(shares - random_walk(len(found.folders))[: len(shares)]).max() < WALK_TOLERANCE)
+    shares = plane.explained[:3]
+    return bool(np.abs(shares - random_walk(len(plane.folders))[: len(shares)]).max() < WALK_TOLERANCE)
 
 
-def step_in_gaps(found: Plane) -> float | None:
+def step_in_gaps(plane: Plane) -> float | None:
     """The RMS step of the changed weights from the first checkpoint to the last, in gaps.
 
     A gap is the distance of neighbouring values in the coarsest storage format. None for float32, whose gaps are far
     smaller than any training step.
     """
-    coarse = [dtype for dtype in found.storage if dtype != "float32"]
-    if not coarse or not found.changed:
+    coarse = [dtype for dtype in plane.storage if dtype != "float32"]
+    if not coarse or not plane.changed:
         return None
     epsilon = max(torch.finfo(getattr(torch, dtype)).eps for dtype in coarse)
-    return float(found.drift / np.sqrt(found.changed) / (RMS_GAP * epsilon))
+    return float(plane.drift / np.sqrt(plane.changed) / (RMS_GAP * epsilon))
 
 
 def percent(shares: Array) -> str:

@@ -54,7 +54,7 @@ POINT = pa.schema(
 per-problem means. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the fraction of
 completions that reached the maximum length."""
 
-SAMPLE = pa.schema([pa.field("point", pa.int64()), *[each for each in VISIT if each.name != "digest"]])
+SAMPLE = pa.schema([pa.field("point", pa.int64()), *[field for field in VISIT if field.name != "digest"]])
 """One row per completion whose text is stored."""
 
 STYLE = {
@@ -74,9 +74,10 @@ FORMATS = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "p
 """Formats and the metadata that they omit, such as dates."""
 
 
-def write(out: Path, found: Survey, points: pa.Table, plane: Plane, fit: Regression | None, job: Job) -> None:
+def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regression | None, job: Job) -> None:
     """Write all files and log the main figures."""
-    repeated, samples = compare_origin(found), sample_table(found)
+    repeated = compare_origin(survey)
+    samples = sample_table(survey)
     _figures(out, points, plane, fit)
     figures = plane_figures(plane) | {"origin_again": repeated, "regression": fit_figures(fit)}
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
@@ -91,10 +92,10 @@ def write_plane(out: Path, plane: Plane, job: Job) -> None:
     """Write only the plane: ``plane.json``, and the drift of every tensor as ``tensors.csv``."""
     figures = plane_figures(plane)
     write_json(out / "plane.json", figures)
-    rows = [
-        {**tensor, **dict(zip(("explained_1", "explained_2"), tensor.pop("explained") or (None, None), strict=True))}
-        for tensor in map(dict, figures["tensors"])
-    ]
+    rows = []
+    for tensor in map(dict, figures["tensors"]):
+        first, second = tensor.pop("explained") or (None, None)  # Lanczos has no shares of tensors
+        rows.append({**tensor, "explained_1": first, "explained_2": second})
     _table(out / "tensors.csv", pa.Table.from_pylist(rows), job)
 
 
@@ -105,7 +106,8 @@ def _figures(out: Path, points: pa.Table, plane: Plane, fit: Regression | None) 
         values = values_of(points, column)
         return Surface(where, values, plane.trajectory, plane.explained, title, label)
 
-    reward, length = panel("reward", "Mean reward", "reward"), panel("length", "Mean output length", "tokens")
+    reward = panel("reward", "Mean reward", "reward")
+    length = panel("length", "Mean output length", "tokens")
     regression = LengthFit(length.values, values_of(points, "raw_reward"), fit)
     write_figure(out / "reward", reward)
     write_figure(out / "length", length)
@@ -180,21 +182,21 @@ def _band(points: pa.Table, fit: Regression) -> list[list[float]]:
     return rows
 
 
-def point_table(found: Survey) -> pa.Table:
+def point_table(survey: Survey) -> pa.Table:
     """One row per point, in the order of the first visits."""
-    origin = column(found.rows[found.points.index((0.0, 0.0))], "reward")
-    rows = [_point(number, found, origin) for number in range(len(found.points))]
+    origin = column(survey.rows[survey.points.index((0.0, 0.0))], "reward")
+    rows = [_point(number, survey, origin) for number in range(len(survey.points))]
     return pa.Table.from_pylist(rows, POINT)
 
 
-def _point(number: int, found: Survey, origin: Array) -> dict[str, Any]:
-    rows = found.rows[number]
+def _point(number: int, survey: Survey, origin: Array) -> dict[str, Any]:
+    rows = survey.rows[number]
     reward, length, penalty = (column(rows, name) for name in ("reward", "num_tokens", "reward_length"))
     raw = reward - penalty
     where = {name: rows.column(name)[0].as_py() for name in ("a1", "a2", "off_plane")}
     return {
         "point": number,
-        "phase": "grid" if found.grid[number] else "refined",
+        "phase": "grid" if survey.grid[number] else "refined",
         "samples": reward.shape[1],
         **where,
         **_interval("reward", surface.mean_interval(reward)),
@@ -209,27 +211,32 @@ def _point(number: int, found: Survey, origin: Array) -> dict[str, Any]:
     }
 
 
-def _interval(name: str, found: Interval) -> dict[str, float]:
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def _interval(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
-def sample_table(found: Survey) -> pa.Table:
+def sample_table(survey: Survey) -> pa.Table:
     """The completions whose texts are stored, with the number of their point."""
     parts = []
-    for number, rows in enumerate(found.rows):
+    for number, rows in enumerate(survey.rows):
         kept = rows.filter(rows.column("completion").is_valid())
-        columns = [pa.array([number] * kept.num_rows, pa.int64()), *[kept.column(name) for name in SAMPLE.names[1:]]]
+        points = pa.array([number] * kept.num_rows, pa.int64())
+        columns = [points, *[kept.column(name) for name in SAMPLE.names[1:]]]
         parts.append(pa.RecordBatch.from_arrays(columns, schema=SAMPLE))
     return pa.Table.from_batches(parts, SAMPLE)
 
 
-def compare_origin(found: Survey) -> dict[str, Any]:
+def compare_origin(survey: Survey) -> dict[str, Any]:
     """Compare the evaluations of the final weights at start and end: equal completions and difference of the reward."""
-    assert found.repeated_origin is not None
-    first, last = found.rows[found.points.index((0.0, 0.0))], found.repeated_origin
-    one, other = column(first, "digest")[:, : column(last, "digest").shape[1]], column(last, "digest")
-    change = surface.paired_difference(column(last, "reward"), column(first, "reward")[:, : one.shape[1]])
-    return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", change)}
+    assert survey.repeated_origin is not None
+    first = survey.rows[survey.points.index((0.0, 0.0))]
+    last = survey.repeated_origin
+    last_digests = column(last, "digest")
+    num_samples = last_digests.shape[1]  # the origin may have extra samples, which are not repeated
+    first_digests = column(first, "digest")[:, :num_samples]
+    change = surface.paired_difference(column(last, "reward"), column(first, "reward")[:, :num_samples])
+    num_equal = int((first_digests == last_digests).sum())
+    return {"completions": first_digests.size, "equal": num_equal, **_interval("difference", change)}
 
 
 def fit_length(points: pa.Table, *, shortest: float, longest: float) -> Regression | None:

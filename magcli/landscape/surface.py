@@ -92,6 +92,7 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box 
     if points < 4 or not pad > 0:
         raise UsageError(f"a grid needs at least 4 points and a positive pad, got {points} and {pad}")
     low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
+    # Rows and columns are whole numbers, so the spacing for a number of points is found by trying.
     spacing = 1.0
     while len(lattice := _lattice(low, high, spacing)) < points:
         spacing *= 0.99
@@ -128,7 +129,8 @@ def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int)
     points, rewards = np.asarray(points, float), np.asarray(rewards, float)
     scaled = _scaled(points)
     corners = scaled.get_masked_triangles()
-    means, prompts = rewards.mean(1)[corners], rewards.shape[1]
+    means = rewards.mean(1)[corners]
+    prompts = rewards.shape[1]
     rows = np.arange(len(corners))
     best, worst = corners[rows, means.argmax(1)], corners[rows, means.argmin(1)]
     gap = rewards[best] - rewards[worst]
@@ -164,11 +166,12 @@ def _frame(points: Array) -> _Frame:
 def _scaled(points: Array) -> Triangulation:
     from matplotlib.tri import Triangulation
 
-    found = Triangulation(*_frame(points).scale(points).T)
-    sides = np.stack([found.x, found.y], -1)[found.triangles]
+    scaled = Triangulation(*_frame(points).scale(points).T)
+    sides = np.stack([scaled.x, scaled.y], -1)[scaled.triangles]
     squares = ((sides - np.roll(sides, 1, axis=1)) ** 2).sum((1, 2))
-    found.set_mask(4 * np.sqrt(3) * _areas(found, found.triangles) < SLIVER * squares)
-    return found
+    # The largest area for given squared sides is that of an equilateral triangle: their sum / (4 sqrt 3).
+    scaled.set_mask(4 * np.sqrt(3) * _areas(scaled, scaled.triangles) < SLIVER * squares)
+    return scaled
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:
@@ -221,7 +224,7 @@ def length_regression(
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
     weights = _weights(lengths.shape[1], resamples, seed)
-    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))
+    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))  # a resample may have empty completions only
     spread = np.ptp(drawn, axis=1) > 0
     if not spread.any():
         return None
@@ -250,14 +253,14 @@ def _lattice(low: Array, high: Array, spacing: float) -> Array:
     """Staggered rows anchored at (0, 0); ``spacing`` is relative to the width of the rectangle."""
     columns = _ticks(low[0], high[0], spacing)
     rows = _ticks(low[1], high[1], spacing * np.sqrt(3) / 2)
-    found = []
+    parts = []
     for row in rows:
         index = columns if row % 2 == 0 else columns[:-1] + 0.5
         if row % 2 and row in (rows[0], rows[-1]):
             index = np.concatenate([columns[:1], index, columns[-1:]])
         a2 = np.full(len(index), _stretched(row, rows, low[1], high[1]))
-        found.append(np.column_stack([_stretched(index, columns, low[0], high[0]), a2]))
-    return np.concatenate(found)
+        parts.append(np.column_stack([_stretched(index, columns, low[0], high[0]), a2]))
+    return np.concatenate(parts)
 
 
 def _ticks(low: float, high: float, spacing: float) -> Array:
@@ -284,7 +287,8 @@ def _weights(prompts: int, resamples: int, seed: int) -> Array:
 
 def _fit(x: Array, y: Array) -> Array:
     """Least squares for every row of ``x`` and ``y`` (draws, points): (draws, 2) of intercept and slope."""
-    dx, dy = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
+    dx = x - x.mean(1, keepdims=True)
+    dy = y - y.mean(1, keepdims=True)
     slope = (dx * dy).sum(1) / (dx * dx).sum(1)
     return np.column_stack([y.mean(1) - slope * x.mean(1), slope])
 

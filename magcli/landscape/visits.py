@@ -25,7 +25,7 @@ VISIT = pa.schema(
         pa.field("id", pa.string()),
         pa.field("prompt", pa.string()),
         *COMPLETION,
-        *[pa.field(each.name, pa.float64() if each.type == pa.float32() else each.type) for each in REWARD],
+        *[pa.field(part.name, pa.float64() if part.type == pa.float32() else part.type) for part in REWARD],
         pa.field("digest", pa.string()),
     ]
 )
@@ -100,26 +100,26 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
     The refinements follow from all points of the grid, and the extra samples from both. ``at_once``: number of visits
     that wait for ``measure`` at the same time.
     """
-    found = Survey()
+    visited = Survey()
     visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in grid.tolist()]
     for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
-        found.add((visit.a1, visit.a2), rows, grid=True)
-    refined = refinement_points(found.points, found.rewards(), plan.refine).tolist() if plan.refine else []
+        visited.add((visit.a1, visit.a2), rows, grid=True)
+    refined = refinement_points(visited.points, visited.rewards(), plan.refine).tolist() if plan.refine else []
     visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in refined]
     for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
-        found.add((visit.a1, visit.a2), rows, grid=False)
+        visited.add((visit.a1, visit.a2), rows, grid=False)
     best: list[int] = []
     if plan.more_samples:
-        best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist()
-    visits = [Visit(*found.points[index], plan.samples, plan.samples + plan.more_samples) for index in best]
+        best = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
+    visits = [Visit(*visited.points[index], plan.samples, plan.samples + plan.more_samples) for index in best]
     for index, rows in zip(best, await _all_rows(measure, visits, at_once), strict=True):
-        found.rows[index] = merge_samples(found.rows[index], rows)
-    found.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
-    return found
+        visited.rows[index] = merge_samples(visited.rows[index], rows)
+    visited.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
+    return visited
 
 
 async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> list[pa.RecordBatch]:
-    """The rows of all visits, in their order; they begin in it too. The first error ends all."""
+    """The rows of all visits, in their order, in which they also start. The first error cancels the others."""
     free = asyncio.Semaphore(at_once)
 
     async def rows_of(visit: Visit) -> pa.RecordBatch:
@@ -138,11 +138,11 @@ async def _all_rows(measure: Measure, visits: Sequence[Visit], at_once: int) -> 
 def merge_samples(*parts: pa.RecordBatch) -> pa.RecordBatch:
     """Merge rows of the same point and problems, ordered by problem."""
     problems = problems_in(parts[0])
-    slices = [
-        part.slice(number * (part.num_rows // problems), part.num_rows // problems)
-        for number in range(problems)
-        for part in parts
-    ]
+    slices = []
+    for number in range(problems):
+        for part in parts:
+            samples = part.num_rows // problems
+            slices.append(part.slice(number * samples, samples))
     return pa.Table.from_batches(slices).combine_chunks().to_batches()[0]
 
 
@@ -153,25 +153,32 @@ class JournalledVisits:
     """
 
     def __init__(self, journal: Journal, evaluate: Measure, on_visit: Callable[[bool], None]) -> None:
-        self.journal, self.evaluate, self.on_visit = journal, evaluate, on_visit
+        self.journal = journal
+        self.evaluate = evaluate
+        self.on_visit = on_visit
 
     async def measure(self, visit: Visit) -> pa.RecordBatch:
         """The rows of a visit."""
         parts = list(self._parts(visit))
         new = [part for part in parts if part.key not in self.journal]
-        for part in new:
+        for part in new:  # each is stored at once, so that an interrupted visit keeps it
             self.journal.put(part.key, Result(await self.evaluate(part)))
         self.on_visit(not new)
         return merge_samples(*[_within(self.journal.get(part.key).rows, part, visit) for part in parts])
 
     def _parts(self, visit: Visit) -> Iterator[Visit]:
         """Journalled and new visits that together cover the samples of ``visit``."""
-        first, known = visit.first, [Visit(*json.loads(key)) for key in self.journal.positions]
-        known = [each for each in known if (each.a1, each.a2, each.repeat) == (visit.a1, visit.a2, visit.repeat)]
+        journalled = [Visit(*json.loads(key)) for key in self.journal.positions]
+        point = (visit.a1, visit.a2, visit.repeat)
+        earlier = [other for other in journalled if (other.a1, other.a2, other.repeat) == point]
+        first = visit.first
         while first < visit.last:
-            here = [each for each in known if each.first <= first < each.last]
-            later = min([each.first for each in known if each.first > first], default=visit.last)
-            part = here[0] if here else visit._replace(first=first, last=min(later, visit.last))
+            covering = [other for other in earlier if other.first <= first < other.last]
+            if covering:
+                part = covering[0]
+            else:
+                next_first = min((other.first for other in earlier if other.first > first), default=visit.last)
+                part = visit._replace(first=first, last=min(next_first, visit.last))
             yield part
             first = part.last
 

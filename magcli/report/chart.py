@@ -119,17 +119,18 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * raw)
+    # With the tolerance a limit that is a multiple itself stays inside; 15 digits turn 0.30000000000000004 into 0.3.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{multiple * step:.15g}") for multiple in range(first, last + 1)]
 
 
 def legend(chart: Chart) -> list[LegendEntry]:
     """The legend of a chart."""
-    formatted = [[chart.format(value) for value in series.values if value is not None] for series in chart.series]
-    return [
-        LegendEntry(index % COLOURS, series.name, values[0] if values else "-", values[-1] if values else "-")
-        for index, (series, values) in enumerate(zip(chart.series, formatted, strict=True))
-    ]
+    entries = []
+    for index, series in enumerate(chart.series):
+        values = [chart.format(value) for value in series.values if value is not None] or ["-"]
+        entries.append(LegendEntry(index % COLOURS, series.name, values[0], values[-1]))
+    return entries
 
 
 def draw(chart: Chart) -> Markup:
@@ -156,29 +157,30 @@ def _axes(chart: Chart) -> Axes:
     inset = _column_width(chart) / 2 + 2 if chart.kind == "stack" else INSET
     x = Scale(min(chart.x), max(chart.x), LEFT + inset, RIGHT - inset)
     if chart.kind == "stack":
-        low, high = 0.0, max(map(sum, _columns(chart)), default=0.0) or 1.0
+        low = 0.0
+        high = max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
-        low, high = bounds([v for s in chart.series for v in (*s.values, *s.low, *s.high) if v is not None])
+        values = [value for series in chart.series for value in (*series.values, *series.low, *series.high)]
+        low, high = bounds([value for value in values if value is not None])
     return Axes(x, Scale(low, high, BOTTOM, TOP + MARK_HEIGHT if chart.marks else TOP))
 
 
 def _columns(chart: Chart) -> list[list[float]]:
     """The values of a stacked chart, by update and series."""
-    return [list(values) for values in zip(*[[v or 0.0 for v in s.values] for s in chart.series], strict=True)]
+    by_series = [[value or 0.0 for value in series.values] for series in chart.series]
+    return [list(values) for values in zip(*by_series, strict=True)]
 
 
 def _grid(chart: Chart, axes: Axes) -> Markup:
-    parts = [
-        Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>').format(
-            LEFT, RIGHT, at, at, LEFT - 6, _rounded(at + 4), _tick(value, chart)
-        )
-        for value, at in ((value, _rounded(axes.y.at(value))) for value in ticks(axes.y.low, axes.y.high, 5))
-    ]
-    parts += [
-        Markup('<text x="{}" y="{}" class="middle">{}</text>').format(_rounded(axes.x.at(v)), BOTTOM + 16, number(v))
-        for v in ticks(axes.x.low, axes.x.high, 6)
-        if v == int(v)
-    ]
+    parts = []
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
+    for value in ticks(axes.y.low, axes.y.high, 5):
+        y = _rounded(axes.y.at(value))
+        parts.append(line.format(LEFT, RIGHT, y, y, LEFT - 6, _rounded(y + 4), _tick(value, chart)))
+    label = Markup('<text x="{}" y="{}" class="middle">{}</text>')
+    for update in ticks(axes.x.low, axes.x.high, 6):
+        if update == int(update):  # ticks of a short axis may lie between updates
+            parts.append(label.format(_rounded(axes.x.at(update)), BOTTOM + 16, number(update)))
     parts.append(Markup('<text x="{}" y="{}" class="end soft">{}</text>').format(RIGHT, HEIGHT - 3, chart.x_name))
     return Markup("").join(parts)
 
@@ -188,35 +190,37 @@ def _tick(value: float, chart: Chart) -> str:
 
 
 def _mark(mark: Mark, axes: Axes) -> Markup:
-    at = _rounded(axes.x.at(mark.x))
-    end = at > RIGHT - MARK_WIDTH
+    x = _rounded(axes.x.at(mark.x))
+    at_end = x > RIGHT - MARK_WIDTH  # the label would not fit on the right of the line
     text = '<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="soft{}" x="{}" y="{}">{}</text>'
-    name_at = at - 3 if end else at + 3
-    return Markup(text).format(at, at, TOP, BOTTOM, " end" if end else "", name_at, TOP + 10, mark.name)
+    name_x = x - 3 if at_end else x + 3
+    return Markup(text).format(x, x, TOP, BOTTOM, " end" if at_end else "", name_x, TOP + 10, mark.name)
 
 
 def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
-    """A line through the known values, with dots if there are few."""
-    known = [
-        (_rounded(axes.x.at(at)), _rounded(axes.y.at(value)))
-        for at, value in zip(x, series.values, strict=True)
+    """A line through the values that are not missing, with dots if there are few."""
+    points = [
+        (_rounded(axes.x.at(update)), _rounded(axes.y.at(value)))
+        for update, value in zip(x, series.values, strict=True)
         if value is not None
     ]
     colour = index % COLOURS
-    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, " ".join(f"{a},{b}" for a, b in known))
-    few = known if len(known) <= MAX_DOTS else []
-    dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *place) for place in few]
+    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, " ".join(f"{a},{b}" for a, b in points))
+    if len(points) > MAX_DOTS:
+        return path
+    dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *point) for point in points]
     return path + Markup("").join(dots)
 
 
 def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """The confidence band."""
     ends = zip(x, series.low or [None] * len(x), series.high or [None] * len(x), strict=True)
-    known = [(place, low, high) for place, low, high in ends if low is not None and high is not None]
-    if len(known) < 2:
+    bounded = [(update, low, high) for update, low, high in ends if low is not None and high is not None]
+    if len(bounded) < 2:
         return Markup("")
-    above = [f"{_rounded(axes.x.at(place))},{_rounded(axes.y.at(high))}" for place, _, high in known]
-    below = [f"{_rounded(axes.x.at(place))},{_rounded(axes.y.at(low))}" for place, low, _ in reversed(known)]
+    # The outline follows the upper bounds from left to right, and the lower ones back.
+    above = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(high))}" for update, _, high in bounded]
+    below = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(low))}" for update, low, _ in reversed(bounded)]
     return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, " ".join(above + below))
 
 
@@ -224,16 +228,16 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
     """One column per update, series stacked in order."""
     width = _column_width(chart)
     parts = []
-    for place, values in zip(chart.x, _columns(chart), strict=True):
-        left, below = axes.x.at(place) - width / 2, 0.0
+    rectangle = Markup('<rect class="f{}" x="{}" y="{}" width="{}" height="{}"/>')
+    for update, values in zip(chart.x, _columns(chart), strict=True):
+        left = axes.x.at(update) - width / 2
+        below = 0.0
         for index, value in enumerate(values):
             top, bottom = axes.y.at(below + value), axes.y.at(below)
             below += value
             if value:
                 box = map(_rounded, (left, top, width, bottom - top))
-                parts.append(
-                    Markup('<rect class="f{}" x="{}" y="{}" width="{}" height="{}"/>').format(index % COLOURS, *box)
-                )
+                parts.append(rectangle.format(index % COLOURS, *box))
     return parts
 
 
@@ -244,8 +248,8 @@ def _column_width(chart: Chart) -> float:
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     """The x coordinate and the tooltip lines of each update."""
     return [
-        (_rounded(axes.x.at(place)), [f"{chart.x_name} {number(place)}", *_values_at(chart, index)])
-        for index, place in enumerate(chart.x)
+        (_rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
+        for index, update in enumerate(chart.x)
     ]
 
 

@@ -71,15 +71,15 @@ class Artifacts:
         Raises:
             DataError: a damaged path was named explicitly.
         """
-        found = []
+        artifacts = []
         for path in paths:
             try:
-                found.append(read(path))
+                artifacts.append(read(path))
             except DataError as error:
                 if path in self.named:
                     raise
                 self.unread.append(str(error))
-        return found
+        return artifacts
 
 
 def discover(paths: Sequence[Path]) -> Artifacts:
@@ -88,28 +88,30 @@ def discover(paths: Sequence[Path]) -> Artifacts:
     Raises:
         DataError: a path does not exist or is not an artifact of magcli, or nothing was found.
     """
-    found = Artifacts(named=frozenset(paths))
+    artifacts = Artifacts(named=frozenset(paths))
     for path in paths:
         if not path.exists():
             raise DataError(f"report: {path} does not exist")
         if (kind := _kind(path)) is None:
             raise DataError(f"report: {path} is neither a table nor a folder")
-        _add(path, kind, found)
-    found.tables = list({each.path.resolve(): each for each in found.tables}.values())
-    found.runs = _unique(found.runs)
-    found.landscapes = _unique(found.landscapes)
-    if not (found.tables or found.runs or found.landscapes):
+        _add(path, kind, artifacts)
+    artifacts.tables = list({artifact.path.resolve(): artifact for artifact in artifacts.tables}.values())
+    artifacts.runs = _unique(artifacts.runs)
+    artifacts.landscapes = _unique(artifacts.landscapes)
+    if not (artifacts.tables or artifacts.runs or artifacts.landscapes):
         raise DataError(f"report: no tables, runs or landscapes written by magcli under {', '.join(map(str, paths))}")
-    return found
+    return artifacts
 
 
 def _unique(paths: Iterable[Path]) -> list[Path]:
+    """The paths of different files, each once, though links and relative paths may name one several times."""
     return list({path.resolve(): path for path in paths}.values())
 
 
 def _kind(path: Path) -> Kind | None:
     if path.is_file():
-        return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(SIDE_FILES) else None
+        is_table = path.name.endswith(table.SUFFIXES) and not path.name.endswith(SIDE_FILES)
+        return "table" if is_table else None
     if RunDir(path).note_path.is_file():
         return "run"
     if any((path / name).is_file() for name in LANDSCAPE_FILES):
@@ -117,62 +119,64 @@ def _kind(path: Path) -> Kind | None:
     return "table" if (path / "state.json").is_file() else "folder"
 
 
-def _add(path: Path, kind: Kind, found: Artifacts) -> None:
+def _add(path: Path, kind: Kind, artifacts: Artifacts) -> None:
     """Add a path that was named explicitly, or what a folder holds."""
     if kind == "table":
-        found.tables.append(open_table(path))
+        artifacts.tables.append(open_table(path))
     elif kind == "landscape":
-        found.landscapes.append(path)
+        artifacts.landscapes.append(path)
     elif kind == "run":
-        _add_run(path, found)
+        _add_run(path, artifacts)
     else:
-        held = Artifacts()
-        _search(path, MAX_DEPTH, held)
-        found.tables += sorted(held.tables, key=_finished_at)
-        found.runs += _sorted_runs(held.runs)
-        found.landscapes += held.landscapes
-        found.unread += held.unread
+        in_folder = Artifacts()
+        _search(path, MAX_DEPTH, in_folder)
+        artifacts.tables += sorted(in_folder.tables, key=_finished_at)
+        artifacts.runs += _sorted_runs(in_folder.runs)
+        artifacts.landscapes += in_folder.landscapes
+        artifacts.unread += in_folder.unread
 
 
-def _add_run(path: Path, found: Artifacts) -> None:
+def _add_run(path: Path, artifacts: Artifacts) -> None:
     """Add a run and the landscapes in its folder."""
-    found.runs.append(path)
-    found.landscapes += [each for each in sorted(path.iterdir()) if each.is_dir() and _kind(each) == "landscape"]
+    artifacts.runs.append(path)
+    artifacts.landscapes += [
+        entry for entry in sorted(path.iterdir()) if entry.is_dir() and _kind(entry) == "landscape"
+    ]
 
 
-def _search(folder: Path, depth: int, found: Artifacts) -> None:
-    for path in _entries(folder, found):
-        kind = None if path.name.startswith(".") or path.is_symlink() else _readable_kind(path, found)
+def _search(folder: Path, depth: int, artifacts: Artifacts) -> None:
+    for path in _entries(folder, artifacts):
+        kind = None if path.name.startswith(".") or path.is_symlink() else _readable_kind(path, artifacts)
         if kind == "folder" and depth and not (path / "config.json").exists():
-            _search(path, depth - 1, found)
+            _search(path, depth - 1, artifacts)
         elif kind == "run":
-            if found.read_all([path], read_run):
-                _add_run(path, found)
+            if artifacts.read_all([path], read_run):
+                _add_run(path, artifacts)
         elif kind == "landscape":
-            found.landscapes.append(path)
+            artifacts.landscapes.append(path)
         elif kind == "table" and _may_have_history(path):
-            found.tables += [each for each in found.read_all([path], open_table) if each.chain]
+            artifacts.tables += [artifact for artifact in artifacts.read_all([path], open_table) if artifact.chain]
 
 
-def _readable_kind(path: Path, found: Artifacts) -> Kind | None:
+def _readable_kind(path: Path, artifacts: Artifacts) -> Kind | None:
     """The kind of a path; None without permission to read it."""
     try:
         return _kind(path)
     except PermissionError as error:
-        found.unread.append(f"{path} cannot be read: {error.strerror}")
+        artifacts.unread.append(f"{path} cannot be read: {error.strerror}")
         return None
 
 
-def _entries(folder: Path, found: Artifacts) -> list[Path]:
+def _entries(folder: Path, artifacts: Artifacts) -> list[Path]:
     """The entries of a folder with UTF-8 names; none without permission to read it."""
     try:
-        every = sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
-        found.unread.append(f"{folder} cannot be read: {error.strerror}")
+        artifacts.unread.append(f"{folder} cannot be read: {error.strerror}")
         return []
-    invalid = [path for path in every if NOT_UTF8.search(path.name)]
-    found.unread += [f"{str(path)!a}: the file name is not UTF-8; rename it" for path in invalid]
-    return [path for path in every if path not in invalid]
+    invalid = [path for path in entries if NOT_UTF8.search(path.name)]
+    artifacts.unread += [f"{str(path)!a}: the file name is not UTF-8; rename it" for path in invalid]
+    return [path for path in entries if path not in invalid]
 
 
 def _may_have_history(path: Path) -> bool:
@@ -193,9 +197,9 @@ def open_table(path: Path) -> Table:
     return Table(path, tuple(source.schema.names), source.total, source.sha256, source.chain, _note(path))
 
 
-def rows_of(each: Table) -> Iterator[dict[str, Any]]:
+def rows_of(artifact: Table) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of a table."""
-    for batch in table.read(str(each.path)).rows:
+    for batch in table.read(str(artifact.path)).rows:
         yield from to_rows(batch)
 
 
@@ -208,24 +212,23 @@ def _note(path: Path) -> Mapping[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _finished_at(each: Table) -> tuple[float, float]:
+def _finished_at(artifact: Table) -> tuple[float, float]:
     """When a table was finished, in seconds since the epoch: by its note, which copies keep, then by its file time."""
-    changed = each.path.stat().st_mtime
+    changed = artifact.path.stat().st_mtime
     try:
-        return datetime.fromisoformat(each.note["finished"]).timestamp(), changed
+        return datetime.fromisoformat(artifact.note["finished"]).timestamp(), changed
     except (KeyError, TypeError, ValueError):
         return changed, changed
 
 
 def _sorted_runs(runs: Sequence[Path]) -> list[Path]:
     """Runs by start time, none before the run whose model it started from."""
-    pending = {
-        run: short_path(read_run(run).started_from)
-        for run in sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)
-    }
+    by_time = sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)
+    pending = {run: short_path(read_run(run).started_from) for run in by_time}
     ordered: list[Path] = []
     while pending:
         unfinished = {short_path(f"{run}/model") for run in pending}
+        # Runs that name each other's models have no order: take the earliest.
         ready = [run for run, model in pending.items() if model not in unfinished] or list(pending)
         ordered.append(ready[0])
         del pending[ready[0]]

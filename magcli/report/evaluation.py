@@ -56,8 +56,8 @@ class Suite:
 
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The scores of all metric tables by suite, models in the order of their tables."""
-    named = zip(labels([str(each.path) for each in tables]), tables, strict=True)
-    scores = _disambiguated([(label, _of_table(each, label)) for label, each in named])
+    named = zip(labels([str(table.path) for table in tables]), tables, strict=True)
+    scores = _disambiguated([(label, _of_table(table, label)) for label, table in named])
     names = dict.fromkeys(score.suite for score in scores)
     return [_suite(name, [score for score in scores if score.suite == name]) for name in names]
 
@@ -66,25 +66,32 @@ def _of_table(table: Table, label: str) -> list[Score]:
     scores: list[Score] = []
     for row in rows_of(table):
         row["suite"] = row.get("suite") or _problems(table)
-        scores += [score_of(row, label)] if row["value"] is not None else []
-        scores += [score_of(_difference(row), label)] if row.get("difference") is not None else []
+        if row["value"] is not None:
+            scores.append(score_of(row, label))
+        if row.get("difference") is not None:
+            scores.append(score_of(_difference(row), label))
     return scores
 
 
 def _disambiguated(by_table: Sequence[tuple[str, Sequence[Score]]]) -> list[Score]:
     """All scores; if several tables name the same suite and model, the table's name is added to the model's."""
-    tables = Counter(key for _, scores in by_table for key in {(each.suite, each.model) for each in scores})
-    return [
-        each if tables[each.suite, each.model] == 1 else replace(each, model=f"{each.model} ({label})")
-        for label, scores in by_table
-        for each in scores
-    ]
+    num_tables: Counter[tuple[str, str]] = Counter()
+    for _, scores in by_table:
+        num_tables.update({(score.suite, score.model) for score in scores})
+    distinct = []
+    for label, scores in by_table:
+        for score in scores:
+            is_unique = num_tables[score.suite, score.model] == 1
+            distinct.append(score if is_unique else replace(score, model=f"{score.model} ({label})"))
+    return distinct
 
 
 def _problems(table: Table) -> str:
     """The evaluated table if it was not a suite; unknown for stored completions."""
     link = table.made_by
-    return ", ".join(given.name for given in link.inputs) if link and link.config.get("model") else ""
+    if link is None or not link.config.get("model"):
+        return ""
+    return ", ".join(source.name for source in link.inputs)
 
 
 def score_of(row: Mapping[str, Any], label: str) -> Score:
@@ -92,7 +99,8 @@ def score_of(row: Mapping[str, Any], label: str) -> Score:
     metric = str(row["metric"])
     value, low, high = (None if row[key] is None else scale(metric) * row[key] for key in ("value", "low", "high"))
     assert value is not None
-    problems, samples = row.get("num_problems") or 0, row.get("num_samples") or 0
+    problems = row.get("num_problems") or 0
+    samples = row.get("num_samples") or 0
     return Score(row.get("suite") or "", metric, str(row.get("model") or label), value, low, high, problems, samples)
 
 
@@ -109,8 +117,9 @@ def _suite(name: str, scores: Sequence[Score]) -> Suite:
     rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
     headline = [score for model in models if (score := cells.get((HEADLINE, model)))]
     highest = max((score.value if score.high is None else score.high for score in headline), default=0.0)
+    # Low scores get a round scale of their own, on which their differences are visible.
     top = next((top for top in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if highest <= top), 100.0)
-    sizes = dict.fromkeys(f"{each.problems:,} problems, {each.samples:,} samples" for each in headline or scores)
+    sizes = dict.fromkeys(f"{score.problems:,} problems, {score.samples:,} samples" for score in headline or scores)
     return Suite(name, models, rows, [_bar(score, top) for score in headline], top, "; ".join(sizes))
 
 

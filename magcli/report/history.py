@@ -59,16 +59,20 @@ class Step:
 
 def steps(tables: Sequence[Table], further: Iterable[Chain] = ()) -> list[Step]:
     """Every filtering stage once, in dependency order. ``further`` are additional histories, such as those of runs."""
-    chains = [*(each.chain for each in tables), *further]
+    chains = [*(table.chain for table in tables), *further]
     links = [link for link in manifest.merge(chains) if link.stage not in NOT_FILTERS]
-    return [_step(link, [each for each in tables if each.made_by == link]) for link in links]
+    return [_step(link, [table for table in tables if table.made_by == link]) for link in links]
 
 
 def _step(link: Link, tables: Sequence[Table]) -> Step:
-    names = ", ".join(dict.fromkeys(each.path.name for each in tables if not each.of_dropped_rows))
-    examples = {reason: rows for each in tables if each.of_dropped_rows for reason, rows in _examples(each).items()}
-    total = max(link.rows_in, link.rows_out + sum(link.dropped.values()), 1)
-    grown = link.rows_out + sum(link.dropped.values()) > link.rows_in
+    names = ", ".join(dict.fromkeys(table.path.name for table in tables if not table.of_dropped_rows))
+    examples: dict[str, list[tuple[str, str]]] = {}
+    for table in tables:
+        if table.of_dropped_rows:
+            examples.update(_examples(table))
+    outcomes = link.rows_out + sum(link.dropped.values())
+    total = max(link.rows_in, outcomes, 1)
+    grown = outcomes > link.rows_in  # the stage makes several rows of one
     parts = [Part("out" if grown else "kept", link.rows_out, link.rows_out / total)]
     for reason, count in largest_first(link.dropped).items():
         parts.append(Part(reason, int(count), count / total, examples.get(reason, ())))
@@ -77,22 +81,23 @@ def _step(link: Link, tables: Sequence[Table]) -> Step:
 
 
 def _names(inputs: Sequence[Input], limit: int = 4) -> str:
-    names = ", ".join(each.name for each in inputs[:limit])
+    names = ", ".join(source.name for source in inputs[:limit])
     return names if len(inputs) <= limit else f"{names} and {len(inputs) - limit} more"
 
 
 def _examples(dropped: Table) -> Mapping[str, list[tuple[str, str]]]:
     """The first dropped rows of each reason."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_reason: dict[str, list[tuple[str, str]]] = {}
     for row in islice(rows_of(dropped), MAX_SEARCHED):
-        examples = found.setdefault(str(row["drop_reason"]), [])
+        examples = by_reason.setdefault(str(row["drop_reason"]), [])
         if len(examples) < MAX_EXAMPLES:
-            examples.append((sanitize(str(row.get("id") or ""), MAX_ROW), sanitize(_row_text(row), MAX_ROW)))
-    return found
+            row_id = sanitize(str(row.get("id") or ""), MAX_ROW)
+            examples.append((row_id, sanitize(_row_text(row), MAX_ROW)))
+    return by_reason
 
 
 def _row_text(row: Mapping[str, Any]) -> str:
-    """The values of a dropped row, and what is known of it besides."""
+    """The values of a dropped row, after the detail of its reason if there is any."""
     values = {name: value for name, value in row.items() if value is not None and name not in DROPPED.names}
     detail = f"{row['drop_detail']}: " if row.get("drop_detail") else ""
     return detail + json.dumps(values, ensure_ascii=False, default=str)
@@ -106,7 +111,7 @@ MAX_VALUE = 400
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One file or run: the stage that wrote it, known ``facts`` by name, non-default options, and inputs."""
+    """One file or run: the stage that wrote it, ``facts`` by name, non-default options, and inputs."""
 
     name: str
     stage: str
@@ -119,7 +124,8 @@ class Origin:
 
 def of_table(table: Table, defaults: Defaults) -> Origin:
     """The origin of a table."""
-    link, note = table.made_by, table.note
+    link = table.made_by
+    note = table.note
     facts = {
         "command": _command(note),
         "version": link.version if link else "",
@@ -157,11 +163,12 @@ def _command(note: Mapping[str, Any]) -> str:
 
 def _changed(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Non-default options, and digests of the files they name."""
-    return [
-        (name, sanitize(_value(value), MAX_VALUE))
-        for name, value in options.items()
-        if (defaults[name] != value if name in defaults else _is_set(value))
-    ]
+    changed = []
+    for name, value in options.items():
+        differs = defaults[name] != value if name in defaults else _is_set(value)
+        if differs:
+            changed.append((name, sanitize(_value(value), MAX_VALUE)))
+    return changed
 
 
 def _is_set(value: Any) -> bool:

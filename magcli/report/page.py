@@ -33,29 +33,31 @@ class Contents:
 
 
 def contents(
-    found: Artifacts, title: str, defaults: history.Defaults, *, samples_at: Sequence[str], groups: int
+    artifacts: Artifacts, title: str, defaults: history.Defaults, *, samples_at: Sequence[str], groups: int
 ) -> Contents:
     """Read all artifacts; samples of ``groups`` groups are shown for each update that ``samples_at`` names.
 
     Raises:
         DataError: an artifact that was named explicitly is damaged.
     """
-    names = dict(zip(found.runs, labels([str(path) for path in found.runs]), strict=True))
-    runs = found.read_all(
-        found.runs, lambda path: training.read(path, names[path], samples_at=samples_at, groups=groups)
+    names = dict(zip(artifacts.runs, labels([str(path) for path in artifacts.runs]), strict=True))
+    runs = artifacts.read_all(
+        artifacts.runs, lambda path: training.read(path, names[path], samples_at=samples_at, groups=groups)
     )
-    planes = found.read_all(found.landscapes, landscapes.read)
-    points = found.read_all([path for folder in found.landscapes for path in landscapes.tables(folder)], open_table)
-    origins = [history.of_table(each, defaults) for each in [*found.tables, *points]]
+    planes = artifacts.read_all(artifacts.landscapes, landscapes.read)
+    points = artifacts.read_all(
+        [path for folder in artifacts.landscapes for path in landscapes.tables(folder)], open_table
+    )
+    origins = [history.of_table(table, defaults) for table in [*artifacts.tables, *points]]
     origins += [history.of_run(run.trained, defaults) for run in runs]
     return Contents(
         title,
-        history.steps(found.tables, [run.trained.history for run in runs]),
+        history.steps(artifacts.tables, [run.trained.history for run in runs]),
         runs,
-        evaluation.suites([each for each in found.tables if each.of_metrics]),
+        evaluation.suites([table for table in artifacts.tables if table.of_metrics]),
         planes,
         origins,
-        found.unread,
+        artifacts.unread,
     )
 
 

@@ -226,15 +226,15 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     Raises:
         DataError: it is not a run of magcli, or its records are damaged.
     """
-    trained, run = read_run(folder), RunDir(folder)
-    logged, of_rl = run.metrics(), trained.stage == "rl"
+    trained = read_run(folder)
+    run = RunDir(folder)
+    of_rl = trained.stage == "rl"
+    logged = run.metrics()
     lines = [line for line in logged if line["step"]]
     unit = "update" if of_rl else "step"
     errors = reward_errors(folder) if of_rl else {}
-    with_variance = [
-        {**line, VARIANCE: errors[line["step"]] ** 2 if line["step"] in errors else None} for line in lines
-    ]
-    points, every = downsample(with_variance)
+    variances = {step: error**2 for step, error in errors.items()}
+    points, every = downsample([{**line, VARIANCE: variances.get(line["step"])} for line in lines])
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
     charts = _charts(points, sizes, unit, _stages(lines), of_rl)
     if accuracy := _accuracy_chart(logged, unit, _stages(lines)):
@@ -258,14 +258,13 @@ def downsample(lines: Sequence[Line], limit: int = MAX_POINTS) -> tuple[list[dic
     every = -(-len(lines) // limit) or 1
     if every == 1:
         return [dict(line) for line in lines], 1
-    chunks = [lines[first : first + every] for first in range(0, len(lines), every)]
-    return [
-        {
-            name: _aggregate(name, [line[name] for line in chunk if line.get(name) is not None])
-            for name in dict.fromkeys(name for line in chunk for name in line)
-        }
-        for chunk in chunks
-    ], every
+    points = []
+    for first in range(0, len(lines), every):
+        chunk = lines[first : first + every]
+        names = dict.fromkeys(name for line in chunk for name in line)
+        values = {name: [line[name] for line in chunk if line.get(name) is not None] for name in names}
+        points.append({name: _aggregate(name, values[name]) for name in names})
+    return points, every
 
 
 def _aggregate(name: str, values: Sequence[Any]) -> Any:
@@ -286,8 +285,8 @@ def _verdicts(lines: Sequence[Line]) -> list[Part]:
 
 def _headline(lines: Sequence[Line], key: str) -> str:
     """The first and last value of reward or loss."""
-    known = [line[key] for line in lines if line.get(key) is not None]
-    return f"{key} {known[0]:.3g} to {known[-1]:.3g}" if known else "no update yet"
+    values = [line[key] for line in lines if line.get(key) is not None]
+    return f"{key} {values[0]:.3g} to {values[-1]:.3g}" if values else "no update yet"
 
 
 def _progress(trained: Trained, lines: Sequence[Line], finished: bool, unit: str) -> str:
@@ -305,8 +304,10 @@ def _group_account(folder: Path) -> list[str]:
     if not path.exists():
         return []
     account = ledger.account(ledger.read(path))
-    faults, more = account.faults[:MAX_FAULTS], len(account.faults) - MAX_FAULTS
-    return [str(account), *faults, *([f"{more:,} more violations"] if more > 0 else [])]
+    texts = [str(account), *account.faults[:MAX_FAULTS]]
+    if (more := len(account.faults) - MAX_FAULTS) > 0:
+        texts.append(f"{more:,} more violations")
+    return texts
 
 
 def _stages(lines: Sequence[Line]) -> list[Mark]:
@@ -325,8 +326,8 @@ def _charts(points: Sequence[Line], sizes: Sequence[int], unit: str, marks: Sequ
     charts = []
     for spec in RL if of_rl else SFT:
         series = [_series(name, key, points, sizes) for key, name in spec.keys.items()]
-        known = [each for each in series if any(value is not None for value in each.values)]
-        charts.append(Chart(spec.title, spec.description, unit, x, known, "lines", spec.unit, marks))
+        drawn = [line for line in series if any(value is not None for value in line.values)]
+        charts.append(Chart(spec.title, spec.description, unit, x, drawn, "lines", spec.unit, marks))
     if of_rl:
         charts.insert(GROUPS_CHART, _groups_chart(points, x, unit, marks))
     return [chart for chart in charts if chart.series]
@@ -386,14 +387,14 @@ def updates(run: Path) -> list[int]:
 
 def reward_errors(run: Path) -> dict[int, float]:
     """The standard error of each update's mean reward, clustered by group."""
-    found = {}
+    errors = {}
     for step in updates(run):
         rows = _columns(RunDir(run).rollouts_of(step), ("group", "reward", "reason"))
         graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
         error = standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
         if error is not None:
-            found[step] = error
-    return found
+            errors[step] = error
+    return errors
 
 
 def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
@@ -406,7 +407,8 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
     if number < 2:
         return None
     sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
-    return float(math.sqrt(number / (number - 1) * np.square(sums).sum()) / len(rewards))
+    correction = number / (number - 1)  # for few clusters, as in the variance of a sample
+    return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
 
 
 def _columns(path: Path, names: Sequence[str]) -> pa.Table:
@@ -416,7 +418,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
         DataError: the file is truncated or damaged.
     """
     try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
             wanted = [reader.schema.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=wanted)
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
@@ -429,12 +431,14 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     """The updates that ``at`` names: ``50%`` is halfway through the run; a number is the nearest update."""
+    if not steps:
+        return []
     selected = set()
-    for each in at if steps else ():
-        if each.endswith("%"):
-            selected.add(steps[round(float(each[:-1]) / 100 * (len(steps) - 1))])
+    for update in at:
+        if update.endswith("%"):
+            selected.add(steps[round(float(update[:-1]) / 100 * (len(steps) - 1))])
         else:
-            selected.add(min(steps, key=lambda step: abs(step - int(each))))
+            selected.add(min(steps, key=lambda step: abs(step - int(update))))
     return sorted(selected)
 
 
@@ -448,12 +452,12 @@ def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
     rows = _columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
     numbers = pa.array(_select_groups(fates, wanted), pa.int64())
-    found: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
+    rows_of_group: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
     for batch in table.read(str(path)).rows:
         shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
         for row in shown.filter(pc.is_in(shown.column("group"), numbers)).to_pylist():
-            found[row["group"]].append(row)
-    yield from (_group(members) for members in found.values())
+            rows_of_group[row["group"]].append(row)
+    yield from (_group(members) for members in rows_of_group.values())
 
 
 def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
@@ -461,12 +465,13 @@ def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
     trained = sorted(number for number, dropped in fates.items() if dropped is None)
     dropped = sorted(number for number, dropped in fates.items() if dropped is not None)
     few = min(wanted - bool(dropped and wanted > 1), len(trained))
-    spread = [trained[round(place)] for place in np.linspace(0, len(trained) - 1, few)] if few else []
+    spread = [trained[round(position)] for position in np.linspace(0, len(trained) - 1, few)] if few else []
     return spread + dropped[: wanted - len(spread)]
 
 
 def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
-    first, ranked = rows[0], sorted(rows, key=lambda row: -row["reward"])
+    first = rows[0]
+    ranked = sorted(rows, key=lambda row: -row["reward"])
     shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
     return GroupView(
         number=first["group"],

@@ -81,21 +81,21 @@ def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
     from magcli.curate.math.duplicates import short_names
 
-    identity = (
-        engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM) if config.model else {}
-    )
-    for path, called in short_names(map(Path, config.against)).items():
-        identity |= tables.table_identity(f"against {called}", path)
+    identity: dict[str, Any] = {}
+    if config.model:
+        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+    for path, name in short_names(map(Path, config.against)).items():
+        identity |= tables.table_identity(f"against {name}", path)
     return identity
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns, and a note on what changed in the row."""
     import pyarrow as pa
 
     from magcli.data.schema import extend_schema
 
-    return extend_schema(given, pa.schema([pa.field("note", pa.string())]))
+    return extend_schema(input_schema, pa.schema([pa.field("note", pa.string())]))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -112,14 +112,17 @@ def _with_context(rows: Rows, job: Job) -> Rows:
     from magcli.data.values import to_rows
 
     assert job.inputs is not None
-    given, reported = job.inputs.schema.names, False
-    names = list(dict.fromkeys(name for each in job.inputs.given for name in context_columns(each.names)))
+    hash_ids = "id" not in job.inputs.schema.names
+    reported = False
+    columns = list(dict.fromkeys(name for table in job.inputs.given for name in context_columns(table.names)))
     for batch in rows:
-        contexts = [context_of(row, names) for row in to_rows(batch.select(names))] if names else []
+        contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))] if columns else []
         if any(contexts) and not reported:
             reported = True
-            job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="context", columns=names)
-        yield _prepended(batch, contexts, hash_ids="id" not in given) if any(contexts) else batch
+            job.console.say(
+                f"clean-math: prepending {', '.join(columns)} to questions", event="context", columns=columns
+            )
+        yield _prepended(batch, contexts, hash_ids=hash_ids) if any(contexts) else batch
 
 
 def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool) -> pa.RecordBatch:
@@ -127,14 +130,14 @@ def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool
     from magcli.curate.tables import with_context
     from magcli.data.values import from_rows, to_rows
 
-    found = to_rows(batch)
-    for row, context in zip(found, contexts, strict=True):
+    rows = to_rows(batch)
+    for row, context in zip(rows, contexts, strict=True):
         if context:
             row["prompt"] = with_context(context, row["prompt"])
         if context and hash_ids:
             key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
             row["id"] = hashlib.sha256(key).hexdigest()[:16]
-    return from_rows(found, batch.schema)
+    return from_rows(rows, batch.schema)
 
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
@@ -169,6 +172,7 @@ def _clean(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
+    # With a model every row is a unit, so that many questions are asked at once.
     size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
     yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
 
@@ -177,7 +181,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report the model's answers at the end of the kept problems."""
     yield from rows
     if config.model:
-        counts = ", ".join(f"{each} {count:,}" for each, count in sorted(job.tally.items())) or "no questions"
+        counts = ", ".join(f"{answer} {count:,}" for answer, count in sorted(job.tally.items())) or "no questions"
         text = f"clean-math: the model's answers on uncertain rows: {counts}"
         job.console.result(text, event="model-answers", answers=dict(job.tally))
 
@@ -186,14 +190,16 @@ def _statement(row: dict[str, Any]) -> str:
     """The statement with the options of a separate column."""
     from magcli.curate.math.choices import append_options
 
-    return append_options(row["prompt"], next((row[name] for name in names.OPTIONS if row.get(name)), None))
+    choices = next((row[name] for name in names.OPTIONS if row.get(name)), None)
+    return append_options(row["prompt"], choices)
 
 
 async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:
     from magcli.curate.math.problems import messages, parse_answer
     from magcli.generate.types import Sampling, sample_seed
 
-    sampling, seeds = Sampling(config.max_tokens, config.temperature), [sample_seed(config.seed, id, 0)]
+    sampling = Sampling(config.max_tokens, config.temperature)
+    seeds = [sample_seed(config.seed, id, 0)]
     try:
         (completion,) = await generator.complete(messages(asked.question, prompt), sampling, seeds=seeds)
     except PromptRefused:
@@ -208,15 +214,19 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.math.duplicates import index_evaluations, short_names
     from magcli.data.values import to_rows
 
-    evaluations, matches = index_evaluations(map(Path, config.against)), Counter[str]()
+    evaluations = index_evaluations(map(Path, config.against))
+    matches: Counter[str] = Counter()
     for batch in rows:
-        found = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
-        for row, source in zip(to_rows(batch), found, strict=True) if any(found) else ():
-            if source:
-                matches[source.file] += 1
-                job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
-        yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
-    counts = ", ".join(f"{name} {matches[name]:,}" for name in short_names(map(Path, config.against)).values())
+        sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
+        if any(sources):  # most batches have no match, and making rows is slow
+            for row, source in zip(to_rows(batch), sources, strict=True):
+                if source:
+                    matches[source.file] += 1
+                    against = {"against": source.file, "against_row": source.row}
+                    job.drops.row(row["id"], "contaminated", {**row, **against})
+        yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
+    file_names = short_names(map(Path, config.against)).values()
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in file_names)
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
@@ -228,7 +238,8 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import SpilledBatches
 
     assert job.schema is not None
-    index, number = StatementIndex(), 0
+    index = StatementIndex()
+    number = 0
     with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
             spilled.add(batch)
@@ -237,18 +248,17 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
                 index.add(id, prompt, answer)
         count = len(index.keys)
         job.console.say(f"clean-math: searching for duplicates in {count:,} rows", event="comparing", rows=count)
-        duplicates = {each.number: each for each in index.duplicates(config.similarity)}
+        duplicates = {duplicate.number: duplicate for duplicate in index.duplicates(config.similarity)}
         for batch in spilled.rows():
-            found = [duplicates.get(each) for each in range(number, number + batch.num_rows)]
-            for place, duplicate in enumerate(found):
+            in_batch = [duplicates.get(number + offset) for offset in range(batch.num_rows)]
+            for offset, duplicate in enumerate(in_batch):
                 if duplicate:
-                    _drop(job, batch.slice(place, 1), duplicate, index)
-            yield batch.filter(pa.array([duplicate is None for duplicate in found], pa.bool_()))
+                    _drop(job, batch.slice(offset, 1), duplicate, index)
+            yield batch.filter(pa.array([duplicate is None for duplicate in in_batch], pa.bool_()))
             number += batch.num_rows
 
 
 def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementIndex) -> None:
-
     from magcli.data.values import to_rows
 
     (values,) = to_rows(row)

@@ -91,24 +91,24 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.system_identity(config.system) | tables.table_identity("instructions", config.instructions)
 
 
-def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str] | Converted | DataError]:
+def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str, str] | Converted | DataError]:
     """The columns of the traces of each table, without large ones that are not needed (tokens and log-probs)."""
-    return [_layout(table) for table in given]
+    return [_layout(table) for table in input_schemas]
 
 
-def _layout(given: pa.Schema) -> dict[str, str] | Converted | DataError:
+def _layout(table: pa.Schema) -> dict[str, str] | Converted | DataError:
     """The columns of one table by name, or how it is converted from another layout."""
     from magcli.curate.published import check_distinct, columns_read
     from magcli.layouts.convert import selected
 
-    found = tables.layout_of(given, tables.TRACE_ROLES, natively=True)
-    if isinstance(found, DataError):
-        return found
-    names = (found.schema if found else given).names
+    converted = tables.layout_of(table, tables.TRACE_ROLES, natively=True)
+    if isinstance(converted, DataError):
+        return converted
+    names = (converted.schema if converted else table).names
     answer = _answer_column(names)
     columns = {"answer" if name == answer else name: name for name in columns_read(names, answer)}
-    if found:
-        return selected(found, columns)
+    if converted:
+        return selected(converted, columns)
     try:
         check_distinct(names)
     except DataError as error:
@@ -116,7 +116,7 @@ def _layout(given: pa.Schema) -> dict[str, str] | Converted | DataError:
     return columns
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """Traces."""
     from magcli.data.schema import TRACE
 
@@ -128,9 +128,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import spilled_rows
 
     assert job.inputs is not None
-    for source, given, named in zip(job.sources, job.inputs.given, job.inputs.named, strict=True):
+    for source, columns, named in zip(job.sources, job.inputs.given, job.inputs.named, strict=True):
         if not named.layout:
-            _check_columns(given, source.name)
+            _check_columns(columns, source.name)
     form, rows = _form(config, rows, job)
     with spilled_rows() as traces, spilled_rows() as general:
         yield from _mixed(config, rows, traces, general, form, job)
@@ -154,18 +154,20 @@ def _form(config: Config, rows: Rows, job: Job) -> tuple[ThoughtForm, Rows]:
     return forms.form_of_rows(config.thoughts, rows, job, texts)
 
 
-def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, form: ThoughtForm, job: Job) -> Rows:
+def _mixed(config: Config, rows: Rows, spilled: SpilledRows, general: SpilledRows, form: ThoughtForm, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    system, measure = engines.system_text(config.system, form), _measure(config)
+    system = engines.system_text(config.system, form)
+    measure = _measure(config)
+    # Rows pass through these filters one by one, onto the disk: a table of traces may not fit into memory.
     judged = _without_foreign_scores(_traces(rows, form), job)
     usable = _usable(_consistent(_decided(judged, job), job), system, job)
-    candidates = _candidates(_spill(usable, given), config, measure)
-    selection = _select(config, given, candidates, job)
-    _check_format(config, [given[number] for number in selection.copies], form, job)
+    candidates = _candidates(_spill(usable, spilled), config, measure)
+    selection = _select(config, spilled, candidates, job)
+    _check_format(config, [spilled[number] for number in selection.copies], form, job)
     keys = [_key(row) for row in _spill(_usable(_instructions(config, form, job), system, job), general)]
     wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
@@ -173,7 +175,7 @@ def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows,
             f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
     used = traces.sample(keys, wanted, seed=config.seed)
-    tables_by_name = {"traces": given, "instructions": general}
+    tables_by_name = {"traces": spilled, "instructions": general}
     mixed: list[MixedRow] = []
     picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     for start in range(0, len(picks), BATCH):
@@ -183,7 +185,7 @@ def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows,
             mixed.append(traces.MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"]))
             batch.append(trace)
         yield pa.RecordBatch.from_pylist(batch, TRACE)
-    _report_rows(config, len(given), selection, len(keys), len(used), job)
+    _report_rows(config, len(spilled), selection, len(keys), len(used), job)
     _report_mix(mixed, "tokens" if config.tokenizer else "characters", job)
 
 
@@ -232,7 +234,7 @@ def _without_foreign_scores(rows: Iterable[Row], job: Job) -> Iterator[Row]:
     from magcli.curate.tables import spilled_rows
 
     assert job.inputs is not None
-    if not any("score" in given.names for given in job.inputs.given):
+    if not any("score" in table.names for table in job.inputs.given):
         yield from rows
         return
     with spilled_rows() as kept:
@@ -324,7 +326,7 @@ def learned(_config: Config) -> pa.Schema:
     return pa.schema([(name, pa.string()) for name in ("id", "prompt", "completion")])
 
 
-def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
+def _select(config: Config, spilled: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
     from magcli.curate import traces
 
@@ -335,11 +337,11 @@ def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job
         shortest=config.shortest,
         per_problem=config.per_problem,
         hardest=config.hardest,
-        same=traces.near_duplicates(lambda number: _answer(given[number]), config.near),
+        same=traces.near_duplicates(lambda number: _answer(spilled[number]), config.near),
         upsample=config.upsample,
     )
     for number, reason in selection.dropped.items():
-        job.drops.row(candidates[number].key, reason, given[number] if job.drops.keep else {})
+        job.drops.row(candidates[number].key, reason, spilled[number] if job.drops.keep else {})
     return selection
 
 
@@ -349,13 +351,14 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
     Lengths are column num_tokens if all correct traces have it and no tokenizer is given, else as measured: lengths in
     different units are never mixed.
     """
-    found, measured = [], []
+    candidates = []
+    lengths = []
     for number, row in enumerate(rows):
-        found.append(_candidate(number, row))
-        measured.append(measure(row) if row.get("correct") else 0)
-    if not config.tokenizer and all(each.num_tokens for each in found if each.correct):
-        return found
-    return [each._replace(num_tokens=length) for each, length in zip(found, measured, strict=True)]
+        candidates.append(_candidate(number, row))
+        lengths.append(measure(row) if row.get("correct") else 0)  # selection ranks only correct traces by length
+    if not config.tokenizer and all(candidate.num_tokens for candidate in candidates if candidate.correct):
+        return candidates
+    return [candidate._replace(num_tokens=length) for candidate, length in zip(candidates, lengths, strict=True)]
 
 
 def _candidate(number: int, row: Row) -> Candidate:
@@ -416,18 +419,20 @@ def _measure(config: Config) -> Callable[[Row], int]:
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 
-def _report_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
+def _report_rows(
+    config: Config, num_traces: int, selection: Selection, num_instructions: int, num_used: int, job: Job
+) -> None:
     """Report the traces selected and dropped, and the rows of the mix."""
     reasons = Counter(selection.dropped.values()).most_common()
     dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
     listed = f" ({', '.join(f'{reason} {count:,}' for reason, count in reasons)})" if reasons else ""
-    text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
+    text = f"{num_traces:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
     job.console.result(f"cold-start: {text}", event="selected", **dict(reasons))
     copies = sum(selection.copies.values())
     how = " by repetition" if config.upsample == "repetition" else ", harder ones weighted"
-    more = f", and {used:,} of {general:,} instructions" if general else ""
+    more = f", and {num_used:,} of {num_instructions:,} instructions" if num_instructions else ""
     text = f"cold-start: selected traces make {copies:,} rows{how}{more}"
-    job.console.result(text, event="rows", traces=copies, instructions=used)
+    job.console.result(text, event="rows", traces=copies, instructions=num_used)
 
 
 def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
@@ -437,8 +442,8 @@ def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
     if not mixed:
         job.console.result("cold-start: nothing selected", event="mix", mix={})
         return
-    found = traces.shares(mixed)
-    table = "\n".join(traces.mix_table(found, unit))
-    job.console.result(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
-    bins = traces.histogram(each.length for each in mixed)
+    shares = traces.shares(mixed)
+    table = "\n".join(traces.mix_table(shares, unit))
+    job.console.result(table, event="mix", mix={name: vars(share) for name, share in shares.items()}, unit=unit)
+    bins = traces.histogram(row.length for row in mixed)
     job.console.result("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

@@ -26,9 +26,9 @@ class Config:
     """`magcli commit` has no options: the shards' histories say all."""
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The columns of the shards."""
-    return given
+    return input_schema
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -36,12 +36,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run import shard
 
     assert job.inputs is not None
-    found = shard.parts(job.sources)
-    job.inputs.sources = [part.source for part in found]
-    job.joined = shard.history(found)
-    if mixed := [f"{option} {values}" for option, values in shard.resolved_options(found).items() if "," in values]:
+    shards = shard.parts(job.sources)
+    job.inputs.sources = [part.source for part in shards]
+    job.joined = shard.history(shards)
+    if mixed := [f"{option} {values}" for option, values in shard.resolved_options(shards).items() if "," in values]:
         job.console.warn(
             f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to get the rows of one run"
         )
-    job.facts["shards"] = {part.source.name: part.source.sha256 for part in found}
+    job.facts["shards"] = {part.source.name: part.source.sha256 for part in shards}
     return rows

@@ -63,7 +63,7 @@ def check(config: Config) -> None:
         usage(not twice, f"convert.rename: {''.join(twice[:1])} occurs twice as NEW or as OLD; each may occur once")
 
 
-def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
+def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[dict[str, str]]:
     """The columns of each table after renaming, as name -> path: those that are kept, and those that options read.
 
     Raises:
@@ -72,17 +72,18 @@ def layouts(config: Config, given: Sequence[pa.Schema]) -> list[dict[str, str]]:
     """
     from magcli.data.column_paths import has, top_name
 
-    renamed = [_renamed(config, schema) for schema in given]
-    every = _named(name for columns in renamed for name in columns)
-    kept = config.columns or [name for name in every.names if name not in config.drop_columns]
-    read = [*_read_by_options(config, every), *config.columns, *config.drop_columns]
-    olds = [pair.partition("=")[2] for pair in config.rename]
-    missing = [old for old in olds if not any(has(old, schema) for schema in given)]
-    missing += [path for path in read if top_name(path, every) is None] if not missing else []
+    renamed = [_renamed(config, schema) for schema in input_schemas]
+    all_columns = _named(name for columns in renamed for name in columns)
+    kept = config.columns or [name for name in all_columns.names if name not in config.drop_columns]
+    read = [*_read_by_options(config, all_columns), *config.columns, *config.drop_columns]
+    old_names = [pair.partition("=")[2] for pair in config.rename]
+    missing = [name for name in old_names if not any(has(name, schema) for schema in input_schemas)]
+    if not missing:
+        missing = [path for path in read if top_name(path, all_columns) is None]
     if missing:
-        there = ", ".join(dict.fromkeys(name for schema in given for name in schema.names)) or "none"
-        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {there}")
-    wanted = {top_name(path, every) for path in (*kept, *_read_by_options(config, every))}
+        present = ", ".join(dict.fromkeys(name for schema in input_schemas for name in schema.names)) or "none"
+        raise DataError(f"convert: the input lacks column {', '.join(missing)}; it has: {present}")
+    wanted = {top_name(path, all_columns) for path in (*kept, *_read_by_options(config, all_columns))}
     return [{new: path for new, path in columns.items() if new in wanted} for columns in renamed]
 
 
@@ -117,22 +118,22 @@ def _named(names: Iterator[str]) -> pa.Schema:
     return pa.schema([(name, pa.null()) for name in dict.fromkeys(names)])
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The columns in the order of their choice."""
     from magcli.data.selection import columns_schema
 
-    return columns_schema(_row_schema(config, given), _kept(config, given))
+    return columns_schema(_row_schema(config, input_schema), _kept(config, input_schema))
 
 
-def _row_schema(config: Config, given: pa.Schema) -> pa.Schema:
+def _row_schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The columns of the rows before some are chosen."""
     from magcli.data.selection import exploded_schema
 
-    return exploded_schema(given, config.explode) if config.explode else given
+    return exploded_schema(input_schema, config.explode) if config.explode else input_schema
 
 
-def _kept(config: Config, given: pa.Schema) -> Sequence[str]:
-    return config.columns or [name for name in given.names if name not in config.drop_columns]
+def _kept(config: Config, schema: pa.Schema) -> Sequence[str]:
+    return config.columns or [name for name in schema.names if name not in config.drop_columns]
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -140,21 +141,21 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data import condition, selection
 
     assert job.schema is not None
-    given = _row_schema(config, job.schema)
+    row_schema = _row_schema(config, job.schema)
     if config.explode:
-        rows = _exploded(config.explode, rows, given, job)
+        rows = _exploded(config.explode, rows, row_schema, job)
     if config.where:
-        rows = _matching(condition.parse(config.where, given), rows, job)
+        rows = _matching(condition.parse(config.where, row_schema), rows, job)
     if config.split:
         rows = _split(config, rows, job)
     if config.sort or config.shuffle or config.sample:
-        rows = _ordered(config, rows, given, job)
+        rows = _ordered(config, rows, row_schema, job)
     if config.limit:
         rows = _limited(config, rows, job)
-    names = _kept(config, given)
-    if list(names) == given.names:
+    names = _kept(config, row_schema)
+    if list(names) == row_schema.names:
         return rows
-    return selection.columns(rows, names, selection.columns_schema(given, names))
+    return selection.columns(rows, names, selection.columns_schema(row_schema, names))
 
 
 def _limited(config: Config, rows: Rows, job: Job) -> Rows:
@@ -165,7 +166,7 @@ def _limited(config: Config, rows: Rows, job: Job) -> Rows:
         job.inputs.select_first(config.limit)
         yield from rows
         return
-    is_pipe = any(source.total is None for source in job.sources)  # its history is at its end
+    is_pipe = any(source.total is None for source in job.sources)  # read to its end, where its history is
     is_read = bool(is_pipe or config.sort or config.shuffle or config.sample)
     left = config.limit
     for batch in rows:
@@ -177,12 +178,12 @@ def _limited(config: Config, rows: Rows, job: Job) -> Rows:
             return
 
 
-def _exploded(name: str, rows: Rows, given: pa.Schema, job: Job) -> Rows:
+def _exploded(name: str, rows: Rows, schema: pa.Schema, job: Job) -> Rows:
     from magcli.data.selection import explode, is_empty_list
 
     for batch in rows:
         job.drops.batch(batch.filter(is_empty_list(batch, name)), "empty-list")
-        yield explode(batch, name, given)
+        yield explode(batch, name, schema)
 
 
 def _matching(wanted: Condition, rows: Rows, job: Job) -> Rows:
@@ -209,21 +210,21 @@ def _split(config: Config, rows: Rows, job: Job) -> Rows:
         yield batch.filter(pc.invert(others))
 
 
-def _ordered(config: Config, rows: Rows, given: pa.Schema, job: Job) -> Rows:
+def _ordered(config: Config, rows: Rows, schema: pa.Schema, job: Job) -> Rows:
     """All rows, which are held in memory, in their order; of a sample, the chosen ones."""
     from magcli.data.selection import in_order, sorted_order
 
     batches = [batch for batch in rows if batch.num_rows]
-    chance = random.Random(config.seed)
+    rng = random.Random(config.seed)
     numbers: Sequence[int] = range(sum(batch.num_rows for batch in batches))
     if config.sort:
-        numbers = sorted_order(batches, config.sort, given)
+        numbers = sorted_order(batches, config.sort, schema)
     if config.shuffle:
-        numbers = chance.sample(numbers, len(numbers))
+        numbers = rng.sample(numbers, len(numbers))
     if config.sample and config.sample < len(numbers):
-        places = set(chance.sample(range(len(numbers)), config.sample))
-        others = [number for place, number in enumerate(numbers) if place not in places]
-        numbers = [number for place, number in enumerate(numbers) if place in places]
+        positions = set(rng.sample(range(len(numbers)), config.sample))
+        others = [number for position, number in enumerate(numbers) if position not in positions]
+        numbers = [number for position, number in enumerate(numbers) if position in positions]
         for batch in in_order(batches, sorted(others), BATCH_ROWS):
             job.drops.batch(batch, "not-sampled")
     yield from in_order(batches, numbers, BATCH_ROWS)

@@ -77,10 +77,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _report(name: str, check: Callable[[], str], job: Job) -> bool:
     try:
-        found, passed = check(), True
+        outcome = check()
+        passed = True
     except Exception as error:  # whatever a broken installation raises is what the check reports
-        found, passed = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
-    job.console.print(f"{name:<18} {found}", event="check", check=name, found=found, passed=passed)
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        outcome = f"FAILED: {message}"
+        passed = False
+    job.console.print(f"{name:<18} {outcome}", event="check", check=name, found=outcome, passed=passed)
     return passed
 
 
@@ -118,9 +121,9 @@ def _device(device: str) -> str:
     from magcli.model import compute
 
     name = _gpu(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
-    found = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
-    choices = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in found.items())
-    return f"{name}; auto is {', '.join(choices)}"
+    choices = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
+    descriptions = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in choices.items())
+    return f"{name}; auto is {', '.join(descriptions)}"
 
 
 def _gpu(device: str) -> str:
@@ -157,10 +160,10 @@ def _attention_kernel(device: str) -> str:
     prepare_device(device)
     query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
     key = query[:, :2]
-    asked = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
-    if cuda.can_use_flash_attention(asked):
+    params = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
+    if cuda.can_use_flash_attention(params):
         return "FlashAttention"
-    return "the memory-efficient kernel" if cuda.can_use_efficient_attention(asked) else "the quadratic kernel"
+    return "the memory-efficient kernel" if cuda.can_use_efficient_attention(params) else "the quadratic kernel"
 
 
 def _shared_memory() -> str:
@@ -201,9 +204,9 @@ def _language() -> str:
     from magcli.verify.language import identify
 
     texts = {"en": "We add the two numbers and get the result.", "fr": "Nous additionnons les deux nombres donnés."}
-    found = {language: identify(text) for language, text in texts.items()}
-    if found != {language: language for language in texts}:
-        raise EnvironmentFault(f"languages were identified wrongly: {found}")
+    identified = {language: identify(text) for language, text in texts.items()}
+    if identified != {language: language for language in texts}:
+        raise EnvironmentFault(f"languages were identified wrongly: {identified}")
     return "identifies English and French"
 
 
@@ -211,11 +214,12 @@ def _sandbox() -> str:
     """The strongest level of isolation that holds here, what it means, and what stands in the way of a stronger one."""
     from magcli.verify.sandbox import MEANING, probe
 
-    found = probe()
-    missing = "; ".join(str(finding) for finding in found.findings if not finding.works)
-    if found.sandbox is None:
+    isolation = probe()
+    missing = "; ".join(str(finding) for finding in isolation.findings if not finding.works)
+    if isolation.sandbox is None:
         raise EnvironmentFault(f"programs cannot be isolated: {missing or 'a test program escaped'}")
-    runs, sandbox = 40, found.sandbox
+    runs = 40
+    sandbox = isolation.sandbox
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
         program.run(b"")
         start = time.monotonic()

@@ -50,7 +50,7 @@ def reads(config: Config) -> tuple[str, ...]:
 layouts = tables.problem_layouts(reads, aliases=tables.CODE_ALIASES)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and the new ones.
 
     ``language`` is the row's programming language, ``of`` the id of its original problem, ``duplicate`` is
@@ -61,9 +61,12 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
     from magcli.data.schema import extend_schema
 
-    fields = [field.with_type(_with_feeds(field.type)) if field.name == "tests" else field for field in given]
-    names = ("language", *(() if "compare" in given.names else ("compare",)), "of", "duplicate", "harness")
-    return extend_schema(pa.schema(fields, given.metadata), pa.schema([pa.field(name, pa.string()) for name in names]))
+    fields = [field.with_type(_with_feeds(field.type)) if field.name == "tests" else field for field in input_schema]
+    names = ["language", "compare", "of", "duplicate", "harness"]
+    if "compare" in input_schema.names:
+        names.remove("compare")
+    new = pa.schema([pa.field(name, pa.string()) for name in names])
+    return extend_schema(pa.schema(fields, input_schema.metadata), new)
 
 
 def _with_feeds(type: pa.DataType) -> pa.DataType:
@@ -73,10 +76,9 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
     if not (pa.types.is_list(type) and pa.types.is_struct(type.value_type)):
         return type
     fields = list(type.value_type)
-    there = [field.name for field in fields]
-    return pa.list_(
-        pa.struct(fields + [pa.field(name, pa.string()) for name in ("input", "output") if name not in there])
-    )
+    names = [field.name for field in fields]
+    fields += [pa.field(name, pa.string()) for name in ("input", "output") if name not in names]
+    return pa.list_(pa.struct(fields))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -87,16 +89,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     out = schema(config, job.schema)
     with job.console.progress(job.total, "problems", "duplicate") as bar:
         for batch in rows:
-            found = []
+            outputs = []
             for row in map(_with_texts, to_rows(batch)):
-                outcome, made = _duplicated(row)
+                outcome, variants = _duplicated(row)
                 job.tally[outcome or "math"] += 1
                 if config.only and outcome not in (None, "duplicated"):
                     job.drops.row(row["id"], str(outcome), row)
                 else:
-                    found += [{**each, "duplicate": outcome} for each in made]
+                    outputs += [{**variant, "duplicate": outcome} for variant in variants]
             bar.advance(batch.num_rows)
-            yield from_rows(found, out)
+            yield from_rows(outputs, out)
 
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:
@@ -127,14 +129,15 @@ def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, A
 
 def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for language, changed in changes.items():
-        if isinstance(row["tests"], str) and "tests" in changed:
+        if isinstance(row["tests"], str) and "tests" in changed:  # a column has one type
             changed = {**changed, "tests": json.dumps(changed["tests"])}
         yield {**row, **changed, "id": f"{row['id']}-{language}", "of": row["id"], "language": language}
 
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
-    duplicated, math = tally.pop("duplicated", 0), tally.pop("math", 0)
+    duplicated = tally.pop("duplicated", 0)
+    math = tally.pop("math", 0)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
     job.console.result(
         f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"

@@ -96,14 +96,16 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
 
     assert config.run is not None
     assert config.out is not None
-    runs, folder = lineage(config.run, _digest, console), config.run / "model"
+    runs = lineage(config.run, _digest, console)
+    folder = config.run / "model"
     if not (folder / "config.json").is_file():
         raise DataError(f"{config.run} has no model yet: its training is not finished; the same command resumes it")
     model = Model.open(folder)
     _ = model.tokenizer  # one that cannot be used is refused
     hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
     origins = list(_origins(runs, model.digest))
-    figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
+    models = _models(runs, origins[-1][1])
+    figures = [figure for path in config.evaluations for figure in _figures(path, models)]
     card = Card(
         config.name or config.push.rpartition("/")[2] or config.out.resolve().name,
         config.license,
@@ -115,6 +117,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         origins,
         reads_images=model.is_nested,
     )
+    # As it will be read back, with lists for tuples and strings for paths.
     note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
     return note, card
 
@@ -143,7 +146,7 @@ def _public(options: Mapping[str, Any]) -> dict[str, Any]:
 def _named(value: Any) -> Any:
     if isinstance(value, str) and Path(value).is_absolute():
         return Path(value).name
-    return [_named(each) for each in value] if isinstance(value, list) else value
+    return [_named(part) for part in value] if isinstance(value, list) else value
 
 
 def _history(runs: Sequence[Trained]) -> Chain:
@@ -162,16 +165,16 @@ def _origins(runs: Sequence[Trained], model: str) -> Iterator[tuple[str, Input]]
     if first:
         yield "model at the start", Input(_start(runs[0]), first, 0)
     for link in _history(runs):
-        yield from ((f"input of {link.stage}", given) for given in link.inputs)
+        yield from ((f"input of {link.stage}", source) for source in link.inputs)
     for run in runs:
-        yield from ((f"input of {run.stage}, trained on", given) for given in run.inputs)
+        yield from ((f"input of {run.stage}, trained on", source) for source in run.inputs)
     yield "this model, as trained", Input("", model, 0)
 
 
 def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
     """The names of models in the evaluation table, by their digests."""
-    found = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
-    return {**found, model.sha256: "this model"}
+    names = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
+    return {**names, model.sha256: "this model"}
 
 
 def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
@@ -201,10 +204,10 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
     if not out.exists():
         return False
     try:
-        made = json.loads((out / NOTE).read_text(encoding="utf-8"))
+        existing = json.loads((out / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        made = None
-    usage(made == note, f"export: {out} exists already and is a different export; remove it or name another folder")
+        existing = None
+    usage(existing == note, f"export: {out} exists already and is a different export; remove it or name another folder")
     return True
 
 

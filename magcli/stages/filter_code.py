@@ -115,14 +115,14 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     return (config.matrix,) if config.matrix else ()
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns, tests and solutions in one form in place of their source columns, and the new ones.
 
     Tests keep the marks that ``make-tests`` gives them.
     """
     from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, has_test_marks
 
-    return tables.code_schema(given, CODE_MADE if has_test_marks(given) else CODE, AGREEMENT)
+    return tables.code_schema(input_schema, CODE_MADE if has_test_marks(input_schema) else CODE, AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -173,18 +173,20 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data.values import to_rows
     from magcli.run.each_row import each_row
 
-    box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    box = engines.open_sandbox(config.sandbox)
+    stopped = threading.Event()
+    retry = ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Run]:
-        found = matrix.get(id, prepared.digest) if matrix else None
-        if found is None:
+        runs = matrix.get(id, prepared.digest) if matrix else None
+        if runs is None:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
+            runs = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
             if matrix:
-                matrix.put(id, prepared.digest, found)
-        return found
+                matrix.put(id, prepared.digest, runs)
+        return runs
 
     async def decide(row: dict[str, Any]) -> Decision:
         prepared = _prepared(config, row)
@@ -193,13 +195,14 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def close() -> None:
         stopped.set()
+        # Running programs are awaited in a thread, as the event loop must not block.
         await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
     def recorded() -> Rows:
         """The rows; their problems are recorded for the matrix."""
         for batch in rows:
             prepared = ((row["id"], _prepared(config, row)) for row in to_rows(batch))
-            problems.extend((id, each.digest) for id, each in prepared if not isinstance(each, Unusable))
+            problems.extend((id, problem.digest) for id, problem in prepared if not isinstance(problem, Unusable))
             yield batch
 
     with _open_matrix(config, box.level, job) as matrix:
@@ -271,20 +274,23 @@ def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
     for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
         counts.update({"problems": 1, "tests": len(row.pop("tests"))})
         counts.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
-        counts.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
-        counts.update([f"trivial_{passes}"] if (passes := row.pop("trivial")) else [])
-        counts.update({name: int(value) for name, value in row.items()})
+        if unrun := row.pop("cpp_unrun"):
+            counts[f"cpp_{unrun}"] += 1
+        if trivial := row.pop("trivial"):
+            counts[f"trivial_{trivial}"] += 1
+        counts.update({name: int(value) for name, value in row.items()})  # the columns left are counts and flags
 
 
 def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
+    without_call = _total(counts, "cpp_")
     job.console.result(
         f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
         f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
         f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "
         f"problems are weak, and trivial programs pass in {_total(counts, 'trivial_')}"
-        + (f"; C++ solutions cannot be called in {cpp}" if (cpp := _total(counts, "cpp_")) != "0" else "")
+        + (f"; C++ solutions cannot be called in {without_call}" if without_call != "0" else "")
         + (f"; {failed:,} were not judged, as this machine failed: --restart tries again" if failed else ""),
         event="tests",
         **counts,
@@ -293,6 +299,8 @@ def _report(counts: Counter[str], job: Job) -> None:
 
 def _total(counts: Counter[str], prefix: str) -> str:
     """The sum of the counts with a prefix, and each of them in brackets."""
-    found = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
-    parts = f" ({', '.join(f'{name} {count:,}' for name, count in found.items())})" if found else ""
-    return f"{sum(found.values()):,}{parts}"
+    matching = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
+    if not matching:
+        return "0"
+    parts = ", ".join(f"{name} {count:,}" for name, count in matching.items())
+    return f"{sum(matching.values()):,} ({parts})"

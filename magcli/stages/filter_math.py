@@ -75,16 +75,15 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model and of the system prompt."""
-    return engines.model_identity(templates.open_model(config.model, config), config.system) | engines.grader_identity(
-        config
-    )
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    return identity | engines.grader_identity(config)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The problem's columns and the results of the pass."""
     from magcli.data.schema import DIFFICULTY, extend_schema
 
-    return extend_schema(given, DIFFICULTY)
+    return extend_schema(input_schema, DIFFICULTY)
 
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
@@ -199,7 +198,10 @@ class DifficultyJudge:
     def __init__(self, config: Config, grader: Grader, row: dict[str, Any]) -> None:
         from magcli.curate.math.difficulty import Rules, band
 
-        self.samples, self.wave, self.row, self.grader = config.samples, _wave(config), row, grader
+        self.samples = config.samples
+        self.wave = _wave(config)
+        self.row = row
+        self.grader = grader
         self.anywhere = config.anywhere
         self.code = row.get("kind") == "code"
         self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code, config.majority)
@@ -223,12 +225,13 @@ class DifficultyJudge:
 
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
-        answers, left = self.graded_answers(rewards), self.samples - len(rewards)
-        found = await asyncio.to_thread(
-            count_samples, *answers, self.rules, same=self.grader.equal, is_gold=self.is_gold
+        answers, correct = self.graded_answers(rewards)
+        # The verifier blocks, so it is called in a thread.
+        counts = await asyncio.to_thread(
+            count_samples, answers, correct, self.rules, same=self.grader.equal, is_gold=self.is_gold
         )
-        least = needed(found, left, self.rules)
-        return least and max(least, self.wave)
+        fewest = needed(counts, self.samples - len(rewards), self.rules)
+        return max(fewest, self.wave) if fewest else 0
 
     async def judge(self, rewards: Sequence[Reward]) -> tuple[Summary | None, str]:
         """The summary of the samples, and ``kept`` or the reason to drop the problem."""

@@ -51,11 +51,11 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.model_identity(templates.open_model(config.model, config), config.system)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The problem's columns and those of a completion."""
     from magcli.data.schema import COMPLETION, extend_schema
 
-    return extend_schema(given, COMPLETION)
+    return extend_schema(input_schema, COMPLETION)
 
 
 def preview(config: Config, rows: Rows, job: Job) -> int:

@@ -69,11 +69,11 @@ def settings(config: Config) -> dict[str, Any]:
     return engines.grader_identity(config, config.reward)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
     from magcli.data.schema import REWARD, extend_schema
 
-    return extend_schema(given, REWARD)
+    return extend_schema(input_schema, REWARD)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -183,7 +183,8 @@ class VerdictCounts:
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
         counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
-        share, facts = "", {}
+        share = ""
+        facts = {}
         if total := self.counted.total():
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
@@ -195,8 +196,10 @@ class VerdictCounts:
 
     def _hint(self, job: Job) -> None:
         """Advice where most completions do not begin with thoughts."""
-        opening, ending = self.form.opening, self.form.ending
-        lacking, closed = self.reasons["no-think"], self.without_thoughts["ends thoughts"]
+        opening = self.form.opening
+        ending = self.form.ending
+        lacking = self.reasons["no-think"]
+        closed = self.without_thoughts["ends thoughts"]
         if 2 * lacking <= self.reasons.total():
             return
         if closed:
@@ -215,8 +218,10 @@ def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) ->
     total = sum(counted.values())
     share = sum(correct.values()) / total
     spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    # The number of independent completions with this variance between problems.
     size = share * (1 - share) * total * total / spread if spread else len(counted)
-    size, z = min(size, total), 1.96
+    size = min(size, total)
+    z = 1.96  # the normal quantile of a two-sided 95% interval
     middle = (share + z * z / (2 * size)) / (1 + z * z / size)
     reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
     return share, max(0.0, middle - reach), min(1.0, middle + reach)

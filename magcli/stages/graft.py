@@ -65,9 +65,9 @@ def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
     """Whether the same graft is finished already; a different folder in its place is refused."""
     if not out.exists():
         return False
-    made = _note(out)
+    existing = _note(out)
     usage(
-        all(made.get(key) == value for key, value in note.items()),
+        all(existing.get(key) == value for key, value in note.items()),
         f"graft: {out} exists already and is a different graft; remove it or name another folder",
     )
     job.console.say(f"graft: {out} is up to date", event="up-to-date")
@@ -105,9 +105,9 @@ def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]
         copy_index(vlm, folder)
         rounded = graft.total([graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)])
         counts = {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)}
-        made = {"command": "graft", "version": __version__, **note, "rounded": counts}
-        made["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
-        (folder / NOTE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        record = {"command": "graft", "version": __version__, **note, "rounded": counts}
+        record["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
+        (folder / NOTE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return rounded
 
 

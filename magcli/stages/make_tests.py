@@ -99,16 +99,17 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """The resolved isolation level, and the digest of the model."""
-    return engines.sandbox_identity(config.sandbox) | (
-        engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM) if config.model else {}
-    )
+    identity = engines.sandbox_identity(config.sandbox)
+    if config.model:
+        identity |= engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+    return identity
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns, tests (with their origin) and solutions in one form, and the new columns."""
     from magcli.data.schema import CODE_MADE, NEW_TESTS
 
-    return tables.code_schema(given, CODE_MADE, NEW_TESTS)
+    return tables.code_schema(input_schema, CODE_MADE, NEW_TESTS)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -122,7 +123,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.problems import Unusable
     from magcli.run.each_row import Decision, Drop, Retry, each_row
 
-    box, stopped, retry = engines.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    box = engines.open_sandbox(config.sandbox)
+    stopped = threading.Event()
+    retry = ExclusiveRetry()
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 
@@ -139,11 +142,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def close() -> None:
         stopped.set()
+        # Running programs are awaited in a thread, as the event loop must not block.
         await asyncio.to_thread(threads.shutdown, cancel_futures=True)
         if generator:
             await generator.close()
 
-    window = config.workers + (-(-config.num_slots // config.programs) if config.model else 0)
+    window = config.workers
+    if config.model:
+        window += -(-config.num_slots // config.programs)  # the model writes for others while programs run
     assert job.schema is not None
     out = schema(config, job.schema)
     yield from each_row(job, rows, decide, schema=out, close=close, window=window, unit="problems")
@@ -172,7 +178,7 @@ async def _write_generators(
     from magcli.generate.types import Sampling, sample_seed
 
     has_enough_tests = len(prepared.plan.tests) >= config.until
-    if has_enough_tests and all(each.verdict != "wrong" for each in prepared.plan.solutions.values()):
+    if has_enough_tests and all(solution.verdict != "wrong" for solution in prepared.plan.solutions.values()):
         return GeneratorPrograms([], {})
     if not has_enough_solutions(prepared.plan, config.votes):
         return GeneratorPrograms([], {})
@@ -181,7 +187,8 @@ async def _write_generators(
     try:
         answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptRefused as error:
-        return GeneratorPrograms([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
+        reason = "too-long" if isinstance(error, PromptTooLong) else "refused"
+        return GeneratorPrograms([], {reason: config.programs})
     return extract_programs(answers, generator.thoughts)
 
 
@@ -211,5 +218,5 @@ def _columns(prepared: Prepared, made: NewTests, programs: Mapping[str, int] | N
     from magcli.curate.code.prepare import problem_columns
     from magcli.curate.inputs.new_tests import outcome_columns
 
-    given = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
-    return {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}
+    own = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
+    return {**problem_columns(prepared, [*own, *made.tests]), **outcome_columns(made, programs)}

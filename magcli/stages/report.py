@@ -65,8 +65,10 @@ def check(config: Config) -> None:
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
     usage(out is None or bool(config.paths), "report: --files are listed in the terminal only; a page needs PATHS")
     usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
-    for each in config.samples_at:
-        usage(_is_update(each), f"report.samples_at: '{each}' is neither an update nor a percentage from 0% to 100%")
+    for update in config.samples_at:
+        usage(
+            _is_update(update), f"report.samples_at: '{update}' is neither an update nor a percentage from 0% to 100%"
+        )
 
 
 def _is_update(text: str) -> bool:
@@ -92,7 +94,8 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
     from magcli.evaluation.metrics import labels
     from magcli.report import page
 
-    title = config.title or f"Report on {', '.join(labels([str(Path(path).resolve()) for path in config.paths]))}"
+    paths = [str(Path(path).resolve()) for path in config.paths]
+    title = config.title or f"Report on {', '.join(labels(paths))}"
     contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
     size = page.write(out, contents)
     job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
@@ -116,14 +119,15 @@ def _print(config: Config, artifacts: Artifacts) -> None:
 
     from magcli.report.history import NOT_FILTERS
 
-    screen, text = Console(), io.StringIO()
+    screen = Console()
+    text = io.StringIO()
     out = Console(
         file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
     )
-    made = [(each, each.made_by) for each in artifacts.tables if each.made_by and not each.of_dropped_rows]
-    if filters := [(each.path.name, link) for each, link in made if link.stage not in NOT_FILTERS]:
+    made = [(table, table.made_by) for table in artifacts.tables if table.made_by and not table.of_dropped_rows]
+    if filters := [(table.path.name, link) for table, link in made if link.stage not in NOT_FILTERS]:
         out.print(_funnel(filters))
-    if metrics := [each for each in artifacts.tables if each.of_metrics]:
+    if metrics := [table for table in artifacts.tables if table.of_metrics]:
         out.print(_metrics(metrics, config.only))
     if artifacts.runs:
         out.print(_runs(artifacts.runs))
@@ -139,7 +143,8 @@ def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     for column in table.columns[2:4]:
         column.justify = "right"
     for name, link in filters:
-        dropped = ", ".join(f"{why} {count:,}" for why, count in sorted(link.dropped.items(), key=lambda p: -p[1]))
+        by_count = sorted(link.dropped.items(), key=lambda item: -item[1])
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
         reasons = f"{sum(link.dropped.values()):,}: {dropped}" if dropped else "-"
         table.add_row(*map(visible, (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)))
     return table
@@ -151,15 +156,18 @@ def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
     from magcli.evaluation.metrics import labels
 
     scores = [_read_scores(table) for table in tables]
-    known = {metric for each in scores for found in each.values() for metric in found}
+    names: set[str] = set()
+    for by_model in scores:
+        for by_metric in by_model.values():
+            names |= by_metric.keys()
     for name in only:
-        text = f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}"
-        usage(name in known or name in DEFAULT_METRICS, text)
+        text = f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}"
+        usage(name in names or name in DEFAULT_METRICS, text)
     shown = RichTable("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
-    for each, label in zip(scores, labels([str(table.path) for table in tables]), strict=True):
-        for (suite, model), found in each.items():
-            first = next(iter(found.values()))
-            figures = [str(found.get(metric) or "-") for metric in only]
+    for by_model, label in zip(scores, labels([str(table.path) for table in tables]), strict=True):
+        for (suite, model), by_metric in by_model.items():
+            first = next(iter(by_metric.values()))
+            figures = [str(by_metric.get(metric) or "-") for metric in only]
             title = visible(f"{model or label} {suite}".strip())
             shown.add_row(title, *figures, str(first.problems), str(first.samples))
     return shown
@@ -170,10 +178,12 @@ def _read_scores(table: Table) -> dict[tuple[str, str], dict[str, Score]]:
     from magcli.report.discovery import rows_of
     from magcli.report.evaluation import score_of
 
-    found: dict[tuple[str, str], dict[str, Score]] = {}
-    for each in (score_of(row, "") for row in rows_of(table) if row["value"] is not None):
-        found.setdefault((each.suite, each.model), {})[each.metric] = each
-    return found
+    by_model: dict[tuple[str, str], dict[str, Score]] = {}
+    for row in rows_of(table):
+        if row["value"] is not None:
+            score = score_of(row, "")
+            by_model.setdefault((score.suite, score.model), {})[score.metric] = score
+    return by_model
 
 
 def _runs(folders: Sequence[Path]) -> Any:
@@ -187,7 +197,8 @@ def _runs(folders: Sequence[Path]) -> Any:
         read_run(folder)  # raises if it is damaged
         lines = RunDir(folder).metrics()
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
-        last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
+        last = lines[-1] if lines else {}
+        steps = last.get("step", 0)
         metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
         table.add_row(visible(label), str(steps), f"{seconds:.0f}", metrics or "-", _best(lines))
     return table
@@ -199,8 +210,8 @@ def _best(lines: list[dict[str, Any]]) -> str:
     As in `magcli sft`: of equal values the one with the lowest held-out loss, and of those the last.
     """
     for name, sign in SELECTION_METRICS:
-        if found := [line for line in lines if line.get(name) is not None]:
-            best = max(found, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
+        if evaluated := [line for line in lines if line.get(name) is not None]:
+            best = max(evaluated, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
     return "-"
 

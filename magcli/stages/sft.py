@@ -127,10 +127,10 @@ def check(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the system prompt and of the evaluation tables."""
     weights = not config.from_scratch and not config.show_mask
-    found = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
-    found |= tables.table_identity("held_out", config.held_out)
-    found |= tables.table_identity("eval_table", config.eval_table)
-    return found | (engines.grader_identity(config) if config.eval_table else {})
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
+    identity |= tables.table_identity("held_out", config.held_out)
+    identity |= tables.table_identity("eval_table", config.eval_table)
+    return identity | (engines.grader_identity(config) if config.eval_table else {})
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
@@ -138,16 +138,16 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
 
 
-def layouts(config: Config, given: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
+def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
     """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
-    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in given]
+    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in input_schemas]
 
 
-def _is_own(given: pa.Schema) -> bool:
-    return "messages" in given.names or {"prompt", "completion"} <= set(given.names)
+def _is_own(table: pa.Schema) -> bool:
+    return "messages" in table.names or {"prompt", "completion"} <= set(table.names)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row a step."""
     import pyarrow as pa
 
@@ -178,23 +178,24 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory and of the devices, where no trace was read."""
+    """Announce the memory and devices that a run needs, as far as they are known without its traces."""
     trainers.check_room("sft", config, console)
     _announce_memory(config, templates.open_model(config.model, config), console)
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
-    """What a run takes in memory whose longest trace has this many tokens; 0: they fit the micro-batches."""
-    made = partial(_forecast, config, model, longest)
-    forecasts.announce(made, console, stage="sft", folder=config.run)
+    """Announce the memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
+    make_forecast = partial(_forecast, config, model, longest)
+    forecasts.announce(make_forecast, console, stage="sft", folder=config.run)
 
 
 def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
-    """The memory of a run whose longest trace has this many tokens; 0: they fit the micro-batches."""
+    """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
 
-    card, shape = forecasts.card_for(config), shape_of(model)
+    card = forecasts.card_for(config)
+    shape = shape_of(model)
     bf16 = forecasts.trains_in_bf16(config, model, card)
     trainer = memory.TrainingPlan(
         shape,
@@ -235,12 +236,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     forms.record(model.thoughts, job, [])
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    found = _examples(config, model, rows, job.schema, job, where)
+    examples = list(_examples(config, model, rows, job.schema, job, where))
     if config.show_mask:
-        _show(list(found)[: config.show_mask], model, job, where)
+        _show(examples[: config.show_mask], model, job, where)
         return
     with ExitStack() as stack:
-        examples = list(found)
         _require_examples(examples, job, where)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
         formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
@@ -254,7 +254,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             held_out = _held_out(config, model, job)
             train = partial(_train, config, model, examples, held_out, job, folder)
             trainers.again_when_lost("sft", train, folder, job.console)
-        lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
+        lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
@@ -294,7 +294,8 @@ def _train(
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total, done = len(trainer.steps), trainer.done
+        total = len(trainer.steps)
+        done = trainer.done
         if not config.lr:
             job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
@@ -467,10 +468,11 @@ def _open_state(config: Config, model: Model) -> OpenState:
     from magcli.train.commands import RankState
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        scratch, seed = config.from_scratch, config.seed
-        sharded = training.sharded_model(config, model, ranks, bf16=bf16, from_scratch=scratch, seed=seed)
+        sharded = training.sharded_model(
+            config, model, ranks, bf16=bf16, from_scratch=config.from_scratch, seed=config.seed
+        )
         sharded.train()
-        optim.seed_all(seed)
+        optim.seed_all(config.seed)
         return RankState(
             ranks,
             sharded,

@@ -53,7 +53,7 @@ def check(config: Config) -> None:
 
 
 def head(config: Config) -> int:
-    """The number of rows that are read: those to show, and one by which more are known."""
+    """The number of rows that are read: those to show, and one more, which tells whether there are others."""
     shows_all = config.where or config.stats or config.manifest or config.digest or not config.limit
     return 0 if shows_all else config.limit + 1
 
@@ -114,8 +114,9 @@ def _show_statistics(rows: Rows, schema: pa.Schema, job: Job) -> None:
             statistics.add(batch.column(name))
     width = max(map(len, columns), default=0)
     lines = [f"{name:<{width}}  {statistics.text()}" for name, statistics in columns.items()]
-    found = {name: statistics.as_json() for name, statistics in columns.items()}
-    job.console.print("\n".join([f"{num_rows:,} rows", *lines]), event="stats", rows=num_rows, columns=found)
+    text = "\n".join([f"{num_rows:,} rows", *lines])
+    as_json = {name: statistics.as_json() for name, statistics in columns.items()}
+    job.console.print(text, event="stats", rows=num_rows, columns=as_json)
 
 
 def _print_lines(config: Config, rows: Rows) -> None:
@@ -123,7 +124,8 @@ def _print_lines(config: Config, rows: Rows) -> None:
     from magcli.data.jsonl import Style, to_lines
     from magcli.data.selection import first
 
-    for batch in first(rows, config.limit, to_end=True) if config.limit else rows:
+    shown = first(rows, config.limit, to_end=True) if config.limit else rows
+    for batch in shown:
         for line in to_lines(batch, Style()):
             put(line + "\n")
 
@@ -148,7 +150,7 @@ def _count(shown: int, more: int, job: Job, *, is_head: bool) -> str:
     totals = [source.total for source in job.sources]
     if is_head and more and None in totals:
         return f"-- the first {shown} rows"
-    total = sum(each or 0 for each in totals) if is_head and more else shown + more
+    total = sum(count or 0 for count in totals) if is_head and more else shown + more
     return f"-- {shown} of {total} rows" if more else f"-- {shown} rows"
 
 
@@ -164,7 +166,7 @@ def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm
 
 def _cell(value: Any, thoughts: ThoughtForm) -> str:
     if isinstance(value, list) and any(map(_is_turn, value)):
-        return "\n".join(_turn(each, thoughts) if _is_turn(each) else str(each) for each in value)
+        return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -177,8 +179,8 @@ def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
 
     One without text, such as a tool call, shows its other fields.
     """
-    if thoughtful := _with_thoughts(turn, form):
-        return f"[{turn['role']}] {thoughtful}"
+    if full_text := _with_thoughts(turn, form):
+        return f"[{turn['role']}] {full_text}"
     if (text := turn.get("content")) is not None:
         return f"[{turn['role']}] {text}"
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}

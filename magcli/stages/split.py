@@ -55,9 +55,9 @@ def reads(config: Config) -> Sequence[str]:
 layouts = tables.problem_layouts(reads)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The columns of the input."""
-    return given
+    return input_schema
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

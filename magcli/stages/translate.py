@@ -108,7 +108,7 @@ def settings(config: Config) -> dict[str, Any]:
     return identity | tables.table_identity("from", config.from_)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and the new ones.
 
     ``language`` is that of the prompt (in code problems unchanged, as there it is a programming language), ``original``
@@ -120,7 +120,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     from magcli.data.schema import extend_schema
 
     names = ("language", "original", "translation", "translated_to")
-    return extend_schema(given, pa.schema([pa.field(name, pa.string()) for name in names]))
+    return extend_schema(input_schema, pa.schema([pa.field(name, pa.string()) for name in names]))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -133,7 +133,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         texts = read_translations(
             config.from_, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}")
         )
-        rows = with_translations(rows if config.by == "id" else _complete(rows, job), texts, config.by, choice)
+        matched = rows if config.by == "id" else _complete(rows, job)
+        rows = with_translations(matched, texts, config.by, choice)
     generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -220,8 +221,14 @@ async def _translate(
     async for text, wrong in _candidates(config, row, language, generator):
         reason = wrong or defect(row["prompt"], text, language)
         if reason is None:
-            spoken = {} if row.get("kind") == "code" else {"language": language}
-            return {"prompt": text, **spoken, "original": row["prompt"], "translation": DONE, "translated_to": language}
+            changed: dict[str, str | None] = {
+                "prompt": text,
+                "original": row["prompt"],
+                "translation": DONE,
+                "translated_to": language,
+            }
+            # In code problems the column is the programming language.
+            return changed if row.get("kind") == "code" else {**changed, "language": language}
     return {**unchanged, "translation": reason}
 
 
@@ -253,13 +260,14 @@ def _language_of(row: dict[str, Any]) -> str | None:
 
     if row.get("language") or row.get("kind") == "code":
         return row.get("language")
-    found = identify(row["prompt"])
-    return None if found in (UNDECIDED, MIXED) else found
+    language = identify(row["prompt"])
+    return None if language in (UNDECIDED, MIXED) else language
 
 
 def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
     """One line: rows selected, translated by language, unchanged by reason, and translated before this run."""
-    translated, unchanged = Counter[str](), Counter[str]()
+    translated: Counter[str] = Counter()
+    unchanged: Counter[str] = Counter()
     for (outcome, language), count in outcomes.items():
         if language and outcome == DONE:
             translated[language] += count

@@ -132,8 +132,8 @@ def test_only_new_rows_of_the_gram_are_multiplied(make_run, curved, tmp_path, mo
     run, rows = make_run(curved(7, 1e-2)), []
     original = module.read_sums
 
-    def watched(checkpoints, block, precision, *, known=0):
-        sums = original(checkpoints, block, precision, known=known)
+    def watched(checkpoints, block, precision, *, skip_rows=0):
+        sums = original(checkpoints, block, precision, skip_rows=skip_rows)
         rows.append({part.gram.shape for part in sums.values()})
         return sums
 

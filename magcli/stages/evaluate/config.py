@@ -101,13 +101,16 @@ def sampling_options(config: Config, suite: Suite | None = None) -> options.Samp
     if suite is not None:
         default = replace(default, **{name: getattr(suite.sampling, name) for name in SUITE_OPTIONS})
         system = system or _system(suite)
-    given = {name: value for name in SUITE_OPTIONS if (value := getattr(config, name)) is not None}
-    return replace(default, **given, system=system, seed=config.seed)
+    overrides = {name: getattr(config, name) for name in SUITE_OPTIONS if getattr(config, name) is not None}
+    return replace(default, **overrides, system=system, seed=config.seed)
 
 
 def _system(suite: Suite) -> Path | None:
-    if suite.system in ("default", "none"):
-        return None if suite.system == "default" else Path("none")
+    """The system prompt of a suite; None for the model's own, and the path ``none`` for no prompt at all."""
+    if suite.system == "default":
+        return None
+    if suite.system == "none":
+        return Path("none")
     return suite.folder / suite.system
 
 

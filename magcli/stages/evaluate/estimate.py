@@ -74,7 +74,7 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
     return tuple(path for root in roots for name in names if (path := suite_tasks.completions_table(root, name)))
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per suite and metric; in a comparison also per model."""
     from magcli.evaluation import metrics
 
@@ -103,35 +103,40 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.compare:
         yield _compared(config, job)
         return
-    given = list(rows) if config.model else rows
-    _check_against(config, given if config.model else ())
+    batches = list(rows) if config.model else rows  # --before reads the problems a second time
+    _check_against(config, batches if config.model else ())
     with AnswerEquality(config) as equality:
-        earlier, theirs = _baseline(config, given, job, equality) if config.before else ([], {})
-        tasks, ours = _evaluated(config, given, job, equality)
-        found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
+        earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})
+        tasks, ours = _evaluated(config, batches, job, equality)
+        estimates_of = {
+            suite: _estimated(suite, problems, theirs.get(suite), config, equality) for suite, problems in ours.items()
+        }
     left_out = _left_out(tasks, ours)
     report_skipped_ks(ours, config.ks, job)
-    for task in (task for task in tasks if task.plan.sampling.temperature == 0 and task.plan.samples > 1):
-        _report_equal_samples(task.name, task.plan.samples, job)
+    for task in tasks:
+        if task.plan.sampling.temperature == 0 and task.plan.samples > 1:
+            _report_equal_samples(task.name, task.plan.samples, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
-    if not found:
+    if not estimates_of:
         reasons = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
     order = [task.name for task in tasks]
-    names = sorted(found, key=lambda name: order.index(name) if name in order else 0)
+    names = sorted(estimates_of, key=lambda name: order.index(name) if name in order else 0)
     estimates = [
         (suite, estimate._replace(num_left_out=left_out.get(suite)))
         for name in names
-        for suite, estimate in found[name]
+        for suite, estimate in estimates_of[name]
     ]
     _report(estimates, job)
     if dropped:
         job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
-    for task in (task for task in tasks if task.note):
-        job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
+    for task in tasks:
+        if task.note:
+            job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
-    yield pa.RecordBatch.from_pylist([_row(suite, each) for suite, each in estimates], schema(config, pa.schema([])))
-    suite_tasks.clear_journals([*tasks, *earlier])
+    metrics_rows = [_row(suite, estimate) for suite, estimate in estimates]
+    yield pa.RecordBatch.from_pylist(metrics_rows, schema(config, pa.schema([])))
+    suite_tasks.clear_journals([*tasks, *earlier])  # only once the metrics are written
 
 
 def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
@@ -156,7 +161,7 @@ def _report_equal_samples(suite: str, samples: int, job: Job) -> None:
     )
 
 
-def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
+def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     """Check that the --against run can be compared before anything is sampled.
 
     Raises:
@@ -166,26 +171,36 @@ def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
 
     if config.against is None:
         return
-    wanted = {suite.name for suite in load(config.suite)} or _suites_in(given)
-    for suite in sorted(wanted) if is_suite_folder(config.against) else [""]:
+    wanted = {suite.name for suite in load(config.suite)} or _suites_in(problems)
+    names = sorted(wanted) if is_suite_folder(config.against) else [""]
+    for suite in names:
         open_completions(config.against, suite)
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
     """The names of the suites of problems; empty for those without one."""
-    names = [batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] for batch in problems]
-    return {suite or "" for each in names for suite in each}
+    names: set[str] = set()
+    for batch in problems:
+        suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""]
+        names.update(suite or "" for suite in suites)
+    return names
 
 
 def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
     """Run the command's tasks, or read the graded completions of its table."""
+    tasks: list[SuiteTask] = []
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, job.output)
-    else:
-        tasks = [suite_tasks.task_of_table(config, list(rows), job.output)] if config.model else []
-    parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
-    found = (each for part in parts for each in by_suite(part, job).items())
-    return tasks, {suite: equality.merge(_judged(problems, config), config.ks) for suite, problems in found}
+    elif config.model:
+        tasks = [suite_tasks.task_of_table(config, list(rows), job.output)]
+    parts: Iterable[Rows] = [iter(rows)]
+    if tasks:
+        parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job))
+    evaluated: dict[str, list[Problem]] = {}
+    for part in parts:
+        for suite, problems in by_suite(part, job).items():
+            evaluated[suite] = equality.merge(_judged(problems, config), config.ks)
+    return tasks, evaluated
 
 
 def _judged(problems: list[Problem], config: Config) -> list[Problem]:
@@ -209,7 +224,7 @@ def _estimated(
     """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
     from magcli.evaluation import metrics
 
-    found = metrics.estimate(problems, config.ks, config.seed)
+    own = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
         before = equality.merge(_judged(read_problems(config.against, suite), config), config.ks)
     differences = metrics.paired(problems, before or (), config.ks, config.seed)
@@ -217,27 +232,30 @@ def _estimated(
         other = config.against or config.before
         raise DataError(f"evaluate: {other} has no problem in common with the input; ids must be equal")
     earlier = metrics.estimate(before, config.ks, config.seed) if config.before and before else []
-    return [(suite, each) for each in (*found, *metrics.of_other_model(earlier), *differences)]
+    return [(suite, estimate) for estimate in (*own, *metrics.of_other_model(earlier), *differences)]
 
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
     """A row of the table; the bounds of a single problem are null."""
-    return {"suite": suite} | {k: None if value != value else value for k, value in estimate._asdict().items()}
+    row: dict[str, Any] = {"suite": suite}
+    for name, value in estimate._asdict().items():
+        row[name] = None if value != value else value  # only NaN differs from itself
+    return row
 
 
 def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
     from magcli.evaluation.metrics import scale
 
-    width = max(len(f"{suite} {each.metric}".strip()) for suite, each in estimates)
-    for suite, each in estimates:
-        sign = "+" if "difference" in each.metric else ""
-        value, low, high = (scale(each.metric) * number for number in (each.value, each.low, each.high))
+    width = max(len(f"{suite} {estimate.metric}".strip()) for suite, estimate in estimates)
+    for suite, estimate in estimates:
+        sign = "+" if "difference" in estimate.metric else ""
+        value, low, high = (scale(estimate.metric) * number for number in (estimate.value, estimate.low, estimate.high))
         bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(a single problem has no interval)"
-        text = f"{f'{suite} {each.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
-        counts = f"{each.num_problems} problems, {each.num_samples} samples"
-        if each.num_left_out:
-            counts += f"; {each.num_left_out} problems left out"
-        job.console.result(f"{text}  {counts}", event="metric", **_row(suite, each))
+        text = f"{f'{suite} {estimate.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
+        counts = f"{estimate.num_problems} problems, {estimate.num_samples} samples"
+        if estimate.num_left_out:
+            counts += f"; {estimate.num_left_out} problems left out"
+        job.console.result(f"{text}  {counts}", event="metric", **_row(suite, estimate))
 
 
 def _compared(config: Config, job: Job) -> pa.RecordBatch:
@@ -248,11 +266,11 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     from magcli.evaluation import metrics
 
     with AnswerEquality(config) as equality:
-        found = _sides(job.sources, config.ks, config.seed, equality, job.console)
-    for side in found:
-        problems = {f"{side.name} {suite}".rstrip(): each for suite, each in side.problems.items()}
+        sides = _sides(job.sources, config.ks, config.seed, equality, job.console)
+    for side in sides:
+        problems = {f"{side.name} {suite}".rstrip(): suite_problems for suite, suite_problems in side.problems.items()}
         report_skipped_ks(problems, config.ks, job)
-    rows = metrics.compare(found, config.ks, config.seed)
+    rows = metrics.compare(sides, config.ks, config.seed)
     text = metrics.comparison_markdown(rows)
     if config.markdown:
         with durable.atomic_file(config.markdown) as file:
@@ -271,30 +289,35 @@ def _sides(
     """
     from magcli.evaluation.metrics import Side, distinct, known_ks, labels
 
-    found: list[Side] = []
+    sides: list[Side] = []
     names = labels([source.name for source in sources])
     by_model = [_by_model(source, label) for source, label in zip(sources, names, strict=True)]
-    ks = [*ks, *known_ks(metric for models in by_model for each in models.values() for _, metric in each)]
-    for source, label, estimates in zip(sources, names, by_model, strict=True):
-        if "model" in source.schema.names and estimates:
-            found += [Side(model, each, {}) for model, each in estimates.items()]
+    stored = [estimates for models in by_model for estimates in models.values()]
+    ks = [*ks, *known_ks(metric for estimates in stored for _, metric in estimates)]
+    for source, label, models in zip(sources, names, by_model, strict=True):
+        if "model" in source.schema.names and models:
+            sides += [Side(model, estimates, {}) for model, estimates in models.items()]
         else:
             is_metrics = "metric" in source.schema.names
             problems = _stored_problems(Path(source.name), console) if is_metrics else _graded(source)
-            merged = {suite: equality.merge(each, ks) for suite, each in problems.items()}
-            found.append(Side(label, estimates.get(label) or _estimates(merged, ks, seed), merged))
-    return [side._replace(name=name) for side, name in zip(found, distinct(side.name for side in found), strict=True)]
+            merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
+            sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
+    side_names = distinct(side.name for side in sides)
+    return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
 
 
 def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
     """The metrics in a table by model, called ``label`` if the table names none."""
     from magcli.data.values import to_rows
 
-    found: dict[str, dict[Key, Estimate]] = {}
-    if "metric" in source.schema.names:
-        for row in (row for batch in source.rows for row in to_rows(batch)):
-            found.setdefault(row.get("model") or label, {})[row.get("suite") or "", row["metric"]] = _as_estimate(row)
-    return found
+    by_model: dict[str, dict[Key, Estimate]] = {}
+    if "metric" not in source.schema.names:
+        return by_model
+    for batch in source.rows:
+        for row in to_rows(batch):
+            estimates = by_model.setdefault(row.get("model") or label, {})
+            estimates[row.get("suite") or "", row["metric"]] = _as_estimate(row)
+    return by_model
 
 
 def _graded(source: Source) -> dict[str, list[Problem]]:
@@ -316,20 +339,24 @@ def _estimates(
 ) -> dict[tuple[str, str], Estimate]:
     from magcli.evaluation import metrics
 
-    return {(suite, each.metric): each for suite, of in problems.items() for each in metrics.estimate(of, ks, seed)}
+    estimates = {}
+    for suite, suite_problems in problems.items():
+        for estimate in metrics.estimate(suite_problems, ks, seed):
+            estimates[suite, estimate.metric] = estimate
+    return estimates
 
 
 def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]]:
     """The completions from which a table of metrics was computed, if they still exist unchanged."""
-    found = {}
+    problems = {}
     for suite, stored in _stored_tables(metrics).items():
         path = Path(stored["path"])
         if path.exists() and _has_digest(path, stored["sha256"]):
-            found[suite] = read_problems(path, suite)
+            problems[suite] = read_problems(path, suite)
         elif path.exists():
             text = f"evaluate: {path} has changed since {metrics} was computed; its differences are not computed"
             console.warn(text, path=str(path))
-    return found
+    return problems
 
 
 def _has_digest(path: Path, sha256: str) -> bool:
@@ -345,7 +372,11 @@ def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
 
     try:
         note = json.loads(note_path(metrics).read_text(encoding="utf-8"))[COMPLETIONS]
-        return {suite: each for suite, each in note.items() if isinstance(each, dict) and {"path", "sha256"} <= {*each}}
+        return {
+            suite: stored
+            for suite, stored in note.items()
+            if isinstance(stored, dict) and {"path", "sha256"} <= stored.keys()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -360,23 +391,23 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     from magcli.evaluation import metrics
     from magcli.verify.types import UNCOUNTED
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    completions: dict[str, list[dict[str, Any]]] = {}
     for batch in rows:
         columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
         for number, row in enumerate(columns.to_pylist()):
             if row.get("reason") not in UNCOUNTED:
-                found.setdefault(row.get("suite") or "", []).append(row)
+                completions.setdefault(row.get("suite") or "", []).append(row)
             elif job is not None:
                 whole_row = to_rows(batch.slice(number, 1))[0] if job.drops.keep else row
                 job.drops.row(row["id"], row["reason"], whole_row)
     if job is not None:
-        _report_timeouts(found, job)
-    return {suite: metrics.gather(each) for suite, each in found.items()}
+        _report_timeouts(completions, job)
+    return {suite: metrics.gather(rows_of_suite) for suite, rows_of_suite in completions.items()}
 
 
-def _report_timeouts(found: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
+def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
     """Report how many verdicts timed out, perhaps only because the machine was busy."""
-    for suite, rows in found.items():
+    for suite, rows in completions.items():
         if late := sum(row.get("reason") == "timeout" for row in rows):
             text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
             job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
@@ -439,9 +470,10 @@ class AnswerEquality:
         """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
         from magcli.evaluation import metrics
 
-        votes = any(k > 1 for k in ks)
+        if not any(k > 1 for k in ks):
+            return list(problems)
         return [
-            metrics.merge_answers(each, self._equal) if votes and each.kind == "math" else each for each in problems
+            metrics.merge_answers(problem, self._equal) if problem.kind == "math" else problem for problem in problems
         ]
 
     def _equal(self, one: str, other: str) -> bool:
@@ -454,9 +486,9 @@ def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[in
     """Report the values of k for which some problem has too few samples."""
     from magcli.evaluation.metrics import min_samples
 
-    for suite, each in problems.items():
-        least = min_samples(each)
-        if large := [k for k in ks if k > least]:
+    for suite, suite_problems in problems.items():
+        fewest = min_samples(suite_problems)
+        if large := [k for k in ks if k > fewest]:
             prefix = f"{suite}: " if suite else ""
-            text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {least}"
-            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=least)
+            text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {fewest}"
+            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=fewest)

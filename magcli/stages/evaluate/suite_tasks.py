@@ -78,8 +78,8 @@ class SuiteTask(NamedTuple):
         from magcli.data.schema import COMPLETION, REWARD, extend_schema
 
         problems = self.problems[0].schema
-        given = pa.schema([problems.field(name) for name in self.columns], problems.metadata)
-        return extend_schema(extend_schema(given, COMPLETION), REWARD)
+        repeated = pa.schema([problems.field(name) for name in self.columns], problems.metadata)
+        return extend_schema(extend_schema(repeated, COMPLETION), REWARD)
 
 
 def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
@@ -91,18 +91,20 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
     """
     import pyarrow as pa
 
-    from magcli.evaluation import programs, rows, suite
+    from magcli.evaluation import programs, rows
+    from magcli.evaluation import suite as suites
 
     model = templates.open_model(config.model, config)
-    found = []
-    for each in suite.load(config.suite):
-        if each.verifier == "ifeval":
-            suite.require_ifeval()
-        given = rows.problems(each, config.data, config.seed)
-        noted = replace(each, note="; ".join(filter(None, (each.note, programs.in_process_note(given)))))
-        problems = pa.Table.from_pylist(given).to_batches()
-        found.append(_task(config, model, sampling_options(config, each), noted, problems, output))
-    return found
+    tasks = []
+    for suite in suites.load(config.suite):
+        if suite.verifier == "ifeval":
+            suites.require_ifeval()
+        problems = rows.problems(suite, config.data, config.seed)
+        notes = (suite.note, programs.in_process_note(problems))
+        noted = replace(suite, note="; ".join(filter(None, notes)))
+        batches = pa.Table.from_pylist(problems).to_batches()
+        tasks.append(_task(config, model, sampling_options(config, suite), noted, batches, output))
+    return tasks
 
 
 def task_of_table(config: Config, problems: Sequence[pa.RecordBatch], output: str | None) -> SuiteTask:
@@ -198,7 +200,8 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
         return None
     source = table.read(str(task.table))
     link = source.chain[-1] if source.chain else None
-    identity, before = fingerprint(task.identity), fingerprint(link.config) if link else {}
+    identity = fingerprint(task.identity)
+    before = fingerprint(link.config) if link else {}
     if link and link.version == __version__ and seal.pack(before) == seal.pack(identity):
         job.console.say(f"evaluate: reusing the completions in {task.table}", event="reused")
         return _completed(source.rows, task, job)
@@ -218,8 +221,10 @@ def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
     for batch in rows:
         answered.update(batch.column("id").to_pylist())
         yield batch
-    for row in (row for batch in task.problems for row in to_rows(batch) if row["id"] not in answered):
-        job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
+    for batch in task.problems:
+        for row in to_rows(batch):
+            if row["id"] not in answered:
+                job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
 
 
 def _reasons_path(table: Path) -> Path:
@@ -249,11 +254,11 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 
     runner = _Runner(tasks, config, job)
     samples = min(task.plan.samples for task in tasks)
-    window = max(2, 2 * config.num_slots // samples + 2)
+    window = max(2, 2 * config.num_slots // samples + 2)  # problems at once: all slots are busy while others are graded
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
     with runner.bar:
-        for number, parts in groupby(results, key=lambda each: each[0]):
+        for number, parts in groupby(results, key=lambda numbered: numbered[0]):
             yield tasks[number], runner.rows(tasks[number], (result for _, result in parts))
 
 
@@ -261,7 +266,8 @@ class _Runner:
     """The model, the graders by reward function, and the journals of running tasks."""
 
     def __init__(self, tasks: Sequence[SuiteTask], config: Config, job: Job) -> None:
-        self.tasks, self.job = tasks, job
+        self.tasks = tasks
+        self.job = job
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
         self.graders: dict[str, Grader] = {
@@ -323,7 +329,8 @@ class _Runner:
         from magcli.run.units import with_rows
 
         number, _, key = name.partition(":")
-        task, journal = self.tasks[int(number)], self.journals[int(number)]
+        task = self.tasks[int(number)]
+        journal = self.journals[int(number)]
         if journal is not None and key in journal:
             self.bar.advance(reused=True)
             return int(number), with_rows(journal.get(key), part)
@@ -341,15 +348,17 @@ class _Runner:
         from magcli.run.types import Result
         from magcli.verify.reward import columns
 
-        row, grader = to_rows(part)[0], self.graders[task.function]
+        row = to_rows(part)[0]
+        grader = self.graders[task.function]
         grader.check(row)
         try:
             samples = await sample_problem(self.generator, row, task.plan)
         except PromptRefused as error:
             return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
-        many = with_columns(repeat_rows(part.select(task.columns), len(samples)), completion_columns(samples))
-        return Result(with_columns(many, columns(rewards)))
+        problems = repeat_rows(part.select(task.columns), len(samples))
+        completions = with_columns(problems, completion_columns(samples))
+        return Result(with_columns(completions, columns(rewards)))
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         """The rows of a task, written to its table while they pass."""

@@ -131,7 +131,7 @@ def sampling_identity(config: Config) -> dict[str, Any]:
     return prompts | engines.grader_identity(config, config.reward)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row a point: its coordinates, means with intervals, and the means of each problem."""
     from magcli.landscape.results import POINT
 

@@ -100,7 +100,8 @@ class PointEngine:
         """The weights of a point, and where they are after rounding."""
         from magcli.landscape.components import coordinates, perturbed
 
-        last, components = self._work.model.folder, self._work.components
+        last = self._work.model.folder
+        components = self._work.components
         weights = dict(perturbed(last, components, visit.a1, visit.a2, round=self._rounding))
         return weights, coordinates(weights.items(), last, components)
 
@@ -151,7 +152,8 @@ class LocalPoints:
     at_once = 1
 
     def __init__(self, work: Work, engine: PointEngine) -> None:
-        self._problems, self._engine = work.problems, engine
+        self._problems = work.problems
+        self._engine = engine
         self._grading = Grading(work)
 
     async def visit(self, visit: Visit) -> pa.RecordBatch:
@@ -214,7 +216,8 @@ class PointServer:
 
         from magcli.run.units import WorkThread
 
-        self._problems, self._engine = work.problems, engine
+        self._problems = work.problems
+        self._engine = engine
         self._one_point = asyncio.Lock()
         self._thread = WorkThread()
         self._num_threads = torch.get_num_threads()
@@ -265,7 +268,8 @@ class Grading:
     """Grades the samples of a visit, in the worker processes of this machine."""
 
     def __init__(self, work: Work) -> None:
-        self._problems, self._texts = work.problems, work.config.texts
+        self._problems = work.problems
+        self._texts = work.config.texts
         self._grader = engines.open_grader(work.config, work.config.reward)
         self._rule = engines.reward_rule(work.config, work.model.thoughts)
 
@@ -306,11 +310,12 @@ def _require_verdicts(problem: str, verdicts: Sequence[Reward]) -> None:
 
     for verdict in verdicts:
         if verdict.reason in UNCOUNTED:
-            again = " with --restart, as points of different rewards are not comparable"
+            again = ""
+            if verdict.reason == "reward-error":
+                again = " with --restart, as points of different rewards are not comparable"
             raise EnvironmentFault(
                 f"landscape: a completion of problem {problem} cannot be graded ({verdict.reason}: {verdict.detail}); "
-                "finished points are stored; fix this and repeat the command"
-                + (again if verdict.reason == "reward-error" else "")
+                f"finished points are stored; fix this and repeat the command{again}"
             )
 
 
@@ -328,14 +333,18 @@ def _rows(
     from magcli.curate.sampling import completion_columns
     from magcli.landscape.visits import VISIT
 
-    columns = completion_columns(samples)
-    texts = columns.column("completion").to_pylist()
+    completions = completion_columns(samples)
+    texts = completions.column("completion").to_pylist()
     shown = [text if with_text and not number else None for number, text in enumerate(texts)]
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
     repeated = [[value] * len(samples) for value in (*where, row["id"], row["prompt"])]
-    found = dict(zip(VISIT.names, repeated, strict=False))
-    found |= dict(zip(columns.schema.names, columns.columns, strict=True)) | {"completion": shown, "digest": digests}
-    found |= dict(zip(rewards.schema.names, rewards.columns, strict=True))
-    values = ((found[each.name], each.type) for each in VISIT)
-    arrays = [column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind) for column, kind in values]
+    columns = dict(zip(VISIT.names, repeated, strict=False))  # the first names of VISIT are those of the point
+    columns |= dict(zip(completions.schema.names, completions.columns, strict=True))
+    columns |= {"completion": shown, "digest": digests}
+    columns |= dict(zip(rewards.schema.names, rewards.columns, strict=True))
+    arrays = []
+    for field in VISIT:
+        column = columns[field.name]
+        is_array = isinstance(column, pa.Array)
+        arrays.append(column.cast(field.type) if is_array else pa.array(column, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=VISIT)

@@ -32,7 +32,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.cost:
         job.console.result(_cost(checkpoints), event="cost")
         return
-    given = [row for batch in rows for row in batch.to_pylist()]
+    input_rows = [row for batch in rows for row in batch.to_pylist()]
     out = output_folder(config)
     with durable.locked(out):
         plane = _plane(config, checkpoints, out, job)
@@ -42,28 +42,28 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             return
         _warn_of_differences(config, job)
         model = _model(plane.folders[-1], config, job)
-        problems = _problems(config, given, model, job)
+        problems = _problems(config, input_rows, model, job)
         usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
         with _journal(config, plane, out, job) as journal:
-            found = survey_points(config, model, _grid(config, plane), problems, plane, out, journal, job)
-        points = results.point_table(found)
+            survey = survey_points(config, model, _grid(config, plane), problems, plane, out, journal, job)
+        points = results.point_table(survey)
         fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
-        results.write(out, found, points, plane, fit, job)
+        results.write(out, survey, points, plane, fit, job)
         yield from points.to_batches()
 
 
 def _warn_of_differences(config: Config, job: Job) -> None:
-    """Say what makes rewards and lengths differ from those of the run's own completions."""
+    """Warn of options that make rewards and lengths differ from those of the run's own completions."""
     different = run_options.differences_from_run(config.run, as_json(config), sampling_identity(config))
     if different:
         job.console.warn(f"landscape: not as in the run: {different}", event="differs")
 
 
-def _problems(config: Config, given: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
+def _problems(config: Config, rows: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
     system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
-        return engines.answerable(given, model, system, grader, job)
+        return engines.answerable(rows, model, system, grader, job)
 
 
 def _grid(config: Config, plane: Plane) -> Array:

@@ -205,7 +205,8 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
         usage(valid, f"rl: --generator-devices must be cpu, cuda or cuda:N, not {name}")
     if ranks > 1 and any(name.startswith("cuda") for name in devices):
         text = f"rl: --tensor-parallel {ranks} takes {ranks} of --generator-devices for each generator, not"
-        usage(len(set(devices)) == len(devices) and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
+        distinct = len(set(devices)) == len(devices)
+        usage(distinct and len(devices) % ranks == 0, f"{text} {','.join(devices)}")
         usage("cpu" not in devices, f"{text} CPUs beside GPUs")
         generators *= ranks
     text = f"rl: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
@@ -256,30 +257,30 @@ def _gpu_number(device: str) -> str:
     return device.partition(":")[2] or "0"
 
 
-def _check_sizes(place: str, config: Config) -> None:
+def _check_sizes(prefix: str, config: Config) -> None:
     """Refuse invalid batches, lengths and rates, of the run or of one of its stages."""
-    run_sizes.check(place, config)
-    options.check_positive(place, config, ["temperature", "clip_high"])
-    options.check_length_penalty(place, config)
+    run_sizes.check(prefix, config)
+    options.check_positive(prefix, config, ["temperature", "clip_high"])
+    options.check_length_penalty(prefix, config)
 
 
 def _check_stages(config: Config) -> None:
     """Refuse stages that contradict the run's options."""
     for number, stage in enumerate(config.stage, 1):
-        place = f"rl.stage {number}"
-        _check_band(place, stage)
-        _check_sizes(place, run_sizes.options_in(stage, config))
+        prefix = f"rl.stage {number}"
+        _check_band(prefix, stage)
+        _check_sizes(prefix, run_sizes.options_in(stage, config))
         usage(
             stage.until != "data-easy" or config.diverse_by == "outcome",
-            f"{place}.until: all-correct groups are not counted with diverse_by 'reward'",
+            f"{prefix}.until: all-correct groups are not counted with diverse_by 'reward'",
         )
     run_sizes.check_ends(config.stage, config.updates)
 
 
-def _check_band(place: str, stage: StageOptions) -> None:
+def _check_band(prefix: str, stage: StageOptions) -> None:
     if stage.band is not None:
         right = len(stage.band) == 2 and 0 <= stage.band[0] <= stage.band[1] <= 1
-        usage(right, f"{place}.band: {list(stage.band)} is not a lowest and a highest pass rate within 0 to 1")
+        usage(right, f"{prefix}.band: {list(stage.band)} is not a lowest and a highest pass rate within 0 to 1")
 
 
 def _check_functions(config: Config) -> None:

@@ -19,8 +19,11 @@ class Display:
     def __init__(
         self, checkpointing: Checkpointing, bar: Progress, curves: Curves, log_lines: LogLines, console: Console
     ) -> None:
-        self._checkpointing, self._bar, self._curves = checkpointing, bar, curves
-        self._log_lines, self._console = log_lines, console
+        self._checkpointing = checkpointing
+        self._bar = bar
+        self._curves = curves
+        self._log_lines = log_lines
+        self._console = console
 
     def update(self, line: Line) -> None:
         """Show the metrics of an update."""

@@ -32,7 +32,8 @@ def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNK
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
 
-    card, shape = forecast.card_for(config), shape_of(model)
+    card = forecast.card_for(config)
+    shape = shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
     trainer = _trainer(config, model, shape, card, prompt=longest_prompt)
     plan = _with_engine(config, model, card, trainer, longest)
@@ -140,7 +141,8 @@ def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longe
     in_bf16 = config.dtype == "bf16"
     if config.dtype == "auto" and not exact:
         in_bf16 = card.is_gpu or compute.choose(model, config.device, "sampling").format == "bf16"
-    slots, copies = _largest(config, "n_async"), max(config.generators, 1)
+    slots = _largest(config, "n_async")
+    copies = max(config.generators, 1)
     bounded = card.is_gpu and not exact
     share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
     rank = config.lora if shares_base(config, model, on_gpu=card.is_gpu) else 0

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per rollout, with all columns of its problem."""
     import pyarrow as pa
 
     from magcli.rl.store import ROLLOUT
 
-    return pa.schema([*ROLLOUT, *(field for field in given if field.name not in ROLLOUT.names)], given.metadata)
+    others = [field for field in input_schema if field.name not in ROLLOUT.names]
+    return pa.schema([*ROLLOUT, *others], input_schema.metadata)
 
 
 def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:

@@ -58,7 +58,7 @@ def check_room(config: Config, console: Console, *, beside: Sequence[Demand]) ->
 
 
 def generators_demand(config: Config) -> Demand | None:
-    """What the generators of a run take of a cluster; None without any."""
+    """The resources of a cluster that the generators of a run need; None without any."""
     from magcli.generate.parallel import engine_resources
 
     if not config.generators:
@@ -194,7 +194,7 @@ def sampling_devices(config: Config, *, cards: int) -> Sequence[str]:
 
 
 def _from(device: str, number: int) -> Sequence[str]:
-    """A device, and so many in all with those after it."""
+    """``number`` devices: this one and those after it."""
     from magcli.generate.wire import gpu_number
 
     if number == 1:
@@ -204,14 +204,14 @@ def _from(device: str, number: int) -> Sequence[str]:
 
 
 def _too_few(config: Config, free: int, cards: int) -> str:
-    """What to do if there are fewer GPUs without a trainer rank than the generators' ranks."""
+    """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
     ranks = config.tensor_parallel
-    each = f" of {ranks} GPUs each" if ranks > 1 else ""
+    gpus = f" of {ranks} GPUs each" if ranks > 1 else ""
     most = free // ranks
     advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
     if config.trainers > 1:
         advice += ", or lower --trainers"
-    what = f"{config.generators} generators{each}" if most else f"one generator with --tensor-parallel {ranks}"
+    what = f"{config.generators} generators{gpus}" if most else f"one generator with --tensor-parallel {ranks}"
     return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
 
 
@@ -248,7 +248,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         model,
         engine=engine_name(config),
         dtype=config.dtype,
-        slots=-(-most // max(config.generators, 1)),
+        slots=-(-most // max(config.generators, 1)),  # generators share the completions; rounded up
         deterministic=exact,
         device=devices[0],
         threads=_share_threads(config.trainers, config.generators),
@@ -273,7 +273,7 @@ def _share_threads(ranks: int, generators: int) -> int:
     if not generators:
         return 0
     threads = torch.get_num_threads()
-    each = trainers.share_threads(threads, ranks, generators)
+    per_generator = trainers.share_threads(threads, ranks, generators)
     if ranks == 1:
-        torch.set_num_threads(max(1, threads - each * generators))
-    return each
+        torch.set_num_threads(max(1, threads - per_generator * generators))
+    return per_generator

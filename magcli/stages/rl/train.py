@@ -79,7 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """What a run takes in memory and of the devices, where no problem was read."""
+    """Announce the memory and devices that a run needs, as far as they are known without its problems."""
     check_room(config, console, beside=_beside(config))
     _announce_memory(config, templates.open_model(config.model, config), console)
 
@@ -87,9 +87,9 @@ def forecast(config: Config, console: Console) -> None:
 def _announce_memory(
     config: Config, model: Model, console: Console, longest_prompt: int = forecasts.UNKNOWN_PROMPT
 ) -> None:
-    """What a run takes in memory."""
-    made = partial(plan_memory, config, model, longest_prompt)
-    forecasts.announce(made, console, stage="rl", folder=config.run)
+    """Announce the memory that a run needs."""
+    make_forecast = partial(plan_memory, config, model, longest_prompt)
+    forecasts.announce(make_forecast, console, stage="rl", folder=config.run)
 
 
 def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:
@@ -121,7 +121,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
         columns = schema(config, job.schema)
-        by_id = {row["id"]: row for pool in reversed(pools) for row in pool}
+        by_id = {row["id"]: row for pool in reversed(pools) for row in pool}  # of equal ids the run's own problem
         for path in RolloutStore(folder.path).tables():
             for batch in table.read(str(path)).rows:
                 yield with_problems(batch, by_id, columns)
@@ -190,7 +190,7 @@ def _train(
 
 
 def _say_results(folder: RunDir, console: Console) -> None:
-    """Say what became of the groups, and where the model is."""
+    """Report how many groups were trained or dropped, and where the model is."""
     from magcli.rl.ledger import account, read
 
     console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
@@ -236,7 +236,7 @@ def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | No
 
 
 def _say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
-    """Say where an earlier run goes on; updates since its last checkpoint are repeated."""
+    """Report where an earlier run is resumed; updates since its last checkpoint are repeated."""
     last_started = max(ledger.batches, default=0)
     if last_started:
         repeated_updates = last_started - trainer.done
@@ -255,7 +255,7 @@ def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
 
 
 def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder: RunDir, console: Console) -> Config:
-    """Refuse a run on these problems that does not fit, and say what little space there is before the work.
+    """Refuse a run on these problems that does not fit its GPU; warn if disk or shared memory has too little space.
 
     Returns the options with what the forecast decides about vLLM.
 
@@ -435,7 +435,8 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     from magcli.run import validation
 
     pools = []
-    for path in (str(stage.data) for stage in config.stage if stage.data is not None):
+    paths = [str(stage.data) for stage in config.stage if stage.data is not None]
+    for path in paths:
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         pools.append([row for batch in rows for row in to_rows(batch)])

@@ -24,7 +24,7 @@ START_SECONDS = 120.0
 
 
 def verifiers_demand(config: Config) -> Demand | None:
-    """What the verifiers of a run take of a cluster, a CPU for each worker; None if this process grades."""
+    """The resources of a cluster that the verifiers of a run need, a CPU per worker; None if this process grades."""
     if not config.verifiers:
         return None
     return Demand("verifiers", config.verifiers, Resources(cpus=config.workers))

@@ -1,4 +1,4 @@
-"""The option --cluster of stages whose shards can run on a cluster, and what it does not go with."""
+"""The option --cluster of stages whose shards can run on a cluster, and the options that exclude it."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def sampling_format(
 
     compute.use_threads(model, config.num_slots)
     asked = "fp32" if config.deterministic else config.dtype
-    found = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), unfinished)
-    return "bf16" if found["dtype"] == "bf16" else "fp32"
+    chosen = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), unfinished)
+    return "bf16" if chosen["dtype"] == "bf16" else "fp32"
 
 
 def sampling_plan(config: SamplingOptions, thoughts: ThoughtForm = THINK) -> SamplingPlan:
@@ -92,7 +92,9 @@ def system_text(path: Path | None, thoughts: ThoughtForm = THINK) -> str | None:
     """The system prompt that an option names; ``none`` means no system prompt. magcli's own names this form."""
     from magcli.model.chat import system_prompt
 
-    return None if path is not None and str(path) == "none" else system_prompt(path, thoughts)
+    if path is not None and str(path) == "none":
+        return None
+    return system_prompt(path, thoughts)
 
 
 def system_identity(system: Path | None) -> dict[str, Any]:
@@ -127,18 +129,18 @@ def answerable(
         UsageError: no problem is left.
     """
     context = model.context
-    found = []
+    usable = []
     for row in problems:
         grader.check(row)
         if fault := grader.fault(row):
             job.drops.row(row["id"], "bad-gold", {**row, "error": fault})
         elif prompt_length(row, model, system) < context:
-            found.append(row)
+            usable.append(row)
         else:
             job.drops.row(row["id"], "prompt-too-long", row)
     dropped = job.drops.summary()
-    usage(len(found) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
-    return found
+    usage(len(usable) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
+    return usable
 
 
 def prompt_length(problem: Mapping[str, Any], model: Model, system: str | None) -> int:

@@ -1,4 +1,4 @@
-"""What `sft` and `rl` say about their memory before they start, and the refusal of what cannot fit."""
+"""The forecast of memory and disk that `sft` and `rl` report before they start; runs that cannot fit are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
 
 CLEARLY = 1.15
-"""How much more than this machine's free memory a run must take for a warning: the accuracy of the forecast."""
+"""Ratio of a run's memory to this machine's free memory above which it is warned of: the forecast's accuracy."""
 
 WHEN = {"loading": "while loading", "forward": "forward pass", "scoring": "backward pass of the logits",
         "backward": "backward pass of the layers", "sampling": "while sampling"}  # fmt: skip
@@ -71,7 +71,7 @@ def card_for(config: TrainingOptions) -> Card:
 
 
 def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
-    """Say before the work that shared memory has less space than the float32 weights for the generators take."""
+    """Warn before a run if shared memory has less space than the float32 weights for the generators need."""
     from magcli.generate.weights import SHARED_MEMORY
 
     if not SHARED_MEMORY.is_dir():
@@ -114,17 +114,17 @@ def announce(make: Callable[[], Forecast], console: Console, *, stage: str, fold
         EnvironmentFault: the run does not fit its GPU.
     """
     try:
-        made = make()
+        forecast = make()
     except EnvironmentFault as error:
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
-    show(made, console)
-    warn_of_full_disk(made, folder, console)
-    require(made, console)
+    show(forecast, console)
+    warn_of_full_disk(forecast, folder, console)
+    require(forecast, console)
 
 
 def check(forecast: Forecast, folder: Path, console: Console) -> None:
-    """Say at the start of a run whether it fits its GPU, and refuse it if not.
+    """Report at the start of a run whether it fits its GPU; refuse it if not.
 
     Raises:
         EnvironmentFault: it does not fit.
@@ -225,7 +225,7 @@ def advice(forecast: Forecast) -> str:
     split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
     if split is not None:
         ranks, changes = split
-        options = " ".join([f"--trainers {ranks}", *([flags(changes)] if changes else [])])
+        options = f"--trainers {ranks} {flags(changes)}".rstrip()
         generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
         return f"take a smaller model, or {ranks} such cards with {options}{generators}"
     return "no option makes it fit; take a smaller model"
@@ -237,9 +237,10 @@ def flags(changes: Sequence[Change]) -> str:
 
 
 def warn_of_full_disk(forecast: Forecast, folder: Path, console: Console) -> None:
-    """Say before the work that the disk of a run's folder has less space than the run will write."""
+    """Warn before a run if the disk of its folder has less space than the run will write."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    free, wanted = shutil.disk_usage(existing).free, sum(line.size for line in forecast.disk)
+    free = shutil.disk_usage(existing).free
+    wanted = sum(line.size for line in forecast.disk)
     if wanted > free:
         console.warn(
             f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "

@@ -1,4 +1,4 @@
-"""The form of thoughts that a run uses: found with its model or in its input, said if it is not the usual, and kept.
+"""The form of thoughts of a run: that of its model or its input, reported if it is not the recipe's, and recorded.
 
 A run records the form as the choice ``thoughts``: in its folder or journal, and in the history of its table.
 """
@@ -32,7 +32,7 @@ LOOKED_AT_IN_PIPE = 64
 
 
 def record(form: ThoughtForm, job: Job, unfinished: Sequence[Notes] | None = None) -> None:
-    """Record the form of a run's model, and say it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
+    """Record the form of a run's model; report it if it is not the recipe's; ``unfinished`` as in ``Job.choose``."""
     job.record({THOUGHTS: form.name}, unfinished)
     if form != THINK:
         job.console.say(f"{job.stage}: thoughts are in the form {form}", event=THOUGHTS, form=form.name)
@@ -44,24 +44,24 @@ def form_of_rows(option: str, rows: Rows, job: Job, texts_of: TextsOf) -> tuple[
     It is that of ``--thoughts``, or of the table's history, or of most of the first completions; in the last case a
     message says which it is. A resumed run keeps its form.
     """
-    name = _known(option, job.sources)
+    name = _form_name(option, job.sources)
     if name != AUTO:
         job.record({THOUGHTS: name})
         return form_named(name), rows
     first, rows = _start(rows, LOOKED_AT if job.total is not None else LOOKED_AT_IN_PIPE)
     texts = [text for batch in first for text in texts_of(batch) if isinstance(text, str)]
-    known = _known(option, job.sources)  # the history of a short pipe has been read by now
-    values = job.choose({THOUGHTS: known}, lambda _: _most_frequent(texts))
+    name = _form_name(option, job.sources)  # the history of a short pipe has been read by now
+    values = job.choose({THOUGHTS: name}, lambda _: _most_frequent(texts))
     return form_named(values[THOUGHTS]), rows
 
 
 def recorded_form(sources: Sequence[Source]) -> ThoughtForm:
     """The form that the tables' histories name last, the recipe's if none does."""
-    name = _known(AUTO, sources)
+    name = _form_name(AUTO, sources)
     return THINK if name == AUTO else form_named(name)
 
 
-def _known(option: str, sources: Sequence[Source]) -> str:
+def _form_name(option: str, sources: Sequence[Source]) -> str:
     """The form of an option, else that which the tables' histories name last; ``auto`` if none does."""
     if option != AUTO:
         return option
@@ -91,5 +91,5 @@ def _most_frequent(texts: Sequence[str]) -> tuple[str, str]:
     counts = count_forms(texts)
     if not counts:
         return THINK.name, f"{THINK}: none of {len(texts):,} completions has thoughts"
-    form = max(counts, key=lambda each: (counts[each], -FORMS.index(each)))
+    form = max(counts, key=lambda form: (counts[form], -FORMS.index(form)))
     return form.name, f"{form}: in {counts[form]:,} of {len(texts):,} completions"

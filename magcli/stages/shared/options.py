@@ -114,9 +114,9 @@ def sandbox() -> Any:
     )
 
 
-def thoughts(panel: str = MODEL, found: str = "as the chat template and the tokenizer have it") -> Any:
-    """The form of thoughts; ``found`` is how it is found by itself."""
-    text = f"Form of thoughts: {', '.join(form.name for form in FORMS)} or OPENING{GAP}CLOSING; auto: {found}."
+def thoughts(panel: str = MODEL, auto: str = "as the chat template and the tokenizer have it") -> Any:
+    """The form of thoughts; ``auto`` says in the help which one ``auto`` takes."""
+    text = f"Form of thoughts: {', '.join(form.name for form in FORMS)} or OPENING{GAP}CLOSING; auto: {auto}."
     return opt(AUTO, text, panel=panel)
 
 
@@ -376,20 +376,24 @@ def template_source(config: TemplateOptions) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--chat-template {config.chat_template} cannot be read: {error}") from error
     except TemplateSyntaxError as error:
-        place = f"{config.chat_template}, line {error.lineno}"
-        raise UsageError(f"--chat-template {place}: {error.message}") from error
+        location = f"{config.chat_template}, line {error.lineno}"
+        raise UsageError(f"--chat-template {location}: {error.message}") from error
     return text
 
 
 def template_variables(config: TemplateOptions) -> dict[str, Any]:
     """The variables of --template-args; a part without ``=`` continues the value before it, which has a comma."""
-    texts: list[str] = []
+    pairs: list[str] = []
     for part in config.template_args:
-        if "=" in part or not texts:
-            texts.append(part)
+        if "=" in part or not pairs:
+            pairs.append(part)
         else:
-            texts[-1] += f",{part}"
-    return {name.strip(): _json_or_text(value) for name, _, value in (text.partition("=") for text in texts)}
+            pairs[-1] += f",{part}"
+    variables = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        variables[name.strip()] = _json_or_text(value)
+    return variables
 
 
 def _json_or_text(value: str) -> Any:
@@ -483,10 +487,10 @@ def check_evaluation(stage: str, config: EvaluationOptions) -> None:
     check_not_negative(stage, config, ["eval_temperature"])
 
 
-def check_length_penalty(place: str, config: RewardOptions) -> None:
-    """A length penalty that fits, of the run or of one of its stages."""
-    check_not_negative(place, config, ["penalty_end"])
+def check_length_penalty(prefix: str, config: RewardOptions) -> None:
+    """A length penalty that fits, of the run or of one of its stages; messages begin with ``prefix``."""
+    check_not_negative(prefix, config, ["penalty_end"])
     usage(
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
-        f"{place}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
+        f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )

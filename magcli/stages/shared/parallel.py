@@ -59,6 +59,7 @@ def check_cards(stage: str, ranks: int, device: str) -> None:
 
     from magcli.generate.wire import gpu_number
 
-    number, first = torch.cuda.device_count(), gpu_number(device)
+    number = torch.cuda.device_count()
+    first = gpu_number(device)
     text = f"{stage}: --tensor-parallel {ranks} takes {ranks} GPUs, from {device} on; PyTorch finds {number} in all"
     usage(first + ranks <= number, text)

@@ -37,12 +37,13 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
     """
     from magcli.run.settings import differences
 
-    recorded, options = record(path), options_of_run(path)
+    recorded = record(path)
+    options = options_of_run(path)
     now = {name: config[name] for name in options}
     changed = [differences(options, now)] if options != now else []
     for name, digest in CONTENTS.items():
-        both_known = digest in recorded and digest in digests
-        if both_known and recorded[digest] != digests[digest] and options.get(name) == now.get(name):
+        in_both = digest in recorded and digest in digests
+        if in_both and recorded[digest] != digests[digest] and options.get(name) == now.get(name):
             changed.append(f"the content of {name}")
     return ", ".join(changed)
 

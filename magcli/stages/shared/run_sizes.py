@@ -41,28 +41,28 @@ Sizes = TypeVar("Sizes", bound=RunSizes)
 
 def options_in(stage: StageOptions, config: Sizes) -> Sizes:
     """The run's options as they are in a stage."""
-    known = [name for name in STAGE_OPTIONS if hasattr(config, name)]
-    given = {name: getattr(stage, name) for name in known}
-    return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
+    values = {name: getattr(stage, name) for name in STAGE_OPTIONS if hasattr(config, name)}
+    overrides = {name: value for name, value in values.items() if value is not None}
+    return dataclasses.replace(config, **overrides)
 
 
-def check(place: str, config: RunSizes) -> None:
-    """Refuse invalid batches and lengths; ``place`` is the start of messages.
+def check(prefix: str, config: RunSizes) -> None:
+    """Refuse invalid batches and lengths; messages begin with ``prefix``.
 
     Raises:
         UsageError: which option and why.
     """
     size = config.group_size
-    usage(size > 1, f"{place}.group_size: {size} completions have nothing to compare; give at least 2")
+    usage(size > 1, f"{prefix}.group_size: {size} completions have nothing to compare; give at least 2")
     for name in ("n_async", "n_batch", "n_mini"):
         completions = getattr(config, name)
         whole = completions > 0 and completions % size == 0
-        usage(whole, f"{place}.{name}: {completions} is not a multiple of group_size {size}")
+        usage(whole, f"{prefix}.{name}: {completions} is not a multiple of group_size {size}")
     divides = config.n_batch % config.n_mini == 0
-    usage(divides, f"{place}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
+    usage(divides, f"{prefix}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
     for name in ("updates", "max_tokens"):
-        usage(getattr(config, name) > 0, f"{place}.{name}: {getattr(config, name)} is not positive")
-    usage(config.staleness >= 0, f"{place}.staleness: {config.staleness} is negative")
+        usage(getattr(config, name) > 0, f"{prefix}.{name}: {getattr(config, name)} is not positive")
+    usage(config.staleness >= 0, f"{prefix}.staleness: {config.staleness} is negative")
 
 
 def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
@@ -75,16 +75,16 @@ def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
         return
     *before, last = stages
     for number, stage in enumerate(before, 1):
-        place = f"rl.stage {number}"
-        usage(stage.updates is None or stage.updates > 0, f"{place}.updates: {stage.updates} is not positive")
-        usage(stage.updates is not None or stage.until is not None, f"{place} has no end; give updates or until")
+        prefix = f"rl.stage {number}"
+        usage(stage.updates is None or stage.updates > 0, f"{prefix}.updates: {stage.updates} is not positive")
+        usage(stage.updates is not None or stage.until is not None, f"{prefix} has no end; give updates or until")
     usage(
         last.updates is None and last.until is None,
         f"rl.stage {len(stages)} is the last and ends with the run: omit its updates and until; rl.updates counts "
         "those of all stages",
     )
-    least = sum(map(min_updates, before))
+    earliest = sum(map(min_updates, before))
     usage(
-        least < updates,
-        f"rl.updates: {updates} ends the run before its last stage, which starts after at least {least}",
+        earliest < updates,
+        f"rl.updates: {updates} ends the run before its last stage, which starts after at least {earliest}",
     )

@@ -60,7 +60,9 @@ class SharedEngines:
     ) -> None:
         from magcli.cluster.service_group import ServerKind, ServiceGroup
 
-        self._config, self._job, self._open_server = config, job, open_server
+        self._config = config
+        self._job = job
+        self._open_server = open_server
         self._chosen = dict(chosen)
         self._devices = devices_for(cluster, config)
         threads = 0  # as many as a single engine chooses
@@ -84,7 +86,7 @@ class SharedEngines:
         return self._group.addresses, self._opened
 
     async def start(self) -> Opened:
-        """Start the first engine, which decides what options left to ``auto`` resolve to. Returns what it says.
+        """Start the first engine, which resolves options left to ``auto``. Returns what it chose and reported.
 
         ``watch`` starts the others, so that short requests need not wait for them.
 
@@ -208,7 +210,7 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
 
 
 class _KeptMessages(Console):
-    """Keeps what opening an engine says for the driver."""
+    """Keeps the messages of opening an engine for the driver."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,7 +9,8 @@ HASH_BYTES = 8
 def held_out(value: Any, share: float, seed: int) -> bool:
     """Whether a row with this value is held out: true for ``share`` of all values."""
     text = value if isinstance(value, str) else repr(value)
-    normalized = " ".join(text.casefold().split())
-    digest = hashlib.blake2b(f"{seed}\0{normalized}".encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).digest()
+    normalized = " ".join(text.casefold().split())  # copies of a problem that differ in spaces stay together
+    key = f"{seed}\0{normalized}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(key, digest_size=HASH_BYTES).digest()
     fraction: float = int.from_bytes(digest) / 256**HASH_BYTES
     return fraction < share

@@ -43,10 +43,10 @@ PLAN = "plan.json"
 """The file in the shards' folder with their number, which a resumed run keeps."""
 
 SAY_SECONDS = 0.5
-"""How often a shard says how far it is."""
+"""Seconds between two progress messages of a shard."""
 
 LOCK_SECONDS = 60.0
-"""How long a shard waits for the lock of an earlier attempt; Ray may take a slow node for dead."""
+"""How long a shard waits for the lock of an earlier attempt, as Ray may take a slow node for dead."""
 
 QUIET_EVENTS = ("renamed", "replaces", "up-to-date", "resumed")
 """Events of shards that the driver reports by itself or that mean nothing for the whole."""
@@ -71,10 +71,11 @@ class ShardRun:
 
     def tables_of(self, number: int) -> Tables:
         """The tables of a shard; the kinds of files are those of the joined tables."""
-        output, dropped = str(self.tables.output), self.tables.dropped
+        suffix = Path(str(self.tables.output)).suffix
+        dropped = self.tables.dropped
         return replace(
             self.tables,
-            output=str(self.folder / f"kept-{number}{''.join(Path(output).suffixes[-1:])}"),
+            output=str(self.folder / f"kept-{number}{suffix}"),
             dropped=None if dropped is None else str(self.folder / f"dropped-{number}.arrow"),
             shard=Shard(number, self.out_of),
             restart=False,
@@ -231,10 +232,13 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
 
 
 class _Listener:
-    """What shards say, as one bar of rows and as messages, each once."""
+    """Shows the progress of all shards as one bar of rows, and their messages, each once."""
 
     def __init__(self, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
-        self._run, self._job, self._bar, self._engines = run, job, bar, engines
+        self._run = run
+        self._job = job
+        self._bar = bar
+        self._engines = engines
         self._rows: Counter[int] = Counter()
         self._reused: Counter[int] = Counter()
         self._said: set[str] = set()
@@ -259,14 +263,14 @@ class _Listener:
         self._advance(number, end - first - self._rows[number], reused=not self._rows[number])
 
     def lost(self, attempt: Attempt, error: MemberLost) -> None:
-        """Say that a shard is tried again."""
+        """Warn that a process was lost and its shard is tried again."""
         text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
         self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
         if self._engines:
             self._engines.forget(_client(self._run, attempt))
 
     def report(self) -> None:
-        """Show that work goes on while no row is finished."""
+        """Show that work continues while no row is finished."""
         self._bar.report(self._note())
 
     def _advance(self, number: int, rows: int, *, reused: bool = False) -> None:
@@ -306,7 +310,7 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
 
 
 def _wait_for_lock(output: Path) -> None:
-    """Wait while a process of an earlier attempt, which the cluster takes for lost, still ends."""
+    """Wait for the end of an earlier attempt's process, which may still run although the cluster takes it for lost."""
     from magcli.data import durable
 
     end = time.monotonic() + LOCK_SECONDS
@@ -319,7 +323,7 @@ def _wait_for_lock(output: Path) -> None:
 
 
 class ShardConsole(Console):
-    """Sends what a shard says to the driver, except for results, which the driver reports of the whole."""
+    """Sends the messages of a shard to the driver, except results: the driver reports those of all shards."""
 
     def __init__(self, say: Say) -> None:
         super().__init__()
@@ -336,7 +340,7 @@ class ShardConsole(Console):
             self._send({"text": text, "event": event})
 
     def result(self, text: str, **event: Any) -> None:
-        """Nothing: a result of a shard is not one of the whole."""
+        """Ignored: the driver reports the result of all shards."""
 
     def progress(self, total: int | None, unit: str, label: str, panel: Any = None) -> Progress:
         """A report of the shard's rows to the driver."""
@@ -360,7 +364,7 @@ class ShardProgress(Progress):
             self._send({"rows": self.done, "reused": self._skipped})
 
     def report(self, note: str) -> None:
-        """Nothing: the driver shows by itself that work goes on."""
+        """Ignored: the driver shows that work continues."""
 
     def __exit__(self, *_: object) -> None:
         self._send({"rows": self.done, "reused": self._skipped})
@@ -373,7 +377,7 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     assert job.inputs is not None
     every_shard = [run.tables_of(number) for number in range(1, run.out_of + 1)]
     try:
-        parts = shard.parts([table.read(str(each.output)) for each in every_shard])
+        parts = shard.parts([table.read(str(shard_tables.output)) for shard_tables in every_shard])
     except DataError as error:
         raise DataError(str(error).replace("commit:", f"{job.stage}: after the shards:", 1)) from None
     job.joined = shard.history(parts)
@@ -381,10 +385,10 @@ def _joined(run: ShardRun, job: Job) -> Rows:
     job.chosen |= whole.config.get(CHOSEN, {})
     job.drops.counts.update(whole.dropped)
     job.inputs.count = whole.rows_in - sum(whole.dropped.get(reason, 0) for reason in UNREAD)
-    for each in every_shard:
-        job.tally.update(_tally(str(each.output)))
+    for shard_tables in every_shard:
+        job.tally.update(_tally(str(shard_tables.output)))
     if job.drops.table is not None:
-        for batch in _batches([str(each.dropped) for each in every_shard]):
+        for batch in _batches([str(shard_tables.dropped) for shard_tables in every_shard]):
             job.drops.table.append(batch)
     for part in parts:
         yield from part.source.rows
@@ -400,4 +404,7 @@ def _batches(names: Sequence[str]) -> Iterator[Any]:
 def _tally(output: str) -> dict[str, int]:
     """What a shard has counted for the stage's report."""
     path = harness.note_path(output)
-    return json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {}) if path.exists() else {}
+    if not path.exists():
+        return {}
+    tally: dict[str, int] = json.loads(path.read_text(encoding="utf-8")).get(harness.TALLY, {})
+    return tally

@@ -39,29 +39,36 @@ def problem_layouts(
     ``aliases`` are the stage's own. ``natively``: it reads the tests and programs of code data sets itself.
     """
 
-    def layouts(config: Any, given: Sequence[pa.Schema]) -> list[Converted | DataError | None] | None:
-        needs = reads(config) or ()
-        wanted = [*(CODE_ROLES if natively else PROBLEM_ROLES)] if "prompt" in needs else []
-        wanted += COMPLETION_ROLES if "completion" in needs else ()
+    def layouts(config: Any, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None] | None:
+        required = reads(config) or ()
+        wanted: list[str] = []
+        if "prompt" in required:
+            wanted += CODE_ROLES if natively else PROBLEM_ROLES
+        if "completion" in required:
+            wanted += COMPLETION_ROLES
         if not wanted:
             return None
-        found = [layout_of(table, wanted, natively=natively) for table in given]
-        after = [_columns(table, layout) for table, layout in zip(given, found, strict=True)]
-        present = {name for columns in after for name in columns}
-        lacking = _lacking(given, present, needs, aliases)
-        return [lacking.get(number, layout) for number, layout in enumerate(found)]
+        converted = [layout_of(table, wanted, natively=natively) for table in input_schemas]
+        present: set[str] = set()
+        for table, layout in zip(input_schemas, converted, strict=True):
+            present.update(_columns(table, layout))
+        lacking = _lacking(input_schemas, present, required, aliases)
+        return [lacking.get(number, layout) for number, layout in enumerate(converted)]
 
     return layouts
 
 
-def _columns(given: pa.Schema, layout: Converted | DataError | None) -> list[str]:
+def _columns(table: pa.Schema, layout: Converted | DataError | None) -> list[str]:
     """The columns of a table in its layout."""
-    names = given.names if layout is None or isinstance(layout, DataError) else layout.schema.names
-    return list(names)
+    schema = table if layout is None or isinstance(layout, DataError) else layout.schema
+    return list(schema.names)
 
 
 def _lacking(
-    given: Sequence[pa.Schema], present: Collection[str], needs: Sequence[str], aliases: Mapping[str, Sequence[str]]
+    input_schemas: Sequence[pa.Schema],
+    present: Collection[str],
+    required: Sequence[str],
+    aliases: Mapping[str, Sequence[str]],
 ) -> dict[int, DataError]:
     """The error for a required column that no table has, where others could be meant; by the number of the table.
 
@@ -69,22 +76,24 @@ def _lacking(
     """
     from magcli.layouts.describe import could_be
 
-    for need in needs if given else ():
-        role, *others = need.split("|")
-        known = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
-        hint = could_be(given[0].names, role)
-        if role != "id" and hint and known.isdisjoint(present):
+    if not input_schemas:
+        return {}
+    for requirement in required:
+        role, *others = requirement.split("|")
+        accepted = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
+        hint = could_be(input_schemas[0].names, role)
+        if role != "id" and hint and accepted.isdisjoint(present):
             fix = f"rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT"
-            return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(given[0].names)}; {fix}")}
+            return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(input_schemas[0].names)}; {fix}")}
     return {}
 
 
-def layout_of(given: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
+def layout_of(table: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
     """How a table of these columns is converted; None if it is as it should be, an error if that is ambiguous."""
     from magcli.layouts.convert import converted
 
     try:
-        return converted(given, wanted, natively=natively)
+        return converted(table, wanted, natively=natively)
     except DataError as error:
         return error
 
@@ -99,22 +108,22 @@ def read_table(path: str, wanted: Sequence[str]) -> Source:
     from magcli.run import layout
 
     source = table.read(path)
-    found = layout_of(source.schema, wanted)
-    if isinstance(found, DataError):
-        raise DataError(f"{path}: {found}")
-    if found is not None:
-        layout.convert(source, found)
+    converted = layout_of(source.schema, wanted)
+    if isinstance(converted, DataError):
+        raise DataError(f"{path}: {converted}")
+    if converted is not None:
+        layout.convert(source, converted)
     return source
 
 
-def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
+def code_schema(input_schema: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
     import pyarrow as pa
 
     from magcli.data.schema import extend_schema
 
-    others = [field for field in given if field.name not in (*names.TESTS, *names.SOLUTIONS)]
-    return extend_schema(extend_schema(pa.schema(others, given.metadata), code), added)
+    others = [field for field in input_schema if field.name not in (*names.TESTS, *names.SOLUTIONS)]
+    return extend_schema(extend_schema(pa.schema(others, input_schema.metadata), code), added)
 
 
 def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
@@ -130,10 +139,11 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
 
     turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
-        asked = row["prompt"] if isinstance(row["prompt"], list) else to_messages(row["prompt"], system)
-        answer = row["completion"]
-        said = {**thoughts_beside(row), "role": "assistant", "content": answer}
-        turns = [*asked, *(answer if isinstance(answer, list) else [said])]
+        prompt = row["prompt"]
+        completion = row["completion"]
+        question = prompt if isinstance(prompt, list) else to_messages(prompt, system)
+        answer = [{**thoughts_beside(row), "role": "assistant", "content": completion}]
+        turns = [*question, *(completion if isinstance(completion, list) else answer)]
     if not isinstance(turns, list) or not turns:
         raise DataError("there are no messages, and no prompt with a completion")
     return [normalized(turn, number) for number, turn in enumerate(turns)]
@@ -146,6 +156,6 @@ def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     source = table.read(str(path))
-    for _ in source.rows:
+    for _ in source.rows:  # a pipe has its digest only at its end
         pass
     return {f"{name}_sha256": source.sha256}

@@ -47,7 +47,7 @@ def with_date(
     """The model as a run renders its prompts.
 
     A template that prints today's date gets that of the run's start: ``date``, or what ``unfinished`` work recorded (as
-    in ``Job.choose``). Says once where the system prompt goes if the template does not take it.
+    in ``Job.choose``). Reports once where the system prompt goes if the template does not take it.
     """
     if model.is_url:
         return model
@@ -70,7 +70,7 @@ def _date(job: Job, unfinished: Sequence[Notes] | None, date: str) -> str:
 
 
 def say_where_system_goes(tokenizer: PreTrainedTokenizerBase, job: Job) -> None:
-    """Say that the chat template does not take a system prompt, if so."""
+    """Report it if the chat template does not take a system prompt."""
     from magcli.model.chat import takes_system
 
     if not takes_system(tokenizer):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 MAX_LOSSES = 5
-"""How often ranks may be lost without an update finished in between."""
+"""How often ranks may be lost before an update is finished in between."""
 
 REPLACEMENT_SECONDS = 120.0
 """How long a run waits for room for all ranks after a loss before it goes on with fewer."""
@@ -115,7 +115,7 @@ def opened(
 ) -> Iterator[tuple[Cluster | None, RankController]]:
     """The cluster of a run and the controller of its ranks, for the duration of the block.
 
-    A single rank is in this process, and with nothing ``beside`` it its run has no cluster. What is beside the ranks is
+    A single rank is in this process; with nothing ``beside`` it, its run has no cluster. What is beside the ranks is
     started later, and they leave room for it.
 
     ``after_loss``: ranks were lost, perhaps with their node. The run then waits for another node instead of being
@@ -276,7 +276,7 @@ def share_threads(threads: int, trainers: int, generators: int) -> int:
 
 
 def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, console: Console) -> None:
-    """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run gets on.
+    """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run makes progress.
 
     ``train`` is told whether ranks were lost before.
 

@@ -55,12 +55,12 @@ def resolve_formats(
 
     asked = {option: getattr(config, option) for option in names}
     if folder.finished:
-        found = {option: folder.notes.get(option, value) for option, value in asked.items()}
+        formats = {option: folder.notes.get(option, value) for option, value in asked.items()}
         for option, value in asked.items():
-            text = f"{folder.path} holds a run with {option} {found[option]!r} (now {value!r})"
-            usage(value in ("auto", found[option]), text)
-        job.chosen |= found
-        return replace(config, **found)
+            text = f"{folder.path} holds a run with {option} {formats[option]!r} (now {value!r})"
+            usage(value in ("auto", formats[option]), text)
+        job.chosen |= formats
+        return replace(config, **formats)
 
     def decide(option: str) -> tuple[str, str]:
         purpose, values = FORMATS[option]
@@ -68,7 +68,9 @@ def resolve_formats(
         return values[choice.format], choice.reason
 
     if exact:
-        asked = {option: FORMATS[option][1]["fp32"] if value == "auto" else value for option, value in asked.items()}
+        for option in names:
+            if asked[option] == "auto":
+                asked[option] = FORMATS[option][1]["fp32"]
     return replace(config, **job.choose(asked, decide, [folder]))
 
 
@@ -195,9 +197,8 @@ def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Ite
     from magcli.run.rundir import RunDir
 
     settings = {key: value for key, value in job.settings.items() if key not in FORMATS}
-    inputs = [source.sha256 for source in job.sources]
-    wanted = {**settings, "inputs": inputs}
+    wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
     with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:
-        given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
-        folder.store_inputs(given, job.past())
+        inputs = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
+        folder.store_inputs(inputs, job.past())
         yield folder
