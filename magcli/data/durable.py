@@ -116,7 +116,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
     The two are exchanged in one step where the file system can, so that there is always one of that name.
     """
-    temp, old = temp_path(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
+    temp = temp_path(path)
+    old = path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
     remove_stale(path, restore=True)
     try:
         with disk_errors(path):

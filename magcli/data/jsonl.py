@@ -410,7 +410,9 @@ class LinesWriter:
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, *, array: bool) -> None:
         refuse_bytes(schema, "JSON")
-        self.file, self.style, self.array = file, style_of(schema), array
+        self.file = file
+        self.style = style_of(schema)
+        self.array = array
         self.empty = True
 
     def write(self, batch: pa.RecordBatch) -> None:

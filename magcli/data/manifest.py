@@ -152,7 +152,9 @@ class ManifestSink:
     """Writes a table through a ``TextWriter``, and prepares the manifest to write next to it."""
 
     def __init__(self, writer: TextWriter, file: BinaryIO, schema: pa.Schema) -> None:
-        self.writer, self.file, self.schema = writer, file, schema
+        self.writer = writer
+        self.file = file
+        self.schema = schema
         self.rows = 0
         self.manifest = ""
 

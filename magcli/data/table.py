@@ -297,7 +297,9 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH
             batch, sizes = batch.slice(fits), sizes[fits:]
             if pending_rows == size or batch.num_rows:
                 yield one_batch(pending)
-                pending, pending_rows, pending_bytes = [], 0, 0
+                pending = []
+                pending_rows = 0
+                pending_bytes = 0
     if pending_rows:
         yield one_batch(pending)
 

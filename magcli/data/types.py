@@ -133,7 +133,9 @@ def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
     sizes = row_bytes(batch)
     while batch.num_rows:
         count = fitting_rows(sizes, BATCH_BYTES)
-        part, batch, sizes = batch.slice(0, count), batch.slice(count), sizes[count:]
+        part = batch.slice(0, count)
+        batch = batch.slice(count)
+        sizes = sizes[count:]
         columns = [_cast(column, field) for column, field in zip(part.columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -305,7 +305,10 @@ def _subtract(bits: Bits, reference: int, start: int, length: int, differences: 
 @_compiled
 def _add_tile(rows: Floats, i: int, j: int, length: int, gram: Array) -> None:
     """Add the four products of rows i, i + 1 with rows j, j + 1."""
-    a, b, c, d = rows[i], rows[i + 1], rows[j], rows[j + 1]
+    a = rows[i]
+    b = rows[i + 1]
+    c = rows[j]
+    d = rows[j + 1]
     ac = ad = bc = bd = rows.dtype.type(0)
     for k in range(length):
         ac += a[k] * c[k]
@@ -335,8 +338,14 @@ def _lower_gram(bits: Bits, reference: int, first_row: int, differences: Floats)
 @_compiled
 def _add_scaled(factors: Floats, rows: Floats, t: int, length: int, total: Floats) -> None:
     """Add rows t to t + 3 times their factors."""
-    a, b, c, d = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
-    e, f, g, h = factors[t], factors[t + 1], factors[t + 2], factors[t + 3]
+    a = rows[t]
+    b = rows[t + 1]
+    c = rows[t + 2]
+    d = rows[t + 3]
+    e = factors[t]
+    f = factors[t + 1]
+    g = factors[t + 2]
+    h = factors[t + 3]
     for k in range(length):
         total[k] += e * a[k] + f * b[k] + g * c[k] + h * d[k]
 

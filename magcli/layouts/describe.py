@@ -105,7 +105,8 @@ def _option(path: str) -> str:
     return f"`{name}`" + (f" ({kind})" if kind == "int" else "")
 
 
-START, END = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->", "<!-- end of layouts -->"
+START = "<!-- layouts: made from magcli/layouts/table.py by `make layouts` -->"
+END = "<!-- end of layouts -->"
 """The marks around the tables in a page."""
 
 

@@ -79,7 +79,9 @@ def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dr
     for start in range(0, length, QUERY_BLOCK):
         stop = min(start + QUERY_BLOCK, length)
         first = 0 if kind.window is None else max(0, start - kind.window + 1)
-        queries, keys, values = query[:, :, start:stop], key[:, :, first:stop], value[:, :, first:stop]
+        queries = query[:, :, start:stop]
+        keys = key[:, :, first:stop]
+        values = value[:, :, first:stop]
         mask = _mask(range(start, stop), range(first, stop), kind.window, query.device)
         blocks.append(_masked(queries, keys, values, mask, kind, dropout))
     return torch.cat(blocks, dim=2)

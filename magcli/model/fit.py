@@ -51,7 +51,12 @@ class Change:
     apply: Callable[[Plan], Plan]
 
 
-MICRO, ASYNC, RECOMPUTE, OFFLOAD, SHARED, LORA = 1, 2, 3, 5, 10, 20
+MICRO = 1
+ASYNC = 2
+RECOMPUTE = 3
+OFFLOAD = 5
+SHARED = 10
+LORA = 20
 """Costs of changes: of each halving of micro-batches or of concurrent sequences, of recomputing activations, of moments
 in host memory, of sampling without vLLM, and of training adapters only."""
 

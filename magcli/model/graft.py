@@ -182,7 +182,8 @@ def _equal(one: Stored, other: Stored) -> bool:
 def check_settings(text: Any, vlm: Any) -> None:
     """Raise DataError if settings of a text model's transformers configuration differ from the text settings of the
     vision-language model's."""
-    ours, theirs = _settings(text.get_text_config()), _settings(vlm.get_text_config())
+    ours = _settings(text.get_text_config())
+    theirs = _settings(vlm.get_text_config())
     for name in (name for name in ours if name in theirs and ours[name] != theirs[name]):
         raise DataError(f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]}")
 

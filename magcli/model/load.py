@@ -50,7 +50,10 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
-TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -3, -4, -8
+TRIM_THRESHOLD = -1
+MMAP_THRESHOLD = -3
+MMAP_MAX = -4
+ARENA_MAX = -8
 """Parameters of glibc's ``mallopt``, from malloc.h."""
 LARGE_ALLOCATION, DEFAULT_MMAP_MAX = 1 << 20, 1 << 16
 """The bytes from which an allocation is mapped while memory is returned, and glibc's limit of such allocations."""

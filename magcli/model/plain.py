@@ -104,7 +104,9 @@ def nested_decoder_config(folder: Path, *, tied: bool) -> DecoderConfig | None:
 def _decoder_config(config: dict[str, Any]) -> DecoderConfig | None:
     if not _is_plain(config):
         return None
-    family, hidden, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    family = config["model_type"]
+    hidden = config["hidden_size"]
+    heads = config["num_attention_heads"]
     bias = bool(config.get("attention_bias"))
     return DecoderConfig(
         **{name: config[name] for name in SIZES},
@@ -181,7 +183,8 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
 
 def tokenizer_class(folder: Path) -> str | None:
     """The class name of a plain folder's tokenizer, which needs only its ``tokenizer.json``."""
-    settings, model = read_json(folder / "tokenizer_config.json"), read_json(folder / "config.json")
+    settings = read_json(folder / "tokenizer_config.json")
+    model = read_json(folder / "config.json")
     if settings is None or model is None or "auto_map" in settings or not (folder / "tokenizer.json").is_file():
         return None
     named = settings.get("tokenizer_class")

@@ -315,7 +315,8 @@ def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", pr
             conversation, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **variables
         ),
     )
-    tokens, mask = list(output["input_ids"]), [bool(value) for value in output["assistant_masks"]]
+    tokens = list(output["input_ids"])
+    mask = [bool(value) for value in output["assistant_masks"]]
     start = token_ids(tokenizer, prompt)
     marked = [index for index, on in enumerate(mask) if on and index >= len(start)]
     if tokens[: len(start)] != start or not marked:

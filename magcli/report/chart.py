@@ -15,7 +15,10 @@ from markupsafe import Markup
 from magcli.report.formatting import number, percent
 
 WIDTH, HEIGHT = 480, 230
-LEFT, RIGHT, TOP, BOTTOM = 62, 470, 14, 196
+LEFT = 62
+RIGHT = 470
+TOP = 14
+BOTTOM = 196
 INSET, PAD = 8, 0.06
 """Horizontal margin in pixels, and vertical margin as a fraction of the range of the values."""
 MIN_STEP = 0.75

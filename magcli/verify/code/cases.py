@@ -289,7 +289,8 @@ def _truth_test(test: ast.expr, expected: bool, problem_names: frozenset[str]) -
 
 
 def _tolerance(value: Plain, options: Mapping[str | None, Any]) -> Expected:
-    relative, absolute = options.get("rel_tol", DEFAULT_REL_TOL), options.get("abs_tol", 0.0)
+    relative = options.get("rel_tol", DEFAULT_REL_TOL)
+    absolute = options.get("abs_tol", 0.0)
     if not all(isinstance(number, int | float) for number in (value, relative, absolute)):
         raise ValueError("the expected value or its tolerance is not a real number")
     return Expected("near", value, float(absolute), float(relative))

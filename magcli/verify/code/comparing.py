@@ -172,7 +172,9 @@ class Approx:
     """``pytest.approx`` of a number or a list of numbers."""
 
     def __init__(self, value: "Any", rel: float = 1e-6, abs: float = 1e-12) -> None:
-        self.value, self._rel, self._abs = value, rel, abs
+        self.value = value
+        self._rel = rel
+        self._abs = abs
 
     def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""

@@ -166,7 +166,8 @@ class _CallExtractor(ast.NodeTransformer):
             return ast.Name(f"V{len(self.calls) - 1}")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             node.func.value = self.visit(node.func.value)
-            node.args, node.keywords = list(map(self.visit, node.args)), list(map(self.visit, node.keywords))
+            node.args = list(map(self.visit, node.args))
+            node.keywords = list(map(self.visit, node.keywords))
             return node
         return self.generic_visit(node)
 

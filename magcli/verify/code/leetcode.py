@@ -36,7 +36,9 @@ class TreeNode:
     """A node of a binary tree."""
 
     def __init__(self, val: object = 0, left: TreeNode | None = None, right: TreeNode | None = None) -> None:
-        self.val, self.left, self.right = val, left, right
+        self.val = val
+        self.left = left
+        self.right = right
 
 
 def list_node(values: list[object]) -> ListNode | None:

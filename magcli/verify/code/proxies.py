@@ -145,7 +145,9 @@ class Handle:
     __slots__ = ("_left", "_origin", "items_", "kind_", "number_")
 
     def __init__(self, kind: str, items: "tuple[Any, ...] | None", number: int) -> None:
-        self.kind_, self.items_, self.number_ = kind, items, number
+        self.kind_ = kind
+        self.items_ = items
+        self.number_ = number
         self._left: Iterator[Any] = iter(items or ())
         self._origin = "value"
 

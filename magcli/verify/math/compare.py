@@ -70,7 +70,8 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``function``,
     ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``unparsable``, or the exceeded budget.
     """
-    left, truth = (joined_boxes(prediction) or prediction).strip(), extract_gold(gold).strip()
+    left = (joined_boxes(prediction) or prediction).strip()
+    truth = extract_gold(gold).strip()
     if left == truth or not left or not truth:
         return left == truth != "", "text" if left and truth else "empty"
     if max(len(left), len(truth)) > MAX_CHARS:

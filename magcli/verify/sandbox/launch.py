@@ -57,7 +57,9 @@ STOP_TIMEOUT = 1.0
 PACKAGES = ("numpy", "sortedcontainers")
 """Packages available on contest judges, mounted for programs that mention them if installed."""
 _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
-_READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
+_READ = 0b1101
+_READ_WRITE = 0b110
+_EVERYTHING = 0xFFFF
 """Landlock access rights: execute, read and list; read and write; all."""
 _RUNNER = Path(runner.__file__)
 _INSIDE = "/runner"

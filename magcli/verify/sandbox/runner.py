@@ -35,7 +35,9 @@ STREAMS = {"/dev/stdin": 0o444, "/dev/stdout": 0o666, "/dev/stderr": 0o666}
 """Files that are descriptors 0 to 2 in a sandbox without /proc, and their permissions."""
 
 CONTROL, FIRST_FREE = 3, 4
-SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
+SIGKILL = 9
+SIGXFSZ = 25
+SIGPIPE = 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
 NOT_EXECUTABLE = (2, 8, 13, 22, 80)
@@ -44,9 +46,14 @@ sections such as ``.interp`` (ENOENT then refers to the loader that it names).""
 LATE_INTERVAL = 0.05
 """Seconds between questions to the judge about a late program."""
 CORES = len(os.sched_getaffinity(0))
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
-LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+LANDLOCK_CREATE = 444
+LANDLOCK_ADD = 445
+LANDLOCK_RESTRICT = 446
 LANDLOCK_RIGHTS = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 LANDLOCK_ATTRIBUTE = {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}
 O_PATH = 0o10000000

@@ -67,9 +67,14 @@ _SOCK_STREAM = (1, 0x801, 0x80001, 0x80801)  # also not blocking, closed on exec
 _SEND, _RECEIVE = (0, 0x4000), (0, 0x40)  # MSG_NOSIGNAL, MSG_DONTWAIT
 _PRCTL_COMMANDS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
-_ALLOW, _EPERM, _ENOSYS, _KILL_PROCESS = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+_ALLOW = 0x7FFF0000
+_EPERM = 0x00050001
+_ENOSYS = 0x00050026
+_KILL_PROCESS = 0x80000000
 _X32 = 0x40000000
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER = 0
+_ARCH = 4
+_FIRST_ARGUMENT = 16
 
 _Code = list[tuple[int, int, int, int]]
 """A classic BPF program: (operation, jump if true, jump if false, constant)."""

@@ -155,7 +155,8 @@ def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
     arguments = call.args[1:] if call.op == "*" else call.args
     letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
     for at, name in enumerate(letters):
-        call, value = rename_symbol(call, name, f"?{at}"), rename_symbol(value, name, f"?{at}")
+        call = rename_symbol(call, name, f"?{at}")
+        value = rename_symbol(value, name, f"?{at}")
     return call, value
 
 

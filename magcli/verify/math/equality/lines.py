@@ -20,7 +20,8 @@ def same_line(a: Expr, b: Expr) -> bool:
         return False
     if any(symbols(cell) - {"?0"} for cell in first + second):
         return False
-    (start, step), (other, other_step) = _start_and_step(first), _start_and_step(second)
+    (start, step) = _start_and_step(first)
+    (other, other_step) = _start_and_step(second)
     gap = [add([q, neg(p)]) for p, q in zip(start, other, strict=True)]
     moves = not all(same_value(cell, num(0)) is True for cell in other_step)
     return moves and _parallel(step, other_step) and _parallel(step, gap)

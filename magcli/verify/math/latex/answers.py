@@ -166,7 +166,8 @@ def _special(text: str) -> Expr | None:
     if _GROUPED.fullmatch(text):
         return num(_fraction(text.replace(" ", "").replace(",", "")))
     if european := _EUROPEAN.fullmatch(text):
-        whole, part = re.sub("[. ]", "", european[1] or european[3]), european[2] or "0"
+        whole = re.sub("[. ]", "", european[1] or european[3])
+        part = european[2] or "0"
         return num(_fraction(f"{whole}.{part}"))
     if len(text) > MAX_SPECIAL:
         return None

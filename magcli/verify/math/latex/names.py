@@ -9,7 +9,8 @@ _OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg",
 _ARITHMETIC_SIGNS = r"+ - * / \times \cdot \pm , ; and or \land \lor \oplus \iff < > \le \ge \ne \approx \in \to : & \\"
 _NOT_IN_NAMES = frozenset(_ARITHMETIC_SIGNS.split())
 _ALWAYS_FUNCTIONS = frozenset("fgh")
-OPENING, CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
+OPENING = frozenset(("(", "[", "{", r"\{"))
+CLOSING = frozenset((")", "]", "}", r"\}"))
 
 
 def named_quantity(cursor: Cursor) -> Expr | None:

@@ -219,7 +219,8 @@ def parse_part(cursor: Cursor) -> Expr:
         value = parse_part(cursor)
         return value if value.op in ("rel", "chain") else Expr("rel", (name, value), "=")
     cursor.deeper()
-    sides, signs = [named_quantity(cursor) or called_function(cursor) or _side(cursor)], []
+    sides = [named_quantity(cursor) or called_function(cursor) or _side(cursor)]
+    signs = []
     while sign := cursor.eat(*_RELATIONS):
         while sign == "=" and cursor.eat("="):
             pass

@@ -44,7 +44,8 @@ _FOREIGN_CONJUNCTIONS = {
     **dict.fromkeys(("および", "かつ", "그리고", "및"), "and"),
 }
 _WIDE_SPACE = r"(?:\\[ ;:]|~|\\q?quad)"
-_SPACE_BEFORE, _SPACE_AFTER = re.compile(rf"{_WIDE_SPACE}\s*\Z"), re.compile(rf"\s*{_WIDE_SPACE}")
+_SPACE_BEFORE = re.compile(rf"{_WIDE_SPACE}\s*\Z")
+_SPACE_AFTER = re.compile(rf"\s*{_WIDE_SPACE}")
 MAX_SPACE = 8
 """Characters before a word that are searched for a space."""
 _BARE_CONJUNCTIONS = frozenset(("oder", "und", "oppure"))
@@ -101,7 +102,8 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 # ``³⁄₄``.
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
-_RAISED, _LOWERED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+"), re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
+_RAISED = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ]+")
+_LOWERED = re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ]+")
 _TO_LINE = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱᵏᵐˣ₀₁₂₃₄₅₆₇₈₉₊₋ₙₖᵢₘ", "0123456789+-nikmx0123456789+-nkim")
 _TO_DIGITS = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
 
@@ -295,7 +297,9 @@ class Cursor:
 
     def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
         self.tokens = list(tokens)
-        self.group, self.command, self.cell = group, command, cell
+        self.group = group
+        self.command = command
+        self.cell = cell
         self.at = self.bars = self.depth = 0
         self.bound: set[str] = set()
         self.points = False

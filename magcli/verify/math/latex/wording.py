@@ -77,7 +77,8 @@ oppure se forse circa
 _LIMITS = """
 but only sometimes aber nur manchmal mais seulement parfois pero solo solamente ma soltanto talvolta но только иногда 但
 """
-NEGATIONS, RESERVATIONS = frozenset(_DENIALS.split()), frozenset((_DOUBTS + _LIMITS).split())
+NEGATIONS = frozenset(_DENIALS.split())
+RESERVATIONS = frozenset((_DOUBTS + _LIMITS).split())
 """Words that deny what follows, and words that restrict or doubt it."""
 _RESTRICTIONS = _DENIALS + _DOUBTS
 """Words that make a sentence with a value something else than the statement of that value."""
