@@ -14,6 +14,7 @@ from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.digest import WeightsFault, renamed
 from magcli.generate.rank_transfer import Meeting, RankLink, WeightPlan
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep, Weights
+from magcli.generate.vllm_transfer import Broadcast
 from magcli.generate.weights import shared
 from magcli.generate.wire import (
     Abort,
@@ -30,7 +31,7 @@ from magcli.generate.wire import (
 )
 
 if TYPE_CHECKING:
-    from magcli.generate.vllm_transfer import Broadcast, RunStep
+    from magcli.generate.vllm_transfer import RunStep
 
 START_SECONDS = 600.0
 """How long an engine may take to come up: a big model is read from a slow disk."""
@@ -297,8 +298,6 @@ class RemoteSampler:
 
 
 def _broadcast_to(spec: Spec, run_step: "RunStep", host: str) -> "Broadcast":
-    from magcli.generate.vllm_transfer import Broadcast
-
     # Only vLLM receives by NCCL. The embedded engine is sent copies in host memory, over gloo.
     source = spec.source if spec.engine == "vllm" else "cpu"
     return Broadcast(run_step, spec.model.outline, source, spec.torch_dtype, host, ranks=spec.tensor_parallel)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from magcli.model.chat import ChatTemplate
+from magcli.model.chat import ChatTemplate, thought_form
 from magcli.model.context import context_length
 from magcli.model.plain import DecoderConfig, decoder_config, end_token
 from magcli.model.thoughts import THINK, ThoughtForm, form_named
@@ -173,8 +173,6 @@ class Model:
         """The form in which it writes its thoughts; that of a server is the template's choice or the recipe's."""
         if self.is_url:
             return form_named(self.template.thoughts) if self.template.thoughts else THINK
-        from magcli.model.chat import thought_form
-
         return thought_form(self.tokenizer)
 
     @cached_property

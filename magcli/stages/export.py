@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from magcli import __version__
 from magcli.config import opt
 from magcli.errors import DataError, EnvironmentFault, usage
 
@@ -89,7 +90,6 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     Raises:
         DataError: the run is not finished or damaged, or a table holds no metrics.
     """
-    from magcli import __version__
     from magcli.model.hub import Card, Training
     from magcli.model.model import Model
     from magcli.run.rundir import lineage

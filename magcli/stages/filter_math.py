@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
+from magcli.model.thoughts import form_named
 from magcli.stages.shared import cluster, engines, forms, options, tables, templates
 from magcli.stages.shared import preview as previews
 
@@ -146,8 +147,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report at the end of the kept problems what adaptive sampling saved, and whether thoughts are missing."""
-    from magcli.model.thoughts import form_named
-
     yield from rows
     if config.adaptive:
         _report_saved(job)

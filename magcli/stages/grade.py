@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.errors import usage
+from magcli.errors import MagError, usage
+from magcli.model.thoughts import form_named
 from magcli.stages.shared import cluster, engines, forms, options, tables
 
 if TYPE_CHECKING:
@@ -118,8 +119,6 @@ def choose(config: Config, rows: Rows, job: Job) -> None:
 
 def _chosen_form(job: Job) -> ThoughtForm:
     """The form of thoughts that was found for the rows."""
-    from magcli.model.thoughts import form_named
-
     return form_named(job.chosen[forms.THOUGHTS])
 
 
@@ -134,7 +133,6 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
     Raises:
         MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
     """
-    from magcli.errors import MagError
     from magcli.verify.reward import failed
 
     try:

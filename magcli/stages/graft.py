@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli import __version__
 from magcli.config import opt
 from magcli.errors import usage
 
@@ -94,7 +95,6 @@ def _planned(text: Path, vlm: Path) -> Plan:
 
 def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
     """Write all files; returns how many values were rounded."""
-    from magcli import __version__
     from magcli.model import graft
     from magcli.model.load import atomic_model_folder
     from magcli.model.settings import copy_settings

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
+from magcli.layouts.names import TESTS
 from magcli.stages.shared import cluster, engines, options, tables, templates
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; a model needs no tests."""
     from magcli.curate.code.problems import REQUIRED_COLUMNS
-    from magcli.layouts.names import TESTS
 
     tests = "|".join(TESTS)
     return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))

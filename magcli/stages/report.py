@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from magcli.config import did_you_mean, opt
+from magcli.config import as_json, did_you_mean, opt
 from magcli.console import put, visible
 from magcli.errors import usage
 
@@ -104,8 +104,6 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
 def _defaults(stage: str) -> Mapping[str, Any]:
     """The defaults of a stage's options; empty for a stage that this version does not have."""
     import importlib
-
-    from magcli.config import as_json
 
     try:
         module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")

@@ -15,6 +15,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from magcli import __version__
 from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.settings import fingerprint
 from magcli.stages.evaluate.config import sampling_options
@@ -193,7 +194,6 @@ def clear_journals(tasks: Sequence[SuiteTask]) -> None:
 
 def _stored(task: SuiteTask, job: Job) -> Rows | None:
     """The stored completions of this task; stale completions trigger a message."""
-    from magcli import __version__
     from magcli.data import seal, table
 
     if task.table is None or job.restart or not task.table.exists():
@@ -408,7 +408,6 @@ def _tee(rows: Rows, path: Path, job: Job) -> Rows:
 
 
 def _journal(task: SuiteTask, job: Job) -> Journal | None:
-    from magcli import __version__
     from magcli.data import durable
     from magcli.run.journal import Journal
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.run.rundir import RunDir
 from magcli.stages.shared import cluster, engines, options, run_options, tables, templates
 
 if TYPE_CHECKING:
@@ -116,7 +117,6 @@ def settings(config: Config) -> dict[str, Any]:
     if reads(config) is None:
         return {}
     from magcli.model.model import Model
-    from magcli.run.rundir import RunDir
 
     stored = RunDir(config.run).stored_weights()
     if not stored:

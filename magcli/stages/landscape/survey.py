@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from magcli.config import as_json
+from magcli.config import as_json, row_options
+from magcli.data import durable
 from magcli.errors import DataError, usage
+from magcli.run.rundir import RunDir
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
 from magcli.stages.shared import engines, forms, options, run_options, templates, training
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Compute the plane, sample every point, write the figures."""
-    from magcli.data import durable
     from magcli.landscape import components, results
 
     checkpoints = _checkpoints(config)
@@ -75,8 +76,6 @@ def _grid(config: Config, plane: Plane) -> Array:
 
 def _checkpoints(config: Config) -> list[Path]:
     """The run's stored weights, in training order."""
-    from magcli.run.rundir import RunDir
-
     folder = RunDir(config.run)
     if not config.run.is_dir():
         raise DataError(f"landscape: run folder {config.run} does not exist")
@@ -120,7 +119,6 @@ def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plan
 
 def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractContextManager[Journal]:
     """The finished visits of these weights and problems with these options of sampling and grading."""
-    from magcli.config import row_options
     from magcli.landscape.visits import VISIT
     from magcli.run.journal import Journal
 

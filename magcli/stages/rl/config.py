@@ -12,6 +12,7 @@ from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
+from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
@@ -144,8 +145,6 @@ layouts = tables.problem_layouts(reads)
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.rl.trackers import require
-
     options.check_training("rl", config.model, config.device)
     options.check_template("rl", config)
     _check_sizes("rl", config)

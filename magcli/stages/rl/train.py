@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.config import as_json
+from magcli.rl.trackers import open_trackers
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
 from magcli.stages.rl.display import Display
@@ -490,7 +492,4 @@ def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: C
 
 def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
     """The run's trackers (``--track``), resumed if they have this run already."""
-    from magcli.config import as_json
-    from magcli.rl.trackers import open_trackers
-
     return open_trackers(config.track, folder.path, as_json(config), job.console, resumed=bool(folder.metrics()))

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magcli.errors import DataError
+from magcli.data import checksum
 from magcli.run.rundir import RunDir
+from magcli.run.settings import differences
 
 SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
 GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
@@ -35,8 +37,6 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
 
     ``digests`` are those of the files and functions that the options name, which may have changed since the run.
     """
-    from magcli.run.settings import differences
-
     recorded = record(path)
     options = options_of_run(path)
     now = {name: config[name] for name in options}
@@ -50,8 +50,6 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
 
 def record(path: Path) -> dict[str, Any]:
     """What an RL run recorded at its start; empty if there is no such run."""
-    from magcli.data import checksum
-
     try:
         recorded = checksum.read_object(path / "run.json")
     except OSError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.run.job import Drops, Job, Whole
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, templates
 from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
@@ -167,7 +167,6 @@ def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
     from magcli.model import card
     from magcli.model.tensors import weight_files
-    from magcli.stages.shared import templates
 
     model = templates.open_model(config.model, config)
     try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.console import Console, Progress
+from magcli.data import durable, table
 from magcli.errors import DataError, EnvironmentFault, UsageError, usage
 from magcli.run import harness, shard, validation
 from magcli.run.harness import Tables
@@ -92,7 +93,6 @@ def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
         MagError: what a shard raised.
     """
     from magcli.cluster.runtime import address_for, open_cluster
-    from magcli.data import durable
 
     assert job.inputs is not None
     streams = [source.name for source in job.sources if source.total is None or not source.sha256]
@@ -152,8 +152,6 @@ def _shards_for(config: Any, rows: int, at_once: int) -> int:
 
 def _number_of_shards(path: Path, wanted: int) -> int:
     """The number in the plan, which is written if there is none."""
-    from magcli.data import durable
-
     if path.exists():
         number: int = json.loads(path.read_text())["shards"]
         return number
@@ -311,8 +309,6 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
 
 def _wait_for_lock(output: Path) -> None:
     """Wait for the end of an earlier attempt's process, which may still run although the cluster takes it for lost."""
-    from magcli.data import durable
-
     end = time.monotonic() + LOCK_SECONDS
     while time.monotonic() < end:
         try:
@@ -372,8 +368,6 @@ class ShardProgress(Progress):
 
 def _joined(run: ShardRun, job: Job) -> Rows:
     """The rows of the finished shards in order; sets the history and the counts of the whole."""
-    from magcli.data import table
-
     assert job.inputs is not None
     every_shard = [run.tables_of(number) for number in range(1, run.out_of + 1)]
     try:
@@ -395,8 +389,6 @@ def _joined(run: ShardRun, job: Job) -> Rows:
 
 
 def _batches(names: Sequence[str]) -> Iterator[Any]:
-    from magcli.data import table
-
     for name in names:
         yield from table.read(name).rows
 
