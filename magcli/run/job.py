@@ -194,7 +194,7 @@ class Job:
 class CountedInputs:
     """Several inputs as one stream whose rows are counted, with the columns of all.
 
-    ``given`` are the schemas of the tables as they are, ``named`` the columns that are read under another name.
+    ``schemas`` are those of the tables as they are, ``named`` the columns that are read under another name.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class CountedInputs:
         named: Sequence[Named] = (),
     ) -> None:
         self.sources, self.count = sources, 0
-        self.given = schemas or [source.schema for source in sources]
+        self.schemas = schemas or [source.schema for source in sources]
         self.named = named
         self.schema = common_schema([source.schema for source in sources])
         totals = [source.total for source in sources]

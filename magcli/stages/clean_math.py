@@ -114,7 +114,7 @@ def _with_context(rows: Rows, job: Job) -> Rows:
     assert job.inputs is not None
     hash_ids = "id" not in job.inputs.schema.names
     reported = False
-    columns = list(dict.fromkeys(name for table in job.inputs.given for name in context_columns(table.names)))
+    columns = list(dict.fromkeys(name for table in job.inputs.schemas for name in context_columns(table.names)))
     for batch in rows:
         contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))] if columns else []
         if any(contexts) and not reported:

@@ -128,7 +128,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.tables import spilled_rows
 
     assert job.inputs is not None
-    for source, columns, named in zip(job.sources, job.inputs.given, job.inputs.named, strict=True):
+    for source, columns, named in zip(job.sources, job.inputs.schemas, job.inputs.named, strict=True):
         if not named.layout:
             _check_columns(columns, source.name)
     form, rows = _form(config, rows, job)
@@ -234,7 +234,7 @@ def _without_foreign_scores(rows: Iterable[Row], job: Job) -> Iterator[Row]:
     from magcli.curate.tables import spilled_rows
 
     assert job.inputs is not None
-    if not any("score" in table.names for table in job.inputs.given):
+    if not any("score" in table.names for table in job.inputs.schemas):
         yield from rows
         return
     with spilled_rows() as kept:

@@ -501,7 +501,7 @@ def test_no_value_makes_an_expression_take_long(expression: str, text: bytes) ->
     begun = time.process_time()
     with pytest.raises(ValueError):  # noqa: PT011
         value_of(ast.parse(expression, mode="eval").body, {"V": decode(text)})
-    assert time.process_time() - begun < 2
+    assert time.process_time() - begun < 10  # unlimited, each takes minutes or more; a busy machine needs 3 s
 
 
 class Named(str):
