@@ -102,8 +102,11 @@ def workers_on(node: Any) -> dict[int, str]:
 @contextmanager
 def opened_machines(number: int) -> Iterator[Machines]:
     """A head and so many nodes for the duration of the block."""
+    from ray._common.utils import get_default_ray_temp_dir
     from ray.cluster_utils import Cluster
 
+    # Cluster writes its address there, even with a folder of its own, and fails where no Ray has run before.
+    os.makedirs(get_default_ray_temp_dir(), exist_ok=True)
     folder = tempfile.mkdtemp(prefix="mc", dir="/tmp")
     environment = {**SETTINGS, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with pytest.MonkeyPatch.context() as patched:
