@@ -457,9 +457,9 @@ def _make_trainer(
 
 def _default_lr(config: Config, controller: RankController) -> float:
     """The learning rate for a model of this size; of sharded weights, all ranks' count."""
-    from magcli.train.optim import default_lr
+    from magcli.train.optim import SFT_LR, default_lr
 
-    return default_lr(controller.facts.weights, lora=bool(config.lora))
+    return default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora))
 
 
 def _open_state(config: Config, model: Model) -> OpenState:

@@ -77,6 +77,9 @@ class Config(RunSizes):
     model: str = opt("", "Model whose collectives are counted, by its config.json; default: the run's.", panel=CLUSTER)
 
 
+defaults = run_sizes.defaults
+
+
 def check(config: Config) -> None:
     """Refuse sizes that contradict each other."""
     usage(config.machine is not None, "simulate: --machine is missing: a TOML file or the folder of a finished run")

@@ -47,14 +47,18 @@ def adamw(
     return AdamW(chosen, lr=lr, betas=betas, fused=True)
 
 
-def default_lr(weights: int, *, lora: bool) -> float:
-    """A peak learning rate for SFT of a model of ``weights`` parameters.
+SFT_LR, RL_LR = 1e-5, 1e-6
+"""Peak learning rates for a model of 24B weights: 1e-6 in RL is that of the recipe."""
 
-    Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``;
-    1e-5 at 24B weights, which gives 1.9e-5 at 7B and 4e-5 at 1.5B. At most 2e-3.
+
+def default_lr(weights: int, *, at_24b: float, lora: bool) -> float:
+    """A peak learning rate for a model of ``weights`` parameters, from the one of a model of 24B.
+
+    Proportional to 1/sqrt(weights), and ten times as large for LoRA, as in the Tinker cookbook's ``hyperparam_utils``.
+    At most 200 times ``at_24b``.
     """
-    full = 1e-5 * math.sqrt(24e9 / weights)
-    return min(10 * full if lora else full, 2e-3)
+    full = at_24b * math.sqrt(24e9 / weights)
+    return min(10 * full if lora else full, 200 * at_24b)
 
 
 def cosine(step: int, *, total: int, warmup: int, floor: float = 0.0) -> float:

@@ -14,7 +14,7 @@ from magcli.data import table
 from magcli.data.checksum import encode_object, read_object
 from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
 from magcli.run.rundir import RunDir
-from magcli.train.optim import default_lr
+from magcli.train.optim import SFT_LR, default_lr
 
 SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
 
@@ -291,7 +291,7 @@ def test_without_lr_the_number_of_weights_decides(tiny_model_dir, tmp_path):
     options = {**SHORT, "lr": 0.0, "warmup": 0.0, "max_steps": 1}
     call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **options)
     weights = AutoModelForCausalLM.from_pretrained(tiny_model_dir).num_parameters()
-    assert [line["lr"] for line in lines(tmp_path / "run")] == [default_lr(weights, lora=False)]
+    assert [line["lr"] for line in lines(tmp_path / "run")] == [default_lr(weights, at_24b=SFT_LR, lora=False)]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_autocast_runs_products_in_bf16_only_when_enabled():
 
 
 def test_the_default_learning_rate_falls_with_the_square_root_of_the_number_of_weights():
-    assert default_lr(24_000_000_000, lora=False) == pytest.approx(1e-5)
-    assert default_lr(6_000_000_000, lora=False) == pytest.approx(2e-5)
-    assert default_lr(6_000_000_000, lora=True) == pytest.approx(2e-4)
-    assert default_lr(100_000, lora=False) == 2e-3
+    assert default_lr(24_000_000_000, at_24b=1e-5, lora=False) == pytest.approx(1e-5)
+    assert default_lr(6_000_000_000, at_24b=1e-5, lora=False) == pytest.approx(2e-5)
+    assert default_lr(6_000_000_000, at_24b=1e-5, lora=True) == pytest.approx(2e-4)
+    assert default_lr(6_000_000_000, at_24b=1e-6, lora=False) == pytest.approx(2e-6)
+    assert default_lr(100_000, at_24b=1e-5, lora=False) == 2e-3

@@ -10,7 +10,7 @@ command: when 600 completions have no right one, or when the reward function fai
 by --reward is tried on the first problem before anything is generated.
 """
 
-from magcli.stages.rl.config import Config, check, layouts, reads, settings, side_outputs, trial
+from magcli.stages.rl.config import Config, check, defaults, layouts, reads, settings, side_outputs, trial
 from magcli.stages.rl.output import schema
 from magcli.stages.rl.train import forecast, preview, run
 from magcli.stages.shared.tables import ALIASES
@@ -25,6 +25,6 @@ EXAMPLE = (
 )
 
 __all__ = [
-    "ALIASES", "Config", "check", "forecast", "layouts", "preview", "reads", "run", "schema", "settings",
+    "ALIASES", "Config", "check", "defaults", "forecast", "layouts", "preview", "reads", "run", "schema", "settings",
     "side_outputs", "trial",
 ]  # fmt: skip

@@ -105,7 +105,12 @@ class Config(
         0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE
     )
     entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
-    lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
+    lr: float = opt(
+        0.0,
+        "Learning rate after the warm-up. 0 chooses one by the number of weights: 1e-6 for 24B, 4e-6 for 1.5B, ten "
+        "times that for LoRA.",
+        panel=TRAIN,
+    )
     warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
     checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=CHECKPOINTS, affects_rows=False)
@@ -130,7 +135,7 @@ class Config(
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 NOT_NEGATIVE = (
-    "warmup", "trajectory_every", "generators", "verifiers", "retire_after", "defer_after", "tis_cap", "kl",
+    "lr", "warmup", "trajectory_every", "generators", "verifiers", "retire_after", "defer_after", "tis_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
 
@@ -141,6 +146,7 @@ def reads(config: Config) -> tuple[str, ...]:
 
 
 layouts = tables.problem_layouts(reads)
+defaults = run_sizes.defaults
 
 
 def check(config: Config) -> None:
@@ -148,7 +154,7 @@ def check(config: Config) -> None:
     options.check_training("rl", config.model, config.device)
     options.check_template("rl", config)
     _check_sizes("rl", config)
-    options.check_positive("rl", config, ["lr", "max_norm", "micro_tokens", "checkpoint_every"])
+    options.check_positive("rl", config, ["max_norm", "micro_tokens", "checkpoint_every"])
     options.check_not_negative("rl", config, NOT_NEGATIVE)
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")

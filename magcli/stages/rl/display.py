@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from magcli.report.formatting import duration
+from magcli.rl import pool
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from magcli.console import Console, Progress
     from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.trackers import LogLines
     from magcli.run.rundir import Line
+    from magcli.stages.rl.config import Config
 
 
 class Display:
     """Shows a run on the terminal, in JSON events and in trackers."""
 
     def __init__(
-        self, checkpointing: Checkpointing, bar: Progress, curves: Curves, log_lines: LogLines, console: Console
+        self,
+        checkpointing: Checkpointing,
+        bar: Progress,
+        curves: Curves,
+        log_lines: LogLines,
+        console: Console,
+        groups_left: int,
     ) -> None:
         self._checkpointing = checkpointing
         self._bar = bar
         self._curves = curves
         self._log_lines = log_lines
         self._console = console
+        self._groups_left = groups_left
+        """Groups that this process has to train."""
+        self._started = time.monotonic()
 
     def update(self, line: Line) -> None:
         """Show the metrics of an update."""
@@ -47,11 +64,25 @@ class Display:
     def groups(self, outcomes: GroupOutcomes, update: int) -> None:
         """Show what became of the groups so far; ``update`` is the next one."""
         updates = self._bar.total or update
-        text = f"rl: {outcomes.text(update, updates)}"
+        text = f"rl: {outcomes.text(update, updates)}{self._time_left(outcomes.admitted)}"
         self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
+
+    def _time_left(self, admitted: int) -> str:
+        """How long the run goes on at the rate at which groups were admitted so far; empty without one."""
+        if not admitted:
+            return ""
+        seconds = (time.monotonic() - self._started) * max(self._groups_left - admitted, 0) / admitted
+        return f"; about {duration(seconds)} left at this rate"
 
     def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text
 
         self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
+
+
+def say_pool(config: Config, problems: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Say what share of the groups will train, if the problems have the pass rates of ``filter-math``."""
+    forecast = pool.forecast(problems, config.group_size)
+    if forecast is not None and config.diverse_by == "outcome":
+        console.say(f"rl: {forecast.text(config.group_size)}", event="pool", **forecast._asdict())

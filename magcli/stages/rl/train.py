@@ -12,7 +12,7 @@ from magcli.config import as_json
 from magcli.rl.trackers import open_trackers
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
-from magcli.stages.rl.display import Display
+from magcli.stages.rl.display import Display, say_pool
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
@@ -72,6 +72,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         pools = [previews.fitting(pool, model, config.system, job) for pool in pools]
         usable = [previews.gradable(pool, grader, job) for pool in pools]
     stage_curriculum(config, usable)
+    say_pool(config, usable[0], job.console)
     if model is None:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
@@ -161,6 +162,7 @@ def _train(
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
+        say_pool(config, rows[0], job.console)
         config = _check_memory(config, model, usable, folder, job.console)
         trainer = build_trainer(config, model, controller)
         trainer.ranks_send = ranks_send_weights(config, cluster)
@@ -174,8 +176,9 @@ def _train(
         curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
-            monitor = Display(checkpointing, bar, curves, log_lines, job.console)
-            _say_resumed(ledger, trainer, job.console)
+            groups_left = (config.updates - trainer.done) * (config.n_batch // config.group_size)
+            monitor = Display(checkpointing, bar, curves, log_lines, job.console, groups_left)
+            _say_start(config, ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster, controller)
@@ -237,8 +240,13 @@ def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | No
     return heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
 
 
-def _say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
-    """Report where an earlier run is resumed; updates since its last checkpoint are repeated."""
+def _say_start(config: Config, ledger: Ledger, trainer: Trainer, console: Console) -> None:
+    """Report the learning rate if none was given, and where an earlier run is resumed.
+
+    Updates since its last checkpoint are repeated.
+    """
+    if not config.lr:
+        console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
     last_started = max(ledger.batches, default=0)
     if last_started:
         repeated_updates = last_started - trainer.done
@@ -345,6 +353,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
     from magcli.model.ends import unused_ends
     from magcli.rl.trainer import Trainer
     from magcli.rl.types import Numerics
+    from magcli.train.optim import RL_LR, default_lr
 
     use_threads(model, config.n_async)
     numerics = Numerics(config.micro_tokens, config.max_norm, bf16=config.bf16 == "yes")
@@ -352,7 +361,7 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
     return Trainer(
         controller,
         updates=config.updates,
-        lr=config.lr,
+        lr=config.lr or default_lr(controller.facts.weights, at_24b=RL_LR, lora=bool(config.lora)),
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from magcli.config import opt
 from magcli.errors import usage
@@ -20,9 +20,9 @@ class RunSizes:
 
     updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
     group_size: int = opt(16, "Group size G: completions per problem.", panel=BATCH, former="group")
-    n_async: int = opt(512, "Maximum number of concurrent completions.", panel=BATCH)
     n_batch: int = opt(256, "Batch size: completions per update.", panel=BATCH)
-    n_mini: int = opt(256, "Mini-batch size: completions per optimizer step.", panel=BATCH)
+    n_mini: int = opt(256, "Mini-batch size: completions per optimizer step; without it n-batch.", panel=BATCH)
+    n_async: int = opt(512, "Maximum number of concurrent completions; without it twice n-batch.", panel=BATCH)
     schedule: Literal["async", "sync"] = opt(
         "async", "async overlaps generation and training; sync is the deterministic baseline.", panel=BATCH
     )
@@ -37,6 +37,11 @@ class RunSizes:
 
 
 Sizes = TypeVar("Sizes", bound=RunSizes)
+
+
+def defaults(config: RunSizes) -> dict[str, Any]:
+    """The sizes that follow from the batch: an update is one optimizer step, and twice its completions run at once."""
+    return {"n_mini": config.n_batch, "n_async": 2 * config.n_batch}
 
 
 def options_in(stage: StageOptions, config: Sizes) -> Sizes:
