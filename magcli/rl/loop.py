@@ -91,6 +91,9 @@ async def train(
     try:
         await evaluate(trainer.done)
         while trainer.done < trainer.updates:
+            if end := stages.end_of_run(checkpointing.lines):
+                await scheduler.abandon("run-ended")
+                return f"rl: {end}"
             stage = stages.stage_at(checkpointing.lines)
             settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)

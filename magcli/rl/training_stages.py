@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
+from magcli.rl import saturation
+
 if TYPE_CHECKING:
     from magcli.rl.types import StageSettings
     from magcli.run.rundir import Line
@@ -53,7 +55,7 @@ class StageOptions:
         data: table of problems; None keeps that of the stage before, or the run's input in the first stage.
         band: lowest and highest pass rate of the problems to use.
         updates: number of updates after which the stage ends.
-        until: rule that ends the stage, after ``updates`` at the latest.
+        until: rule that ends the stage, after ``updates`` at the latest; in the last stage it ends the run.
     """
 
     penalty_end: int | None = None
@@ -67,7 +69,7 @@ class StageOptions:
     data: Path | None = None
     band: tuple[float, ...] | None = None
     updates: int | None = None
-    until: Literal["length-stalled", "data-easy"] | None = None
+    until: Literal["length-stalled", "data-easy", "saturated"] | None = None
 
 
 STAGE_OPTIONS = (
@@ -87,6 +89,19 @@ class TrainingStages:
         """The index of the stage of the update after ``lines``, the metrics of all updates so far."""
         return len(starts(self.options, lines)) - 1
 
+    def end_of_run(self, lines: Sequence[Line]) -> str | None:
+        """Why the run ends after ``lines`` by the rule of its last stage, or None."""
+        last = self.options[-1]
+        if last.until is None:
+            return None
+        stage_starts = starts(self.options, lines)
+        lines_of_last = lines[stage_starts[-1] :]
+        if len(stage_starts) < len(self.options) or not has_ended(last, lines_of_last):
+            return None
+        curve = saturation.fit(rewards(lines_of_last)) if last.until == "saturated" else None
+        why = f"{last.until}: {curve.text()}" if curve else last.until
+        return f"{why}; ended after {len(lines)} updates"
+
 
 def starts(stages: Sequence[StageOptions], lines: Sequence[Line]) -> list[int]:
     """The number of updates before each stage that has begun. The last stage never ends."""
@@ -105,7 +120,7 @@ def has_ended(stage: StageOptions, lines: Sequence[Line]) -> bool:
     """Whether a stage ends after ``lines``, the metrics of its own updates."""
     if stage.updates is not None and len(lines) >= stage.updates:
         return True
-    rules = {"length-stalled": length_stalled, "data-easy": data_easy}
+    rules = {"length-stalled": length_stalled, "data-easy": data_easy, "saturated": saturated}
     return stage.until is not None and rules[stage.until](lines)
 
 
@@ -129,7 +144,22 @@ def data_easy(lines: Sequence[Line]) -> bool:
     return bool(right > EASY_SHARE * generated)
 
 
+def saturated(lines: Sequence[Line]) -> bool:
+    """Whether the reward has reached nearly all of the gain that its curve is heading for."""
+    return saturation.saturated(rewards(lines))
+
+
+def rewards(lines: Sequence[Line]) -> list[float]:
+    """The mean rewards of updates with graded completions."""
+    return [line["reward"] for line in lines if line["reward"] is not None]
+
+
 def min_updates(stage: StageOptions) -> int:
     """The minimum number of updates of a stage."""
-    least = {None: stage.updates or 0, "length-stalled": 2 * LENGTH_WINDOW, "data-easy": EASY_WINDOW}[stage.until]
+    least = {
+        None: stage.updates or 0,
+        "length-stalled": 2 * LENGTH_WINDOW,
+        "data-easy": EASY_WINDOW,
+        "saturated": saturation.MIN_UPDATES,
+    }[stage.until]
     return least if stage.updates is None else min(least, stage.updates)

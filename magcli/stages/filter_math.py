@@ -8,12 +8,17 @@ in any format.
 --adaptive samples each problem in rounds and stops when the remaining samples cannot change the decision: the same
 problems are kept, for the same reasons, with fewer tokens. Columns pass_rate and majority are then computed from fewer
 samples (num_samples); leave --adaptive out if you need them over all --samples.
+
+--from takes the samples from the rollouts of an `rl` run instead of a model: what the policy has solved, never solved,
+or answers by majority against the ground truth flows back into the table at no cost. Problems that the run did not
+sample stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from magcli.curate.math.difficulty import Summary
     from magcli.data.source import Rows
+    from magcli.run.each_row import Decision
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
     from magcli.verify.reward import Reward
@@ -45,6 +51,11 @@ class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptio
     """Options of `magcli filter-math`."""
 
     samples: int = options.samples(16)
+    from_: Path | None = opt(
+        None,
+        "Folder of an rl run whose rollouts are the samples, instead of --model: the last groups of each problem, at "
+        "least --samples completions.",
+    )
     keep: str = opt(
         "0.01..0.9",
         "Range of pass rates to keep, LOW..HIGH, both inclusive; a LOW of 0.01 drops only never-solved problems.",
@@ -67,7 +78,11 @@ def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.curate.math.difficulty import band
 
-    options.check_engine("filter-math", config)
+    if config.from_ is None:
+        options.check_engine("filter-math", config)
+    else:
+        usage(not config.model, "filter-math: --from has the samples of a run already; omit --model")
+        usage(not config.adaptive, "filter-math: --adaptive decides what to sample, and --from samples nothing")
     options.check_sampling("filter-math", config)
     options.check_grader("filter-math", config)
     band(config.keep)
@@ -75,7 +90,11 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """Digests of the model and of the system prompt."""
+    """Digests of the model and of the system prompt, or of the run's record of its groups."""
+    if config.from_ is not None:
+        from magcli.rl.last_rewards import digest_of
+
+        return {"from_sha256": digest_of(config.from_)} | engines.grader_identity(config)
     identity = engines.model_identity(templates.open_model(config.model, config), config.system)
     return identity | engines.grader_identity(config)
 
@@ -89,6 +108,11 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems, for --dry-run."""
+    if config.from_ is not None:
+        from magcli.data.values import to_rows
+
+        with engines.open_grader(config) as grader:
+            return len(previews.gradable([row for batch in rows for row in to_rows(batch)], grader, job))
     return previews.graded_problems(config.model, config, config, config.system, rows, job)
 
 
@@ -100,9 +124,44 @@ def learned(_config: Config) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Sample, grade and judge each problem."""
+    """Sample, grade and judge each problem, or judge it by the rollouts of a run."""
+    yield from _judged_by_run(config, rows, job) if config.from_ is not None else _sampled(config, rows, job)
+
+
+def _judged_by_run(config: Config, rows: Rows, job: Job) -> Rows:
+    """The problems by the rewards that a run's policy got for them."""
+    from magcli.rl.last_rewards import Rewards
+    from magcli.run.each_row import each_row
+
+    assert config.from_ is not None
+    assert job.schema is not None
+    rewards_of_run = Rewards(config.from_, config.samples)
+    grader = engines.open_grader(config)
+
+    async def decide(row: dict[str, Any]) -> Decision:
+        rewards = rewards_of_run.of(row)
+        if not rewards:
+            job.tally["unsampled"] += 1
+            return row
+        return _decision(row, *await DifficultyJudge(config, grader, row).judge(rewards))
+
+    yield from each_row(
+        job, rows, decide, schema=schema(config, job.schema), close=grader.close, window=8, unit="problems"
+    )
+
+
+def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> Decision:
+    """The problem with its difficulty, or why it is dropped."""
+    from magcli.run.each_row import Drop
+
+    difficulty = summary._asdict() if summary else {}
+    return {**row, **difficulty} if judgement == "kept" else Drop(judgement, **difficulty)
+
+
+def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
+    """The problems by samples of a model."""
     from magcli.curate.sampling import SamplingCost, sample_in_waves
-    from magcli.run.each_row import Decision, Drop, each_row
+    from magcli.run.each_row import Drop, each_row
     from magcli.verify.reward import RewardRule
 
     generator = engines.open_engine(config, job)
@@ -122,11 +181,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         spent.add(samples, config.samples)
         job.tally["graded"] += len(rewards)
         job.tally["no-think"] += sum(reward.reason == "no-think" for reward in rewards)
-        summary, judgement = await judge.judge(rewards)
-        difficulty = summary._asdict() if summary else {}
-        if judgement != "kept":
-            return Drop(judgement, **difficulty)
-        return {**row, **difficulty}
+        return _decision(row, *await judge.judge(rewards))
 
     async def close() -> None:
         await generator.close()
@@ -150,6 +205,13 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     yield from rows
     if config.adaptive:
         _report_saved(job)
+    if unsampled := job.tally["unsampled"]:
+        job.console.say(
+            f"filter-math: {unsampled:,} problems are as they were: {config.from_} did not sample them, or had another "
+            "statement or answer under their id",
+            event="unsampled",
+            problems=unsampled,
+        )
     graded, no_think = job.tally["graded"], job.tally["no-think"]
     if not config.anywhere and 2 * no_think > graded:
         opening = form_named(job.chosen[forms.THOUGHTS]).opening

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import random
 import tomllib
 from pathlib import Path
@@ -139,7 +140,6 @@ def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
         ([Stage(updates=0), Stage()], r"rl\.stage 1\.updates: 0 is not positive"),
         ([Stage(), Stage()], "rl.stage 1 has no end; give updates or until"),
         ([Stage(updates=5), Stage(updates=5)], "rl.stage 2 is the last and ends with the run"),
-        ([Stage(until="data-easy")], "rl.stage 1 is the last"),
         (
             [Stage(updates=60), Stage(updates=40), Stage()],
             r"rl\.updates: 100 ends the run .* starts after at least 100",
@@ -236,6 +236,23 @@ def test_data_are_easy_if_most_groups_are_entirely_correct() -> None:
     assert not data_easy([hard] * EASY_WINDOW)
     assert not data_easy([easy] * (EASY_WINDOW - 1)), "too few updates to tell"
     assert starts([Stage(until="data-easy"), Stage()], [line(trained=4)] * 7 + [easy] * 20) == [0, 16]
+
+
+def test_the_rule_of_the_last_stage_ends_the_run() -> None:
+    hard, easy = line(trained=4, wrong=50), line(trained=4, right=5)
+    stages = TrainingStages([Stage(updates=3), Stage(until="data-easy")], ())
+    lines = [hard] * 3 + [easy] * EASY_WINDOW
+    assert stages.end_of_run(lines[:-1]) is None
+    assert stages.end_of_run(lines) == "data-easy; ended after 13 updates"
+    assert stages.end_of_run([easy] * 3) is None, "the first stage has rules of its own"
+    assert TrainingStages([Stage()], ()).end_of_run(lines) is None
+
+
+def test_the_message_of_a_saturated_run_says_the_share_of_its_gain() -> None:
+    rewards = [0.6 - 0.3 * math.exp(-update / 10) for update in range(100)]
+    end = TrainingStages([Stage(until="saturated")], ()).end_of_run([{"reward": reward} for reward in rewards])
+    assert end is not None
+    assert end.startswith("saturated: the reward has risen from 0.30 and reached 100% of the gain")
 
 
 ENDS = st.tuples(st.integers(1, 60) | st.none(), st.sampled_from(["length-stalled", "data-easy"]) | st.none())

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from scripted_generator import ScriptedGenerator
 
 from magcli.curate.sampling import SamplingPlan, sample_in_waves
 from magcli.data import table
-from magcli.errors import UsageError
+from magcli.errors import DataError, UsageError
 from magcli.generate.types import Completion, Sampling, sample_seed
 from magcli.stages import filter_math
 from magcli.verify.grader import Grader
@@ -206,3 +206,46 @@ def test_completions_are_reported_while_no_problem_is_finished(guesser, problems
     call_stage("filter-math", problems, output=tmp_path / "kept.arrow", model=str(guesser), **options)
     shown = [line for line in capsys.readouterr().err.splitlines() if "completions finished" in line]
     assert any(line.startswith("filter-math: 0/") and " 0 completions finished" not in line for line in shown)
+
+
+def test_the_rollouts_of_a_run_are_the_samples(finished_run, letters, tmp_path):
+    rollouts = rows_of(finished_run.parent / "rows.jsonl")
+    of_problem = defaultdict(lambda: defaultdict(list))
+    for row in rollouts:
+        of_problem[row["id"]][row["group"]].append(row["correct"])
+    out = tmp_path / "judged.jsonl"
+    call_stage("filter-math", letters, output=out, keep="0..1", from_=finished_run, samples=5)
+    judged = {row["id"]: row for row in rows_of(out)}
+    assert set(judged) == {row["id"] for row in rows_of(letters)}
+    for problem, groups in of_problem.items():
+        newest = []
+        for number in sorted(groups, reverse=True):
+            newest += groups[number] if len(newest) < 5 else []
+        assert judged[problem]["num_samples"] == len(newest)
+        assert judged[problem]["pass_rate"] == pytest.approx(sum(newest) / len(newest), abs=1e-6)
+
+
+def test_problems_that_the_run_did_not_have_stay_as_they_are(finished_run, letters, tmp_path, capsys):
+    first, second, *_ = rows_of(letters)
+    rows = [{**first, "pass_rate": 0.25}, {**second, "answer": "another"}, {"id": "new", "prompt": "?", "answer": "1"}]
+    out = tmp_path / "judged.jsonl"
+    options = {"keep": "0..1", "from_": finished_run, "quiet": False}
+    call_stage("filter-math", written(tmp_path / "p.jsonl", rows), output=out, **options)
+    judged, changed, new = rows_of(out)
+    assert judged["num_samples"]
+    assert (changed["pass_rate"], new["pass_rate"]) == (None, None)
+    assert "2 problems are as they were" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"model": "m"}, "omit --model"), ({"adaptive": True}, "--from samples nothing")],
+)
+def test_a_run_has_its_samples_already(finished_run, letters, tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("filter-math", letters, output=tmp_path / "o.jsonl", from_=finished_run, **options)
+
+
+def test_a_folder_without_rollouts_is_named(letters, tmp_path):
+    with pytest.raises(DataError, match="not the folder of a run"):
+        call_stage("filter-math", letters, output=tmp_path / "o.jsonl", from_=tmp_path)

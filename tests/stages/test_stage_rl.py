@@ -19,6 +19,7 @@ from magcli.rl import ledger
 from magcli.rl.algorithm import advantages
 from magcli.rl.utilization import SLOT_IDLE, TRAINER_IDLE
 from magcli.run.rundir import RunDir
+from magcli.train.optim import RL_LR, default_lr
 
 SMALL = {name: value for name, value in TRAINED.items() if name not in ("schedule", "trajectory_every")}
 TIMES = {
@@ -380,6 +381,29 @@ def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_pa
 
 def solved(stats, correct, graded):
     stats.groups, stats.solved_in_a_row = stats.groups + 1, stats.solved_in_a_row + 1
+
+
+def test_the_rule_of_the_last_stage_ends_a_run_with_its_model(guesser, problems, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("magcli.rl.training_stages.EASY_WINDOW", 2)
+    monkeypatch.setattr("magcli.rl.training_stages.EASY_SHARE", -1.0)  # any groups are too easy
+    run = tmp_path / "run"
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[[rl.stage]]\nuntil = "data-easy"\n')
+    options = SMALL | {"recipe": recipe, "quiet": False}
+    call_stage("rl", problems, model=str(guesser), run=run, output=tmp_path / "rows.arrow", **options)
+    assert [line["step"] for line in metrics(run)] == [1, 2]
+    assert (run / "model" / "model.safetensors").exists()
+    assert "rl: data-easy; ended after 2 updates" in capsys.readouterr().err
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.outstanding, account.faults) == (0, ())
+
+
+def test_without_lr_the_number_of_weights_decides(guesser, problems, tmp_path):
+    options = SMALL | {"lr": 0.0, "updates": 1}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", output=tmp_path / "rows.arrow", **options)
+    weights = sum(tensor.numel() for tensor in load_file(guesser / "model.safetensors").values())
+    (line,) = metrics(tmp_path / "run")
+    assert line["lr"] == default_lr(weights, at_24b=RL_LR, lora=False)
 
 
 def test_a_refused_first_update_is_refused_again(guesser, problems, tmp_path, monkeypatch):

@@ -84,9 +84,9 @@ def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
         usage(stage.updates is None or stage.updates > 0, f"{prefix}.updates: {stage.updates} is not positive")
         usage(stage.updates is not None or stage.until is not None, f"{prefix} has no end; give updates or until")
     usage(
-        last.updates is None and last.until is None,
-        f"rl.stage {len(stages)} is the last and ends with the run: omit its updates and until; rl.updates counts "
-        "those of all stages",
+        last.updates is None,
+        f"rl.stage {len(stages)} is the last and ends with the run: omit its updates; rl.updates counts those of all "
+        "stages",
     )
     earliest = sum(map(min_updates, before))
     usage(

@@ -1,0 +1,87 @@
+"""What the newest rollouts of a run say of its problems, for the data work that follows it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from magcli.data import table
+from magcli.data.schema import PROBLEM, REWARD
+from magcli.errors import DataError
+from magcli.run.rundir import RunDir, read_run
+from magcli.verify.reward import Reward
+from magcli.verify.reward import from_row as reward_of
+
+COLUMNS = ["group", *PROBLEM.names, *REWARD.names]
+
+
+class Problem(NamedTuple):
+    """A problem as the run had it."""
+
+    prompt: str
+    answer: str
+
+
+def _tables(run: Path) -> list[Path]:
+    """The tables of a run's rollouts, in the order of the updates.
+
+    Raises:
+        DataError: the folder is not a run, or has no rollouts yet.
+    """
+    read_run(run)
+    paths = sorted(RunDir(run).rollouts.glob("step-*.arrow"))
+    if not paths:
+        raise DataError(f"{run} has no rollouts: give the folder of a run of magcli rl after its first update")
+    return paths
+
+
+def digest_of(run: Path) -> str:
+    """SHA-256 over a run's rollouts; another one once the run has gone on.
+
+    Raises:
+        DataError: as ``Rewards``.
+    """
+    digest = hashlib.sha256()
+    for path in _tables(run):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+class Rewards:
+    """The rewards of the last completions of each problem of a run, at least ``most`` where there are so many.
+
+    Groups are never cut, since their completions are of one policy: the newest ones are taken until ``most`` is
+    reached. Groups that were dropped count, those that wait for an update do not.
+
+    Raises:
+        DataError: the folder is not a run, has no rollouts yet, or a table is damaged.
+    """
+
+    def __init__(self, run: Path, most: int) -> None:
+        self.problems: dict[str, Problem] = {}
+        self._rewards: dict[str, list[Reward]] = defaultdict(list)
+        for path in reversed(_tables(run)):
+            self._add(path, most)
+
+    def _add(self, path: Path, most: int) -> None:
+        """Add the groups of one update, the newest first, of problems that have too few completions yet."""
+        groups: dict[int, list[Mapping[str, object]]] = defaultdict(list)
+        for batch in table.read(str(path)).rows:
+            for row in batch.select(COLUMNS).to_pylist():
+                groups[row["group"]].append(row)
+        for number in sorted(groups, reverse=True):
+            rows = groups[number]
+            problem = str(rows[0]["id"])
+            self.problems.setdefault(problem, Problem(str(rows[0]["prompt"]), str(rows[0]["answer"])))
+            if len(self._rewards[problem]) < most:
+                self._rewards[problem] += map(reward_of, rows)
+
+    def of(self, problem: Mapping[str, object]) -> list[Reward]:
+        """The rewards of a problem; none if the run did not sample it, or had another statement or answer."""
+        sampled = self.problems.get(str(problem["id"]))
+        same = sampled == Problem(str(problem["prompt"]), str(problem.get("answer") or ""))
+        return self._rewards[str(problem["id"])] if same else []
