@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from magcli.console import Console, Progress
+    from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.trackers import LogLines
-    from magcli.run.rundir import Line
+    from magcli.rl.trainer import Trainer
+    from magcli.run.rundir import Line, RunDir
     from magcli.stages.rl.config import Config
 
 
@@ -86,3 +88,25 @@ def say_pool(config: Config, problems: Sequence[Mapping[str, Any]], console: Con
     forecast = pool.forecast(problems, config.group_size)
     if forecast is not None and config.diverse_by == "outcome":
         console.say(f"rl: {forecast.text(config.group_size)}", event="pool", **forecast._asdict())
+
+
+def say_start(config: Config, ledger: Ledger, trainer: Trainer, console: Console) -> None:
+    """Report the learning rate if none was given, and where an earlier run is resumed.
+
+    Updates since its last checkpoint are repeated.
+    """
+    if not config.lr:
+        console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+    last_started = max(ledger.batches, default=0)
+    if last_started:
+        repeated_updates = last_started - trainer.done
+        text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
+        console.say(text, event="resume", step=last_started)
+
+
+def say_results(folder: RunDir, console: Console) -> None:
+    """Report how many groups were trained or dropped, and where the model is."""
+    from magcli.rl.ledger import account, read
+
+    console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
+    console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))

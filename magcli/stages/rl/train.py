@@ -12,7 +12,7 @@ from magcli.config import as_json
 from magcli.rl.trackers import open_trackers
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
-from magcli.stages.rl.display import Display, say_pool
+from magcli.stages.rl.display import Display, say_pool, say_results, say_start
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
 from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
@@ -178,7 +178,7 @@ def _train(
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             groups_left = (config.updates - trainer.done) * (config.n_batch // config.group_size)
             monitor = Display(checkpointing, bar, curves, log_lines, job.console, groups_left)
-            _say_start(config, ledger, trainer, job.console)
+            say_start(config, ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
             engine = build_engine(config, model, job, cluster, controller)
@@ -191,15 +191,7 @@ def _train(
         if ended:
             job.console.say(ended, event="ended-early")
         checkpointing.finish(trainer)
-    _say_results(folder, job.console)
-
-
-def _say_results(folder: RunDir, console: Console) -> None:
-    """Report how many groups were trained or dropped, and where the model is."""
-    from magcli.rl.ledger import account, read
-
-    console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
-    console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+    say_results(folder, job.console)
 
 
 def _beside(config: Config) -> list[Demand]:
@@ -238,20 +230,6 @@ def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | No
     if config.eval_table is None:
         return None
     return heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
-
-
-def _say_start(config: Config, ledger: Ledger, trainer: Trainer, console: Console) -> None:
-    """Report the learning rate if none was given, and where an earlier run is resumed.
-
-    Updates since its last checkpoint are repeated.
-    """
-    if not config.lr:
-        console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
-    last_started = max(ledger.batches, default=0)
-    if last_started:
-        repeated_updates = last_started - trainer.done
-        text = f"rl: resuming from update {last_started}; repeating {repeated_updates} with the same groups"
-        console.say(text, event="resume", step=last_started)
 
 
 def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
