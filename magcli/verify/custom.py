@@ -29,6 +29,7 @@ from typing import Any
 from magcli.errors import UsageError, first_line
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.reward import Reward, printable, ungraded
+from magcli.verify.sources import import_digests
 
 Function = Callable[..., Any]
 """A custom function; for rewards (completion, row) -> reward."""
@@ -54,10 +55,19 @@ def load(spec: str, option: str = "reward") -> Function:
     return loaded
 
 
-def digest(spec: str, option: str = "reward") -> str:
-    """SHA-256 of the function's source file, which determines rows as an option does."""
-    module = sys.modules[load(spec, option).__module__]
-    return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+def digests(spec: str, option: str = "reward") -> dict[str, Any]:
+    """SHA-256 of the function's source file, and by file of what that imports from its own folder or package.
+
+    They determine rows as an option does.
+    """
+    load(spec, option)
+    location = spec.rpartition(":")[0]
+    module = _module(location, option)
+    file = Path(str(module.__file__))
+    package = "" if location.endswith(".py") else module.__package__ or ""
+    imports = import_digests(file, package)
+    own = {f"{option}_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return own | ({f"{option}_imports": imports} if imports else {})
 
 
 def _module(location: str, subject: str) -> ModuleType:

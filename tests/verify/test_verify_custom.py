@@ -6,7 +6,7 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.model.thoughts import BRACKETS
-from magcli.verify.custom import digest, graded, load
+from magcli.verify.custom import digests, graded, load
 from magcli.verify.pool import Pool
 from magcli.verify.reward import Reward, RewardRule, columns
 
@@ -128,9 +128,9 @@ def test_modules_are_found_in_the_working_folder(source: Path, monkeypatch: pyte
 
 
 def test_the_digest_depends_on_the_source(source: Path) -> None:
-    before = digest(f"{source}:short")
+    before = digests(f"{source}:short")
     source.write_text(source.read_text() + "\n# changed\n")
-    assert digest(f"{source}:short") != before
+    assert digests(f"{source}:short") != before
 
 
 @pytest.mark.parametrize(
