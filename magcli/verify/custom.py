@@ -20,6 +20,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -96,9 +97,12 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> Reward:
-    """The reward of a completion; a failure of the function is a verdict, not an error."""
+    """The reward of a completion; a failure of the function is a verdict, not an error.
+
+    The function gets a copy of the row, which other completions share: what it changes there is its own.
+    """
     try:
-        return _as_reward(function(text, row, **extra_arguments(function, thoughts)))
+        return _as_reward(function(text, deepcopy(row), **extra_arguments(function, thoughts)))
     except Exception as error:
         return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
 

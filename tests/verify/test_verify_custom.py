@@ -38,6 +38,11 @@ def sleeping(completion, row):
 def answer_only(completion, row, thoughts):
     return thoughts.split(completion)[1] == row["answer"]
 
+def consuming(completion, row):
+    right = completion == row.pop("answer") and row["nested"][0].pop("part") == 1
+    row["nested"].clear()
+    return right
+
 WORDS = ["not", "callable"]
 """
 
@@ -156,3 +161,15 @@ def test_a_function_may_ask_for_the_form_of_thoughts(source: Path) -> None:
     finally:
         pool.shutdown()
     assert (in_form.correct, not_in_form.correct) == (True, False)
+
+
+def test_what_a_function_changes_in_its_row_is_seen_by_nobody(source: Path) -> None:
+    row = {"id": "a", "answer": "2", "nested": [{"part": 1}]}
+    pool = Pool(1, deadline=5.0, function=f"{source}:consuming")
+    try:
+        rewards = pool.rewards([("2", 1, row, RULE)] * 6)
+    finally:
+        pool.shutdown()
+    assert [reward.total for reward in rewards] == [1.0] * 6
+    assert graded(load(f"{source}:consuming"), "2", row).correct
+    assert row == {"id": "a", "answer": "2", "nested": [{"part": 1}]}

@@ -13,7 +13,7 @@ from magcli.data import durable
 from magcli.errors import DataError, usage
 from magcli.run.rundir import RunDir
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
-from magcli.stages.shared import engines, forms, options, run_options, templates, training
+from magcli.stages.shared import engines, forms, options, run_options, tables, templates, training
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
@@ -62,6 +62,7 @@ def _warn_of_differences(config: Config, job: Job) -> None:
 
 def _problems(config: Config, rows: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
+    tables.check_ids("landscape", rows, custom_reward=bool(config.reward))
     system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
         return engines.answerable(rows, model, system, grader, job)
