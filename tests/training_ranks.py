@@ -18,13 +18,14 @@ from calling import quiet
 from forking import Running, fork_server
 
 from magcli.cluster.runtime import FOLDER_PREFIX
+from magcli.generate.gloo import free_port
 from magcli.train.commands import OpenState, RankCommand, RankState
 from magcli.train.distributed import Ranks, join_ranks
 
 PATIENCE = 120.0
 LOOPBACK = "127.0.0.1"
-OF_RANKS = {"GLOO_SOCKET_IFNAME": "lo", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-"""Variables of ranks that find each other through a store of the process that starts them."""
+OF_RANKS = {"GLOO_SOCKET_IFNAME": "lo"}
+"""Variables of ranks on one machine."""
 
 
 @dataclass
@@ -58,11 +59,11 @@ class Rank:
 def started(function: Callable[..., Any], *arguments: Any, size: int) -> Iterator[list[Rank]]:
     """Processes that each call ``function(ranks, *arguments)``; what is left of them is killed at the end."""
     context = fork_server()
-    store = dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False)
+    port = free_port(LOOPBACK)
     ranks = []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_run, args=(theirs, (rank, size, store.port), function, arguments))
+        process = context.Process(target=_run, args=(theirs, (rank, size, port), function, arguments))
         process.start()
         theirs.close()
         ranks.append(Rank(process, ours))

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from magcli.cluster.reaper import end_session
+from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
 LOCAL, AUTO = "local", "auto"
@@ -36,6 +38,8 @@ OBJECT_STORE_BYTES = 80 * 2**20
 """Nothing large goes through Ray's object store; it accepts no less than 75 MiB."""
 
 FOLDER_PREFIX = "magcli-ray-"
+
+LOCAL_RAY_DIED = "the local Ray died; run the same command again to resume"
 
 PRIVATE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # sockets on loopback only
@@ -114,7 +118,7 @@ class Cluster:
             if node["Alive"]
         ]
         if self.is_local and not alive:
-            raise EnvironmentFault("the local Ray died; run the same command again to resume")
+            raise EnvironmentFault(LOCAL_RAY_DIED)
         return alive
 
     def own_address(self) -> str:
@@ -283,15 +287,41 @@ def _local_ray(cpus: int) -> Iterator[None]:
                     object_store_memory=OBJECT_STORE_BYTES,
                     _temp_dir=str(ray_folder),
                 )
+            is_ending = threading.Event()
+            _end_with_control_service(is_ending)
             try:
                 yield
             finally:
+                is_ending.set()
                 ray.shutdown()
     finally:
         assert reaper.stdin is not None
         reaper.stdin.close()
         reaper.wait()
         _read_settings_again()  # Ray would keep the private token for the next cluster of this process
+
+
+def _end_with_control_service(is_ending: threading.Event) -> None:
+    """Watch Ray's control service (GCS), and end this process in one line when it dies before Ray is ended.
+
+    Without it no call of Ray returns, and after a minute Ray's own code in C++ would end this process. What is finished
+    is on disk, and the reaper ends the other processes.
+    """
+    node: Any = import_module("ray._private.worker")._global_node
+    services = node.all_processes.get("gcs_server", [])
+    if not services or not hasattr(os, "waitid"):
+        return
+    service = services[0].process.pid
+
+    def watch() -> None:
+        with contextlib.suppress(ChildProcessError):  # Ray has waited for it
+            os.waitid(os.P_PID, service, os.WEXITED | os.WNOWAIT)
+        if not is_ending.is_set():
+            fault = EnvironmentFault(LOCAL_RAY_DIED)
+            Console(as_json="--json" in sys.argv).last_error(str(fault), code=fault.exit_code)
+            os._exit(fault.exit_code)
+
+    threading.Thread(target=watch, name="magcli-ray-watch", daemon=True).start()
 
 
 def _read_settings_again() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from magcli.cluster.meeting import joined_store
+
 LOOPBACK = "127.0.0.1"
 TRAINER_RANK = 0
 """The trainer's rank in a group; those of the engine follow."""
@@ -35,7 +37,7 @@ class GlooGroup:
     @classmethod
     def join(cls, host: str, port: int, rank: int, world_size: int) -> "GlooGroup":
         """An engine's end; host and port are those of the trainer's store."""
-        store = dist.TCPStore(host, port, is_master=False, timeout=TIMEOUT)
+        store = joined_store(host, port, timeout=TIMEOUT)
         store.set(_ready_key(rank), "")
         return cls(store, own_address(host), rank, world_size)
 
@@ -68,15 +70,6 @@ def all_ready(store: Any, world_size: int) -> bool:
 
 def _ready_key(rank: int) -> str:
     return f"ready-{rank}"
-
-
-def listening_store(host: str) -> Any:
-    """A store at a free port of this address only; torch would listen on all of the machine's."""
-    listener = socket.create_server((host, 0))
-    port = listener.getsockname()[1]
-    return dist.TCPStore(
-        host, port, is_master=True, wait_for_workers=False, timeout=TIMEOUT, master_listen_fd=listener.detach()
-    )
 
 
 def own_address(host: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from magcli.cluster.meeting import joined_store
 from magcli.errors import first_line
 from magcli.generate.digest import digest
 from magcli.generate.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port, own_address
@@ -25,7 +26,6 @@ WATCH_SECONDS = 0.5
 NCCL_SECONDS = 300.0
 """How long rank 0 waits until it is connected by NCCL: the first time it also imports vLLM."""
 
-dist: Any = torch.distributed
 """Untyped: torch's types lack what is used here."""
 
 
@@ -232,7 +232,7 @@ def _wait_for(store: Any, condition: Callable[[], bool], seconds: float) -> None
 
 
 def _store_of(meeting: Meeting) -> Any:
-    return dist.TCPStore(meeting.host, meeting.port, is_master=False, timeout=TIMEOUT)
+    return joined_store(meeting.host, meeting.port, timeout=TIMEOUT)
 
 
 def _is_gone(store: Any) -> bool:

@@ -15,8 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
+from magcli.cluster.meeting import listening_store
 from magcli.generate.digest import WeightsFault
-from magcli.generate.gloo import TIMEOUT, TRAINER_RANK, listening_store
+from magcli.generate.gloo import TIMEOUT, TRAINER_RANK
 from magcli.generate.types import Digests, TransferStep
 from magcli.generate.vllm_transfer import RunStep
 from magcli.generate.weights import names_in
@@ -122,7 +123,7 @@ class RankLink:
 
     def __init__(self, run_step: RunStep, host: str, *, ranks: int, by_nccl: bool) -> None:
         self._run_step = run_step
-        self._store = listening_store(host)
+        self._store = listening_store(host, timeout=TIMEOUT)
         self._is_connected = False
         self.meeting = Meeting(host, self._store.port, 1 + ranks, by_nccl)
 

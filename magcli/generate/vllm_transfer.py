@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from magcli.cluster.meeting import listening_store
 from magcli.errors import EnvironmentFault
 from magcli.generate.digest import digest, merged, renamed
-from magcli.generate.gloo import LOOPBACK, TRAINER_RANK, GlooGroup, all_ready, free_port, listening_store
+from magcli.generate.gloo import LOOPBACK, TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port
 from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights import names_in, shared
 
@@ -355,7 +356,7 @@ class GlooTrainer:
 
     def __init__(self, client: Client, source: Source, host: str, world_size: int) -> None:
         self._client, self._source = client, source
-        store = listening_store(host)
+        store = listening_store(host, timeout=TIMEOUT)
         info = {"host": host, "port": store.port, "rank_offset": TRAINER_RANK + 1, "world_size": world_size}
         with ThreadPoolExecutor(1) as executor:
             joined = executor.submit(client.init_weight_transfer_engine, info)

@@ -135,13 +135,23 @@ def untied(weights: Weights) -> Weights:
 def sweep() -> None:
     """Remove the weights that killed processes have left in shared memory."""
     for path in _folder().glob("magcli-*"):
-        if path.suffix not in (FILE_SUFFIX, ADAPTER_SUFFIX) or Path(f"/proc/{path.name.split('-')[1]}").exists():
+        if path.suffix not in (FILE_SUFFIX, ADAPTER_SUFFIX) or _is_running(path.name.split("-")[1]):
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             with suppress(OSError):  # files of another user
                 path.unlink()
+
+
+def _is_running(process: str) -> bool:
+    """Whether there is a process of this number; one that was killed may wait long for its parent to notice."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    state = status.rpartition(")")[2].split()[0]
+    return state not in ("Z", "X")
 
 
 def _folder() -> Path:

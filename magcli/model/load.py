@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
-from magcli.data.seal import hash_file, hash_text
+from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
@@ -30,7 +30,7 @@ from magcli.model.plain import (
     tokenizer_class,
 )
 from magcli.model.settings import PATTERNS
-from magcli.model.sums import check_settings, weight_digests, weight_paths, write_sums
+from magcli.model.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 from magcli.run import limits
 
@@ -333,7 +333,9 @@ def atomic_model_folder(folder: Path, *, sums: bool = True) -> Iterator[Path]:
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
-    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location.
+    """SHA-256 of all files that decide what a model samples or how it is trained, independent of its location.
+
+    They are configurations, tokenizer, chat templates, code and, with ``weights``, the weights.
 
     Raises:
         EnvironmentFault: it is not a model folder.
@@ -342,8 +344,7 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
-    check_settings(folder)
-    digests = {config.name: hash_file(config)}
+    digests = setting_digests(folder, weights=weights)
     if weights:
         digests |= weight_digests(folder)
     return hash_text("".join(f"{name}\0{digest}\0" for name, digest in digests.items()))

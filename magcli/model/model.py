@@ -191,14 +191,14 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of configuration and weights."""
+        """SHA-256 of all files that decide what it samples: weights, configurations, tokenizer, chat templates."""
         from magcli.model.load import fingerprint
 
         return fingerprint(self.folder)
 
     @cached_property
     def config_digest(self) -> str:
-        """SHA-256 of the configuration alone, which determines a model that is trained from scratch."""
+        """SHA-256 of these files without the weights, for a model that is trained from scratch."""
         from magcli.model.load import fingerprint
 
         return fingerprint(self.folder, weights=False)

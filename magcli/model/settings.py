@@ -21,6 +21,11 @@ NOT_SETTINGS = ("checkpoint.json", "state.json", "trainer_state.json")
 PATTERNS = ["*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken", "*.bpe", "*.vocab", "LICEN*", "NOTICE*"]
 """What to fetch from the hub to have all settings; ``*`` also matches files in folders."""
 
+INDEX = "*.safetensors.index.json"
+"""Which file of weights holds each tensor."""
+_DECIDES = re.compile(r"config|token|vocab|merges|template|bpe|spiece|normalizer|emoji|tekken|params", re.IGNORECASE)
+"""Words in the names of JSON and text files that transformers or an engine reads; others are records and notes."""
+
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 TOKENIZER = "tokenizer_config.json"
@@ -38,12 +43,24 @@ def setting_paths(folder: Path) -> list[Path]:
     return files + sorted((folder / TEMPLATES).glob("*.jinja"))
 
 
+def code_paths(folder: Path) -> list[Path]:
+    """The Python files that a model's configuration names as its own code; without ``auto_map`` there are none."""
+    names_code = any(b'"auto_map"' in file.read_bytes() for file in folder.glob("*config.json"))
+    return sorted(folder.glob("*.py")) if names_code else []
+
+
+def deciding_paths(folder: Path) -> list[Path]:
+    """The files other than weights that decide what a model samples or how it is trained.
+
+    They are configurations, tokenizer, chat templates, processor and code, not licences, notes and records of training.
+    """
+    return [*filter(_decides, setting_paths(folder)), *code_paths(folder)]
+
+
 def read_settings(folder: Path) -> dict[str, bytes]:
-    """The contents of these files, by their paths in the folder."""
-    contents = {file.relative_to(folder).as_posix(): file.read_bytes() for file in setting_paths(folder)}
-    if any(b'"auto_map"' in content for content in contents.values()):
-        contents |= {file.name: file.read_bytes() for file in sorted(folder.glob("*.py"))}
-    return contents
+    """The contents of a model's settings and of its own code, by their paths in the folder."""
+    files = [*setting_paths(folder), *code_paths(folder)]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 def write_settings(files: Settings, folder: Path) -> None:
@@ -136,3 +153,10 @@ def _is_setting(file: Path) -> bool:
     if not file.is_file() or file.name in NOT_SETTINGS or file.name.endswith(".index.json"):
         return False
     return file.suffix in SUFFIXES or file.name.upper().startswith(LEGAL)
+
+
+def _decides(file: Path) -> bool:
+    """Whether a file of settings is more than a record or a licence."""
+    if file.name.upper().startswith(LEGAL):
+        return False
+    return file.suffix not in (".json", ".txt") or _DECIDES.search(file.name) is not None

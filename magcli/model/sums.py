@@ -2,7 +2,7 @@
 
 They are written with the model. Those of the weights are checked wherever all of the weights are read anyway: to
 identify the model before it samples or trains, for the landscape's plane, and at export. Those of the settings
-(configuration, tokenizer, chat template) are checked wherever the model is identified.
+(configuration, tokenizer, chat template, code) are checked wherever the model is identified.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 from magcli.data.durable import atomic_file
 from magcli.data.seal import hash_file
 from magcli.errors import DataError
-from magcli.model.settings import setting_paths
+from magcli.model.settings import INDEX, code_paths, deciding_paths, setting_paths
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
@@ -41,6 +41,19 @@ def weight_digests(folder: Path) -> dict[str, str]:
         if "/" not in name and name.endswith(".safetensors") and digests.get(name) != digest:
             raise _damaged(folder / name)
     return digests
+
+
+def setting_digests(folder: Path, *, weights: bool = True) -> dict[str, str]:
+    """The SHA-256 of each file other than weights that decides what the model samples, by its path in the folder.
+
+    ``weights``: also of the index of shards, which decides what is loaded.
+
+    Raises:
+        DataError: a file does not match its digest in the folder.
+    """
+    check_settings(folder)
+    paths = deciding_paths(folder) + (_index_paths(folder) if weights else [])
+    return {path.relative_to(folder).as_posix(): hash_file(path) for path in sorted(paths)}
 
 
 def check_settings(folder: Path) -> None:
@@ -86,8 +99,12 @@ def weight_paths(folder: Path) -> list[Path]:
 
 
 def _small_paths(folder: Path) -> list[Path]:
-    """The settings, and the index of shards."""
-    return [*setting_paths(folder), *sorted(folder.glob("*.safetensors.index.json"))]
+    """The settings, the model's own code, and the index of shards."""
+    return [*setting_paths(folder), *code_paths(folder), *_index_paths(folder)]
+
+
+def _index_paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob(INDEX))
 
 
 def _damaged(path: Path) -> DataError:

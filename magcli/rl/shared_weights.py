@@ -8,7 +8,7 @@ import torch
 
 from magcli.generate.digest import digests
 from magcli.generate.types import Digests
-from magcli.generate.weights import shared, untied
+from magcli.generate.weights import shared, sweep, untied
 from magcli.train.commands import GatherWeights, RankState
 
 FILES = 2
@@ -32,6 +32,8 @@ class ShareWeights:
         gathered = GatherWeights(self.dtype, on_cpu=True).run(state)
         if state.ranks.rank:
             return None
+        if not state.kept:
+            sweep()  # a rank that was lost on this machine may have left a file
         buffers = {name for name, _ in state.model.named_buffers()}
         parameters = {name: tensor for name, tensor in untied(gathered).items() if name not in buffers}
         stack = ExitStack()

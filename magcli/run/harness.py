@@ -23,7 +23,7 @@ from magcli.errors import DataError, MagError, usage
 from magcli.run import dropped, layout, outcome, trial, validation
 from magcli.run.job import CountedInputs, Drops, Job, Whole
 from magcli.run.journal import Journal
-from magcli.run.settings import CHOSEN, differences, fingerprint
+from magcli.run.settings import CHOSEN, changes, fingerprint
 from magcli.run.shard import KEY, Shard
 from magcli.run.stage import ROWS, Stage
 
@@ -324,12 +324,10 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     if made.stage != job.stage:
         return f"{tables.output} exists, made by magcli {made.stage}"
     # Packed and parsed, because the settings in a history have gone through JSON.
-    before = json.loads(seal.pack(fingerprint(made.config)))
-    now = json.loads(seal.pack(fingerprint(job.settings)))
-    changes = differences(before, now)
-    if not changes and made.version == __version__ and not job.sources:
+    changed = changes(json.loads(seal.pack(made.config)), json.loads(seal.pack(job.settings)))
+    if not changed and made.version == __version__ and not job.sources:
         return None
-    return f"{tables.output} was made with {changes or 'other inputs or another version'}"
+    return f"{tables.output} was made with {changed or 'other inputs or another version'}"
 
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
-from magcli.run.settings import differences, fingerprint
+from magcli.run.settings import changes
 from magcli.run.types import Dropped, Result
 
 FRAME = struct.Struct("<II")
@@ -89,9 +89,9 @@ class Journal:
         return payload if len(payload) == length and zlib.crc32(payload) == crc else None
 
     def _check(self, identity: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-        if changes := differences(fingerprint(identity), fingerprint(expected)):
+        if changed := changes(identity, expected):
             raise UsageError(
-                f"{self.path} holds unfinished work with other settings: {changes}; "
+                f"{self.path} holds unfinished work with other settings: {changed}; "
                 "repeat those settings to resume it, or give --restart to start over"
             )
 

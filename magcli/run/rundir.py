@@ -32,7 +32,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, differences
+from magcli.run.settings import CHOSEN, changes, fingerprint
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -73,7 +73,7 @@ class RunDir:
     def open(
         cls, path: Path, stage: str, settings: Mapping[str, Any], *, restart: bool, lengths: Sequence[str] = ()
     ) -> Iterator["RunDir"]:
-        """Start a run, or resume one with the same configuration.
+        """Start a run, or resume one with the same configuration, wherever the files are that it names.
 
         ``lengths`` are the options that say how long a run is: with larger values it is prolonged.
 
@@ -165,24 +165,25 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     notes = recorded.pop(CHOSEN, {})
-    changes = differences(recorded, identity)
-    if changes and not _has_work(folder):
+    changed = changes(recorded, identity)
+    if changed and not _has_work(folder):
         _write_note(note, identity)
-    elif changes and _is_longer(recorded, identity, lengths):
-        _prolong(folder)
-        folder.notes |= notes
-        _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
-    elif changes:
+        return
+    if changed and not _is_longer(recorded, identity, lengths):
         raise UsageError(
-            f"{path} holds a run with other settings: {changes}; choose another folder, or --restart, which deletes it"
+            f"{path} holds a run with other settings: {changed}; choose another folder, or --restart, which deletes it"
         )
-    else:
-        folder.notes |= notes
+    if changed:
+        _prolong(folder)
+    folder.notes |= notes
+    if identity != recorded:  # longer, or a file is elsewhere now
+        _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
 
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
     """Whether settings differ only by larger values of the options that say how long a run is."""
-    changed = {key for key in {**recorded, **identity} if recorded.get(key) != identity.get(key)}
+    one, other = fingerprint(recorded), fingerprint(identity)
+    changed = {key for key in {**one, **other} if one.get(key) != other.get(key)}
     return changed <= set(lengths) and all(_length(identity[key]) > _length(recorded[key]) for key in changed)
 
 

@@ -1,4 +1,8 @@
-"""The settings that determine a stage's rows, as histories, journals and the folders of runs record them."""
+"""The settings that determine a stage's rows, as histories, journals and the folders of runs record them.
+
+Content counts, not where it is: an option that names a model, a file or a function has its digest beside it, as
+``OPTION_sha256``. Two settings with equal digests are equal, wherever the files are.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,23 +10,84 @@ from typing import Any
 CHOSEN = "chosen"
 """The key of a history's settings that holds what options left to ``auto`` resolved to."""
 
+DIGEST = "_sha256"
+"""The end of the keys of digests."""
+
+FUNCTIONS = ("reward", "advantage", "loss")
+"""Options that name a function of a file or a module."""
+
+BY_DIGEST = "by its digest"
+"""What stands for a location that has a digest."""
+
 
 def differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How two settings differ, for messages: ``max_tokens 8 (now 16), seed 0 (now 1)``; empty if they are equal."""
-    differ = sorted(key for key in {**recorded, **now} if recorded.get(key) != now.get(key))
-    return ", ".join(f"{key} {recorded.get(key)!r} (now {now.get(key)!r})" for key in differ)
+    """How two settings differ, for messages: ``max_tokens 8 (now 16), seed 0 (now 1)``; empty if they are equal.
+
+    Of digests by file only those that differ are named.
+    """
+    one, other = _by_file(recorded), _by_file(now)
+    differ = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+    return ", ".join(f"{key} {one.get(key)!r} (now {other.get(key)!r})" for key in differ)
+
+
+def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How settings that determine the rows differ, for messages: a digest that differs with the name of its file.
+
+    Empty if they are equal but for the locations of files with equal digests.
+    """
+    one, other = fingerprint(recorded), fingerprint(now)
+    differ = {key for key in {**one, **other} if one.get(key) != other.get(key)}
+    differ |= {key.removesuffix(DIGEST) for key in differ if key.endswith(DIGEST)}
+    return differences(
+        {key: value for key, value in recorded.items() if key in differ},
+        {key: value for key, value in now.items() if key in differ},
+    )
 
 
 def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that determine the rows: without ``CHOSEN``, and without the location of a model that has a digest.
+    """Settings that determine the rows: without ``CHOSEN``, and without the locations of what has a digest.
 
     A server's URL is reduced to the name of the model after ``#``; one without a name stays.
     """
     settings = {key: value for key, value in settings.items() if key != CHOSEN}
-    model = str(settings.get("model", ""))
+    located = {key: _without_location(key, value, settings) for key, value in settings.items()}
+    model = str(located.get("model", ""))
     name = model.partition("#")[2]
-    if "model_sha256" in settings:
-        return {key: value for key, value in settings.items() if key != "model"}
     if name and model.startswith(("http://", "https://")):
-        return {**settings, "model": f"#{name}"}
-    return settings
+        return {**located, "model": f"#{name}"}
+    return located
+
+
+def _without_location(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
+    """The value of an option without the location of a file whose digest is among the settings."""
+    if key == "stage" and isinstance(value, list):
+        return [_stage_without_location(number, stage, settings) for number, stage in enumerate(value, 1)]
+    if not value or not _has_digest(key.rstrip("_"), settings):
+        return value
+    if key in FUNCTIONS:
+        return str(value).rpartition(":")[2]
+    return BY_DIGEST
+
+
+def _stage_without_location(number: int, stage: Any, settings: Mapping[str, Any]) -> Any:
+    """The options of a stage of training, whose table has a digest too."""
+    has_digest = f"stage_{number}_data{DIGEST}" in settings
+    return {**stage, "data": BY_DIGEST} if has_digest and stage.get("data") else stage
+
+
+def _has_digest(option: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the settings have a digest of what an option names, or one of each of several tables."""
+    if f"{option}{DIGEST}" in settings:
+        return True
+    return any(key.startswith(f"{option} ") and key.endswith(DIGEST) for key in settings)
+
+
+def _by_file(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with an entry for each part of those that are mappings, such as digests by file."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key} {part}": content for part, content in value.items()}
+        else:
+            flat[key] = value
+    return flat

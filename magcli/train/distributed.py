@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from magcli.cluster.meeting import joined_store, listening_store
 from magcli.errors import EnvironmentFault, first_line
 
 TIMEOUT = 600.0
@@ -73,7 +74,7 @@ def join_ranks(
         rank: number of this rank.
         size: number of ranks.
         local_rank: number of this rank among those of its node.
-        store: host and port of the first rank's store.
+        store: address and port on which the first rank holds the store, and on no other address.
         device: kind of device to train on.
         fsdp_size: number of ranks that share one copy of the weights; 0 is all.
         timeout: seconds to wait for other ranks, now and in each collective.
@@ -87,16 +88,17 @@ def join_ranks(
     own = torch.device("cuda", index) if on_gpu else torch.device(device)
     if on_gpu:
         torch.cuda.set_device(own)
-    host, port = store
+    patience = timedelta(seconds=timeout)
+    open_store = listening_store if rank == 0 else joined_store
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            init_method=f"tcp://{host}:{port}",
+            store=open_store(*store, timeout=patience),
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=timeout),
+            timeout=patience,
         )
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} could not connect to all {size} ranks: {first_line(error)}") from error
     return Ranks(rank, size, own, mesh_of(own.type, size, fsdp_size or size), timeout)
 

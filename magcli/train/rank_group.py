@@ -99,10 +99,7 @@ class ClusterRanks:
             pass
 
     def _variables(self) -> dict[str, str]:
-        variables = {
-            "OMP_NUM_THREADS": str(self._threads),
-            "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 has the store, even if torchrun started this process
-        }
+        variables = {"OMP_NUM_THREADS": str(self._threads)}
         if self._cluster.is_local:
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables

@@ -20,6 +20,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any
 from magcli.errors import UsageError, first_line
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.reward import Reward, printable, ungraded
+from magcli.verify.sources import import_digests
 
 Function = Callable[..., Any]
 """A custom function; for rewards (completion, row) -> reward."""
@@ -54,10 +56,19 @@ def load(spec: str, option: str = "reward") -> Function:
     return loaded
 
 
-def digest(spec: str, option: str = "reward") -> str:
-    """SHA-256 of the function's source file, which determines rows as an option does."""
-    module = sys.modules[load(spec, option).__module__]
-    return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+def digests(spec: str, option: str = "reward") -> dict[str, Any]:
+    """SHA-256 of the function's source file, and by file of what that imports from its own folder or package.
+
+    They determine rows as an option does.
+    """
+    load(spec, option)
+    location = spec.rpartition(":")[0]
+    module = _module(location, option)
+    file = Path(str(module.__file__))
+    package = "" if location.endswith(".py") else module.__package__ or ""
+    imports = import_digests(file, package)
+    own = {f"{option}_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    return own | ({f"{option}_imports": imports} if imports else {})
 
 
 def _module(location: str, subject: str) -> ModuleType:
@@ -86,9 +97,12 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> Reward:
-    """The reward of a completion; a failure of the function is a verdict, not an error."""
+    """The reward of a completion; a failure of the function is a verdict, not an error.
+
+    The function gets a copy of the row, which other completions share: what it changes there is its own.
+    """
     try:
-        return _as_reward(function(text, row, **extra_arguments(function, thoughts)))
+        return _as_reward(function(text, deepcopy(row), **extra_arguments(function, thoughts)))
     except Exception as error:
         return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
 

@@ -1,6 +1,11 @@
 """What is lost with a node, and when a run is not started again."""
 
+import os
+import signal
+import subprocess
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import ray
@@ -83,6 +88,41 @@ def test_a_run_that_gets_no_further_is_given_up(tmp_path):
     with pytest.raises(RanksLost):
         trainers.again_when_lost("rl", train, folder, Console(quiet=True))
     assert len(told) == 1 + trainers.MAX_LOSSES
+
+
+HOLDER = """
+import sys, time, torch
+from magcli.generate.weights import shared
+with shared({"w": torch.ones(8)}) as file:
+    print(file.path, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("losses", [1, 1 + trainers.MAX_LOSSES])
+def test_the_weights_of_killed_ranks_are_removed_from_shared_memory(losses, tmp_path):
+    """When the run goes on and when it is given up; the killed process is not waited for, so it is a zombie."""
+    files, processes = [], []
+
+    def train(after_loss: bool) -> None:
+        assert not any(file.exists() for file in files)
+        if len(files) < losses:
+            process = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+            processes.append(process)
+            files.append(Path(process.stdout.readline().strip()))
+            assert files[-1].exists()
+            os.kill(process.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            raise RanksLost("training stopped: rank 0 died")
+
+    try:
+        with pytest.raises(RanksLost) if losses > 1 else nullcontext():
+            trainers.again_when_lost("rl", train, RunDir(tmp_path), Console(quiet=True))
+        assert len(files) == losses
+        assert not any(file.exists() for file in files)
+    finally:
+        for process in processes:
+            process.communicate()
 
 
 def test_work_is_not_refused_while_a_node_is_awaited(monkeypatch):

@@ -122,6 +122,27 @@ def test_nothing_is_left_of_a_local_ray_whose_driver_was_killed(driver):
         time.sleep(0.05)
 
 
+def test_a_killed_control_service_ends_the_command_in_one_line(driver):
+    """Ray itself would end the process after a minute, with exit code 1 and a line of its own."""
+    process, session = driver
+    (service,) = [pid for pid in session_processes(str(session)) if b"gcs_server" in command_line(pid)]
+    os.kill(service, signal.SIGKILL)
+    assert process.wait(timeout=50) == 4
+    assert process.stderr.read() == "error: the local Ray died; run the same command again to resume\n"
+    deadline = time.monotonic() + 30
+    while session.exists() or session_processes(str(session)):
+        assert time.monotonic() < deadline, session_processes(str(session))
+        time.sleep(0.05)
+
+
+def command_line(pid: int) -> bytes:
+    """The program of a process and its arguments; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_an_abandoned_session_is_ended_by_the_next_one(short_folder, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(short_folder))
     abandoned = short_folder / "magcli-ray-999999999-x"

@@ -77,14 +77,15 @@ def test_every_group_is_trained_once_or_dropped_with_a_reason(wanted, updates, l
 
 
 @pytest.mark.faults
-def test_a_run_whose_raylet_was_killed_ends_with_a_message(letters, guesser, tmp_path):
-    """Ray would wait for a node that nobody starts."""
+@pytest.mark.parametrize("victim", ["/raylet/raylet ", "/gcs/gcs_server "])
+def test_a_run_whose_ray_was_killed_ends_with_a_message(victim, letters, guesser, tmp_path):
+    """Ray would wait for a node that nobody starts, or end the process itself after a minute."""
     process = start(letters, guesser, tmp_path / "run", {"updates": 500})
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         assert process.poll() is None
         time.sleep(0.1)
-    (raylet,) = [pid for pid in kills.processes(process.pid) if "/raylet/raylet " in command_line(pid)]
-    os.kill(raylet, signal.SIGKILL)
+    (service,) = [pid for pid in kills.processes(process.pid) if victim in command_line(pid)]
+    os.kill(service, signal.SIGKILL)
     errors = process.communicate(timeout=120)[1].decode()
     assert process.returncode == 4, errors
     assert errors.splitlines()[-1].endswith("the local Ray died; run the same command again to resume")

@@ -192,3 +192,20 @@ def test_a_run_from_scratch_does_not_depend_on_the_earlier_model(tmp_path):
     sft = made(tmp_path / "sft", "sft", "owner/base")
     anew = made(tmp_path / "anew", "sft", sft / "model", model_sha256="config", from_scratch=True)
     assert len(followed(anew)) == 2
+
+
+def test_a_moved_model_is_the_same_and_its_new_place_is_recorded(tmp_path):
+    settings = {"model": "m", "model_sha256": "ab", "reward": "f.py:score", "reward_sha256": "cd", "updates": 2}
+    moved = {**settings, "model": str(tmp_path / "n"), "reward": "old/f.py:score"}
+    with opened(tmp_path / "run", settings) as run:
+        run.log({"step": 1})
+        run.note("dtype", "fp32")
+    with opened(tmp_path / "run", moved) as run:
+        assert run.notes == {"dtype": "fp32"}
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (recorded["model"], recorded["chosen"]) == (moved["model"], {"dtype": "fp32"})
+    longer = {**moved, "model": "elsewhere", "updates": 4}
+    with RunDir.open(tmp_path / "run", "sft", longer, restart=False, lengths=("updates",)):
+        pass
+    with pytest.raises(UsageError, match=r"other settings: model 'elsewhere' \(now 'x'\), model_sha256 'ab' \(now 'z'"):
+        opened(tmp_path / "run", {**longer, "model": "x", "model_sha256": "z"}).__enter__()

@@ -1,5 +1,8 @@
 """What processes that train together say to each other, and how they find each other."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -32,6 +35,22 @@ def test_numbers_are_summed_and_objects_gathered_and_broadcast():
     first, second = on_ranks(talk)
     assert first == (pytest.approx(0.3), [{"rank": 0}, {"rank": 1}], "from 0")
     assert second == (first[0], [], "from 0")
+
+
+def listening_addresses(_ranks):
+    """The addresses on which this process listens, from the kernel's tables."""
+    own = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    listening = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            _, address, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in own:
+                listening.add(address.partition(":")[0])
+    return sorted(listening)
+
+
+def test_ranks_listen_on_their_own_address_only():
+    assert on_ranks(listening_addresses)[0] == ["0100007F"]
 
 
 def test_ranks_compare_by_value():

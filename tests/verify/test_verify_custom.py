@@ -6,7 +6,7 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.model.thoughts import BRACKETS
-from magcli.verify.custom import digest, graded, load
+from magcli.verify.custom import digests, graded, load
 from magcli.verify.pool import Pool
 from magcli.verify.reward import Reward, RewardRule, columns
 
@@ -37,6 +37,11 @@ def sleeping(completion, row):
 
 def answer_only(completion, row, thoughts):
     return thoughts.split(completion)[1] == row["answer"]
+
+def consuming(completion, row):
+    right = completion == row.pop("answer") and row["nested"][0].pop("part") == 1
+    row["nested"].clear()
+    return right
 
 WORDS = ["not", "callable"]
 """
@@ -128,9 +133,9 @@ def test_modules_are_found_in_the_working_folder(source: Path, monkeypatch: pyte
 
 
 def test_the_digest_depends_on_the_source(source: Path) -> None:
-    before = digest(f"{source}:short")
+    before = digests(f"{source}:short")
     source.write_text(source.read_text() + "\n# changed\n")
-    assert digest(f"{source}:short") != before
+    assert digests(f"{source}:short") != before
 
 
 @pytest.mark.parametrize(
@@ -156,3 +161,15 @@ def test_a_function_may_ask_for_the_form_of_thoughts(source: Path) -> None:
     finally:
         pool.shutdown()
     assert (in_form.correct, not_in_form.correct) == (True, False)
+
+
+def test_what_a_function_changes_in_its_row_is_seen_by_nobody(source: Path) -> None:
+    row = {"id": "a", "answer": "2", "nested": [{"part": 1}]}
+    pool = Pool(1, deadline=5.0, function=f"{source}:consuming")
+    try:
+        rewards = pool.rewards([("2", 1, row, RULE)] * 6)
+    finally:
+        pool.shutdown()
+    assert [reward.total for reward in rewards] == [1.0] * 6
+    assert graded(load(f"{source}:consuming"), "2", row).correct
+    assert row == {"id": "a", "answer": "2", "nested": [{"part": 1}]}

@@ -56,7 +56,8 @@ def settings(config: Config) -> dict[str, Any]:
         identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
     if config.before:
         before = templates.open_model(config.before, config)
-        identity["before"] = engines.model_identity(before, config.system)
+        name = {} if before.is_local else {"model": config.before}
+        identity["before"] = name | engines.model_identity(before, config.system)
     if config.against and is_suite_folder(config.against):
         paths = sorted(config.against.glob("*.arrow"))
         return identity | {"against_sha256": {path.name: digest(path) for path in paths}}

@@ -13,7 +13,7 @@ from magcli.data import durable
 from magcli.errors import DataError, usage
 from magcli.run.rundir import RunDir
 from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
-from magcli.stages.shared import engines, forms, options, run_options, templates, training
+from magcli.stages.shared import engines, forms, options, run_options, tables, templates, training
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
@@ -45,7 +45,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         model = _model(plane.folders[-1], config, job)
         problems = _problems(config, input_rows, model, job)
         usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
-        with _journal(config, plane, out, job) as journal:
+        with _journal(config, plane, model, out, job) as journal:
             survey = survey_points(config, model, _grid(config, plane), problems, plane, out, journal, job)
         points = results.point_table(survey)
         fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
@@ -62,6 +62,7 @@ def _warn_of_differences(config: Config, job: Job) -> None:
 
 def _problems(config: Config, rows: list[dict[str, Any]], model: Model, job: Job) -> list[dict[str, Any]]:
     """The problems that fit into the context and can be graded, the same at every point."""
+    tables.check_ids("landscape", rows, custom_reward=bool(config.reward))
     system = engines.system_text(config.system, model.thoughts)
     with engines.open_grader(config, config.reward) as grader:
         return engines.answerable(rows, model, system, grader, job)
@@ -117,7 +118,7 @@ def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plan
     return plane
 
 
-def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractContextManager[Journal]:
+def _journal(config: Config, plane: Plane, model: Model, out: Path, job: Job) -> AbstractContextManager[Journal]:
     """The finished visits of these weights and problems with these options of sampling and grading."""
     from magcli.landscape.visits import VISIT
     from magcli.run.journal import Journal
@@ -125,6 +126,7 @@ def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractConte
     options = {key: value for key, value in row_options(config).items() if key not in EXTENT}
     identity = options | sampling_identity(config)
     identity["plane"] = plane.digest
+    identity["model_settings"] = model.config_digest
     identity["problems"] = [source.sha256 for source in job.sources]
     path = out / "points.journal"
     if job.restart:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json
@@ -66,6 +67,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
     pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
+    tables.check_ids("rl", chain(*pools), custom_reward=bool(config.reward))
     with engines.open_grader(config, config.reward) as grader:
         if config.eval_table is not None:
             heldout.check_table("rl", config.eval_table, config.system, model, grader)
@@ -114,6 +116,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         with tracked(config, folder, job) as log_lines:
             config = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             pools = [problems, *stage_rows(config, reads(config), job)]
+            tables.check_ids("rl", chain(*pools), custom_reward=bool(config.reward))
             if folder.finished:
                 keep_last_checkpoint(folder)
                 log_lines(folder.metrics())

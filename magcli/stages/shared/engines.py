@@ -212,7 +212,10 @@ def grader_identity(config: GraderOptions, function: str = "") -> dict[str, Any]
 
 
 def function_identity(**functions: str) -> dict[str, Any]:
-    """Digests of the sources of a user's own functions, by option; an empty text is none."""
+    """Digests of the sources of a user's own functions and of what they import, by option; an empty text is none."""
     from magcli.verify import custom
 
-    return {f"{option}_sha256": custom.digest(spec, option) for option, spec in functions.items() if spec}
+    identity: dict[str, Any] = {}
+    for option, spec in functions.items():
+        identity |= custom.digests(spec, option) if spec else {}
+    return identity

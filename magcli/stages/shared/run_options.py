@@ -15,8 +15,12 @@ from magcli.run.settings import differences
 SAMPLED_WITH = ("max_tokens", "temperature", "system", "chat_template", "template_args", "thoughts", "stop")
 GRADED_WITH = ("penalty_end", "penalty_width", "language", "reward", "num_tests", "partial")
 """Options of ``magcli rl`` on which the rewards and lengths of its completions depend."""
-CONTENTS = {"system": "system_sha256", "chat_template": "chat_template_sha256", "reward": "reward_sha256"}
-"""Options that name something whose digest a run records."""
+CONTENTS = {
+    "system": ("system_sha256",),
+    "chat_template": ("chat_template_sha256",),
+    "reward": ("reward_sha256", "reward_imports"),
+}
+"""Options that name something whose digests a run records, that of the file itself first."""
 
 
 def options_of_run(path: Path) -> dict[str, Any]:
@@ -41,9 +45,10 @@ def differences_from_run(path: Path, config: Mapping[str, Any], digests: Mapping
     options = options_of_run(path)
     now = {name: config[name] for name in options}
     changed = [differences(options, now)] if options != now else []
-    for name, digest in CONTENTS.items():
-        in_both = digest in recorded and digest in digests
-        if in_both and recorded[digest] != digests[digest] and options.get(name) == now.get(name):
+    for name, keys in CONTENTS.items():
+        in_both = keys[0] in recorded and keys[0] in digests
+        differ = any(recorded.get(key) != digests.get(key) for key in keys)
+        if in_both and differ and options.get(name) == now.get(name):
             changed.append(f"the content of {name}")
     return ", ".join(changed)
 

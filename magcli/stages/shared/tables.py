@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,12 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     return [normalized(turn, number) for number, turn in enumerate(turns)]
 
 
+GRADED_BY = ("prompt", "answer", "tests")
+"""The columns of a problem that decide a verdict of the recipe's reward."""
+PASS_RATE = "pass_rate"
+"""A column that is measured anew, so it may differ between tables."""
+
+
 def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     """The digest of a table that an option names, which determines the rows as an input does."""
     from magcli.data import table
@@ -159,3 +165,20 @@ def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     for _ in source.rows:  # a pipe has its digest only at its end
         pass
     return {f"{name}_sha256": source.sha256}
+
+
+def check_ids(stage: str, problems: Iterable[Mapping[str, Any]], *, custom_reward: bool = False) -> None:
+    """Refuse an id of several problems, because what is counted by problem is counted by id.
+
+    Repeated rows, and rows of several tables, are one problem if prompt and ground truth are equal. A custom reward may
+    read any column, so all that both rows have must be equal.
+
+    Raises:
+        DataError: two different problems have the same id.
+    """
+    first_rows: dict[str, Mapping[str, Any]] = {}
+    for row in problems:
+        first = first_rows.setdefault(row["id"], row)
+        columns = (first.keys() & row.keys()) - {PASS_RATE} if custom_reward else GRADED_BY
+        if first is not row and any(first.get(name) != row.get(name) for name in columns):
+            raise DataError(f"{stage}: id {row['id']!r} belongs to two different problems; make the ids unique")

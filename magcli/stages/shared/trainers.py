@@ -278,16 +278,19 @@ def share_threads(threads: int, trainers: int, generators: int) -> int:
 def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, console: Console) -> None:
     """Train to the end; start again from the last checkpoint when a rank was lost, as long as the run makes progress.
 
-    ``train`` is told whether ranks were lost before.
+    ``train`` is told whether ranks were lost before. Weights that lost ranks, of this command or an earlier one, have
+    left in shared memory are removed.
 
     Raises:
         RanksLost: ranks were lost more than ``MAX_LOSSES`` times without a line of metrics in between.
     """
     from magcli.cluster.ranks import RanksLost
+    from magcli.generate.weights import sweep
 
     losses_in_a_row = 0
     lines_before = 0
     while True:
+        sweep()
         try:
             train(losses_in_a_row > 0)
             return
@@ -296,6 +299,7 @@ def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, c
             losses_in_a_row = 1 if lines > lines_before else losses_in_a_row + 1
             lines_before = lines
             if losses_in_a_row > MAX_LOSSES:
+                sweep()
                 raise
             text = f"{stage}: {lost}; starting the ranks again from the last checkpoint"
             console.warn(text, event="ranks-lost", step=lines)
