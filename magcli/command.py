@@ -206,7 +206,8 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             show_default=False,
             rich_help_panel=field.metadata["panel"],
         )
-        parameters.append(_parameter(field.name, Annotated[_flag_type(kind), option], None))
+        flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
+        parameters.append(_parameter(field.name, Annotated[flag_type, option], None))
     for name, present in configuration.former_names(config_class).items():
         kind = configuration.former_type(kinds[present])
         text = f"The former name of {configuration.flag_name(present)}."

@@ -59,6 +59,7 @@ class Monitor(Protocol):
     def mismatch(self, summary: Line) -> None: ...
     def evaluation(self, step: int, values: Line) -> None: ...
     def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
+    def reward_failed(self, error: str) -> None: ...
 
 
 async def train(
@@ -84,6 +85,7 @@ async def train(
     run: Run = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     clock = Clock(engine, scheduler)
+    scheduler.outcomes.on_first_error = monitor.reward_failed
     counting = asyncio.create_task(
         every(COUNTS_EVERY, lambda: monitor.groups(scheduler.outcomes, min(trainer.done + 1, trainer.updates)))
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.errors import MagError, usage
+from magcli.errors import MagError, first_line, usage
 from magcli.model.thoughts import form_named
 from magcli.stages.shared import cluster, engines, forms, options, tables
 
@@ -72,9 +72,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
-    from magcli.data.schema import REWARD, extend_schema
+    from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema
 
-    return extend_schema(input_schema, REWARD)
+    return extend_schema(input_schema, CUSTOM_REWARD if config.reward else REWARD)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -96,7 +96,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
-        return Result(with_columns(part, columns(verdicts)))
+        return Result(with_columns(part, columns(verdicts, custom=bool(config.reward))))
 
     window = 4 * config.workers
     yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
@@ -108,6 +108,7 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     for batch in rows:
         counts = counts or VerdictCounts(_chosen_form(job))
         counts.add(batch)
+        counts.warn(job)
         yield batch
     (counts or VerdictCounts(_chosen_form(job))).report(job)
 
@@ -162,6 +163,8 @@ class VerdictCounts:
         self.correct: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
         self.without_thoughts: Counter[str] = Counter()
+        self.first_error: str | None = None
+        """The first failure of a reward function, and its row; empty once it has been said."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
@@ -177,6 +180,16 @@ class VerdictCounts:
             if row["reason"] == "no-think":
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
+
+        if self.first_error is None and self.reasons["reward-error"]:
+            number = reasons.index("reward-error")
+            self.first_error = f"row {ids[number]}: {first_line(ValueError(batch.column('detail')[number].as_py()))}"
+
+    def warn(self, job: Job) -> None:
+        """Say at once that the reward function failed; the reasons at the end tell how often it did."""
+        if self.first_error:
+            job.console.warn(f"grade: the reward function failed on {self.first_error}; such rows are not counted")
+            self.first_error = ""
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""

@@ -100,7 +100,7 @@ def test_failing_rewards_stop_a_run_when_they_fill_a_batch():
         assert outcomes.stop_reason(3) is None
     groups, reason = groups_until_stop(outcomes, failed, 3)
     assert groups == 3
-    assert "failed in 3 groups, a whole batch: KeyError: 'x' (own.py:3, f); correct" in reason
+    assert "failed in 3 groups, a whole batch: problem p: KeyError: 'x' (own.py:3, f); correct" in reason
     assert "\n" not in outcomes.text(1, 9)
 
 

@@ -50,6 +50,10 @@ class Display:
         text = f"rl: {outcomes.text(update, updates)}"
         self._console.say(text, event="groups", step=update, updates=updates, **outcomes.counts())
 
+    def reward_failed(self, error: str) -> None:
+        """Say at once that the reward function failed; counts and metrics tell how often it does."""
+        self._console.warn(f"rl: the reward function failed for {error}; its group is not trained")
+
     def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text
