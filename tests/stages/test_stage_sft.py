@@ -2,12 +2,15 @@ import hashlib
 import json
 import random
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from calling import call_stage, kill_and_resume, seconds_of, written_at
+from calling import call_stage, flags_of, kill_and_resume, seconds_of, written_at
+from forking import Running
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
@@ -560,3 +563,27 @@ def test_a_prolonged_run_that_gets_worse_keeps_its_best_model(tiny_model_dir, tm
     best = weights(run)
     call_stage("sft", data, **options, **SHORT | {"epochs": 3})
     assert weights(run) == best
+
+
+@pytest.mark.flaky(reruns=2)
+def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(tiny_model_dir, tmp_path):
+    held = traces(tmp_path / "held.jsonl", 8, seed=5)
+    data = traces(tmp_path / "t.jsonl", 1500)
+    options = {**SHORT, "checkpoint_every": 10_000, "evaluate_every": 50}
+    run = tmp_path / "ended"
+    command = ["sft", data, "--model", tiny_model_dir, "--run", run, "--held-out", held, *flags_of(options)]
+    with Running(*command) as process:
+        while process.poll() is None and (not (run / "metrics.jsonl").exists() or len(lines(run)) < 60):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 143, errors
+    (folder,) = (run / "checkpoints").glob("step-*")
+    step = int(folder.name.removeprefix("step-"))
+    assert step >= 60
+    assert f"checkpoint of step {step} written before the end" in errors
+    options |= {"model": str(tiny_model_dir), "held_out": held}
+    call_stage("sft", data, run=run, **options)
+    call_stage("sft", data, run=tmp_path / "whole", **options)
+    assert lines(run) == lines(tmp_path / "whole")
+    assert weights(run) == weights(tmp_path / "whole")
