@@ -587,3 +587,23 @@ def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(tiny_m
     call_stage("sft", data, run=tmp_path / "whole", **options)
     assert lines(run) == lines(tmp_path / "whole")
     assert weights(run) == weights(tmp_path / "whole")
+
+
+def test_an_adapter_names_its_model_from_any_folder_and_is_refused_as_a_model(tiny_model_dir, tmp_path, monkeypatch):
+    peft = pytest.importorskip("peft")
+    data = traces(tmp_path / "t.jsonl")
+    (tmp_path / "base").symlink_to(tiny_model_dir)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    call_stage("sft", data, model="../base", run=Path("run"), lora=2, max_steps=2, **SHORT)
+    with pytest.raises(EnvironmentFault, match=r"is a LoRA adapter of .*, not a model: give run/model, which has it"):
+        call_stage("sft", data, model="run/adapter", run=Path("other"), **SHORT)
+    shutil.copytree("run/adapter", tmp_path / "alone")
+    with pytest.raises(EnvironmentFault, match="merge them, by python -c") as error:
+        call_stage("generate", data, model=str(tmp_path / "alone"), output=tmp_path / "out.jsonl")
+    assert "\n" not in str(error.value)
+    monkeypatch.chdir(tmp_path)
+    merged = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone").merge_and_unload()
+    ours = AutoModelForCausalLM.from_pretrained(tmp_path / "work" / "run" / "model", dtype=torch.float32)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    torch.testing.assert_close(merged.state_dict()[name].float(), ours.state_dict()[name])
