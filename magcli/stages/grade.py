@@ -7,7 +7,7 @@ common column names. Problems whose ground truth cannot be parsed have the reaso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,11 +106,11 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report accuracy and reasons at the end of the graded rows."""
     counts: VerdictCounts | None = None
     for batch in rows:
-        counts = counts or VerdictCounts(_chosen_form(job))
+        counts = counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))
         counts.add(batch)
         counts.warn(job)
         yield batch
-    (counts or VerdictCounts(_chosen_form(job))).report(job)
+    (counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))).report(job)
 
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
@@ -155,10 +155,16 @@ def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
 
 
 class VerdictCounts:
-    """Counts verdicts: by reason, and by problem the correct ones and those that count."""
+    """Counts verdicts: by reason, and by problem the correct ones and those that count.
 
-    def __init__(self, form: ThoughtForm) -> None:
+    ``custom``: the reward is a user's own, of any scale.
+    """
+
+    def __init__(self, form: ThoughtForm, *, custom: bool = False) -> None:
         self.form = form
+        self.custom = custom
+        self.rewards: list[float] = []
+        """Those that count, of a custom reward."""
         self.reasons: Counter[str] = Counter()
         self.correct: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
@@ -176,6 +182,9 @@ class VerdictCounts:
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
                 self.correct[id] += is_correct
+        if self.custom:
+            rewards = batch.column("reward").to_pylist()
+            self.rewards += [reward for reward, reason in zip(rewards, reasons, strict=True) if reason not in UNCOUNTED]
         for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
             if row["reason"] == "no-think":
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
@@ -199,6 +208,8 @@ class VerdictCounts:
         if total := self.counted.total():
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
+            if self.rewards:
+                share = f"{_mean_text(self.rewards)}; {share}"
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
         job.console.result(
             f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
@@ -219,6 +230,12 @@ class VerdictCounts:
             correct = self.without_thoughts["correct anywhere"]
             tip = f"{correct:,} of them have the correct answer (column correct_anywhere), which does not count"
         job.console.say(f"grade: {lacking:,} completions do not begin with {opening}; {tip}")
+
+
+def _mean_text(rewards: Sequence[float]) -> str:
+    """Mean and range of custom rewards, which accuracy does not show."""
+    mean = sum(rewards) / len(rewards)
+    return f"mean reward {mean:.4g} ({min(rewards):.4g} to {max(rewards):.4g})"
 
 
 def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:

@@ -195,3 +195,19 @@ def test_there_are_never_more_points_than_wanted(count):
     points, every = downsample([line(step) for step in range(count)])
     assert len(points) <= MAX_POINTS < len(points) * 2
     assert every == -(-count // MAX_POINTS)
+
+
+def test_parts_of_a_custom_reward_have_a_chart(run):
+    path = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["reward_parts"] = {"brevity": line["step"] / 10} | ({"late": 1.0} if line["step"] > 3 else {})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = json.loads((run / "run.json").read_text())
+    facts["options"]["reward"] = "own.py:f"
+    (run / "run.json").write_text(json.dumps(facts))
+    found = read(run)
+    series = chart(found, "Reward components").series
+    assert [(each.name, each.values[-1]) for each in series] == [("brevity", 0.6), ("late", 1.0)]
+    assert series[1].values[0] is None
+    assert [each.name for each in chart(found, "Correct answers").series] == ["correct"]

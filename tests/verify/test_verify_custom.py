@@ -297,3 +297,13 @@ def test_a_function_may_ask_for_the_form_of_thoughts(source: Path) -> None:
     finally:
         pool.shutdown()
     assert (in_form.correct, not_in_form.correct) == (True, False)
+
+
+def test_the_rewards_of_the_documentation_work(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+    source = next(block for block in text.split("```")[1::2] if "async def right" in block)
+    (tmp_path / "documented.py").write_text(source.removeprefix("python"))
+    grade = grader_of(f"{tmp_path}/documented.py:right=0.7,{tmp_path}/documented.py:style=0.3")
+    reward = grade("It is, please, 42", 4, {"answer": "42"}, RULE)
+    assert reward.total == pytest.approx(1.0)
+    assert reward.parts == {"right": 1.0, "style": 1.0, "style.words": 4.0, "style.polite": 1.0}
