@@ -8,6 +8,7 @@ from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
 from magcli.report import training
 from magcli.report.training import MAX_POINTS, downsample
+from magcli.report.training_charts import parts, specs_of_rl
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
 
@@ -197,17 +198,13 @@ def test_there_are_never_more_points_than_wanted(count):
     assert every == -(-count // MAX_POINTS)
 
 
-def test_parts_of_a_custom_reward_have_a_chart(run):
-    path = run / "metrics.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        line["reward_parts"] = {"brevity": line["step"] / 10} | ({"late": 1.0} if line["step"] > 3 else {})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    facts = json.loads((run / "run.json").read_text())
-    facts["options"]["reward"] = "own.py:f"
-    (run / "run.json").write_text(json.dumps(facts))
-    found = read(run)
-    series = chart(found, "Reward components").series
-    assert [(each.name, each.values[-1]) for each in series] == [("brevity", 0.6), ("late", 1.0)]
-    assert series[1].values[0] is None
-    assert [each.name for each in chart(found, "Correct answers").series] == ["correct"]
+def test_parts_of_a_custom_reward_have_a_chart():
+    lines = [{"step": step, "correct": 0.5, "reward_parts": {"brevity": step / 10}} for step in (1, 2)]
+    lines[1]["reward_parts"]["late"] = 1.0
+    points, _ = training.downsample([{**line, **parts(line)} for line in lines])
+    specs = {spec.title: spec for spec in specs_of_rl(points, has_own_reward=True)}
+    keys = specs["Reward components"].keys
+    assert list(keys.values()) == ["brevity", "late"]
+    assert [[point.get(key) for point in points] for key in keys] == [[0.1, 0.2], [None, 1.0]]
+    assert list(specs["Correct answers"].keys) == ["correct"]
+    assert {spec.title for spec in specs_of_rl(points, has_own_reward=False)} == specs.keys()
