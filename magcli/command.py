@@ -22,7 +22,7 @@ from magcli import plugins
 from magcli.console import Console, put
 from magcli.errors import UsageError
 from magcli.model.device import AUTO, default_device
-from magcli.run.shutdown import handle_once
+from magcli.run.shutdown import handle_once, sigterm_waits
 from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.options import in_panels
 
@@ -58,6 +58,7 @@ def signals_passed_on() -> Iterator[None]:
     """Turn a closed pipe, SIGINT and SIGTERM into ``EndedBySignal``.
 
     SIGTERM is handled like SIGINT, on which ``AsyncRunner`` cancels its tasks; a second one ends the process at once.
+    A training run may end its step first (``SaveFirst``).
     Background jobs of a shell ignore SIGINT and must still end on SIGTERM.
     """
     number = signal.SIGINT
@@ -69,7 +70,8 @@ def signals_passed_on() -> Iterator[None]:
         nonlocal number
         number = signal.SIGTERM
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # if ``handle_once`` could not
-        signal.raise_signal(signal.SIGINT)
+        if not sigterm_waits():
+            signal.raise_signal(signal.SIGINT)
 
     try:
         with _handled(signal.SIGINT, interrupt), _handled(signal.SIGTERM, terminate):
@@ -206,7 +208,8 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             show_default=False,
             rich_help_panel=field.metadata["panel"],
         )
-        parameters.append(_parameter(field.name, Annotated[_flag_type(kind), option], None))
+        flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
+        parameters.append(_parameter(field.name, Annotated[flag_type, option], None))
     for name, present in configuration.former_names(config_class).items():
         kind = configuration.former_type(kinds[present])
         text = f"The former name of {configuration.flag_name(present)}."

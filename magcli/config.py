@@ -33,6 +33,7 @@ def opt(
     owned_dir: bool = False,
     always_run: bool = False,
     output_table: bool = False,
+    several: bool = False,
     former: str = "",
 ) -> Any:
     """Declare one option of a stage.
@@ -49,10 +50,11 @@ def opt(
             deletes it.
         always_run: if set, an existing output is never up to date.
         output_table: it is another table that the stage writes, with the same checks as the output.
+        several: a text that may be given several times, which is then the values with commas between them.
         former: its former name, which still works but is not listed by ``--help``. A choice of yes and no was a switch.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
-    roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table}
+    roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table, "several": several}
     names = {"short": short, "former": former}
     return dataclasses.field(default=default, metadata={"help": help, "panel": panel, **names, **roles})
 

@@ -66,6 +66,11 @@ REWARD = pa.schema(
 """The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` explains the
 verdict; ``languages`` are those of question, thoughts and answer."""
 
+REWARD_PARTS = "reward_parts"
+"""The column of the parts of a custom reward."""
+CUSTOM_REWARD = pa.schema([*REWARD, json_field(REWARD_PARTS)])
+"""A custom reward, whose parts are an object of numbers by name; null if it has none."""
+
 DIFFICULTY = pa.schema(
     [
         pa.field("pass_rate", pa.float32()),

@@ -26,8 +26,6 @@ WATCH_SECONDS = 0.5
 NCCL_SECONDS = 300.0
 """How long rank 0 waits until it is connected by NCCL: the first time it also imports vLLM."""
 
-"""Untyped: torch's types lack what is used here."""
-
 
 class EngineGone(ConnectionError):
     """The driver says that an engine is gone."""

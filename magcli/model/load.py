@@ -21,6 +21,7 @@ from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
 from magcli.model.chat import ChatTemplate, use_template
+from magcli.model.peft import adapter_advice
 from magcli.model.plain import (
     FAMILIES,
     DecoderConfig,
@@ -343,7 +344,8 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
-        raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
+        advice = adapter_advice(folder) or "is not a model folder: it needs config.json and safetensors weights"
+        raise EnvironmentFault(f"{folder} {advice}")
     digests = setting_digests(folder, weights=weights)
     if weights:
         digests |= weight_digests(folder)
@@ -403,6 +405,8 @@ def _reason(name: str, error: Exception) -> str:
             f"model {name} needs Python code of its own, which magcli never runs: use a model of a family that "
             "transformers knows, or serve this one and give the server's URL"
         )
+    if advice := adapter_advice(folder):
+        return f"model {name} {advice}"
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):

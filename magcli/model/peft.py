@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magcli.model.plain import read_json
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import PreTrainedModel
@@ -35,6 +37,23 @@ def layer_of(name: str) -> str:
     for matrix in MATRICES.values():
         layer = layer.removesuffix(f".{matrix}")
     return layer
+
+
+def adapter_advice(folder: Path) -> str:
+    """What to give instead of a folder that has an adapter and no model; empty if it is not one."""
+    config = read_json(folder / ADAPTER_CONFIG)
+    if config is None or (folder / "config.json").is_file():
+        return ""
+    base = config.get("base_model_name_or_path") or "a model that it does not name"
+    merged = folder.parent / "model"
+    if (merged / "config.json").is_file():
+        return f"is a LoRA adapter of {base}, not a model: give {merged}, which has it merged in"
+    load = f"AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
+    command = f"from peft import AutoPeftModelForCausalLM; {load}.merge_and_unload().save_pretrained('merged')"
+    return (
+        f'is a LoRA adapter of {base}, not a model: merge them, by python -c "{command}", copy the tokenizer files of '
+        f"{base} into merged, and give merged"
+    )
 
 
 def write_files(tensors: "Mapping[str, Tensor]", folder: Path, *, alpha: float, base: str = "") -> None:

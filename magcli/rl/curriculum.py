@@ -67,12 +67,12 @@ class ProblemStats:
     active_from: int = -1
     """The first epoch that includes it (again)."""
 
-    def add(self, correct: int, graded: int) -> None:
-        """Count a group with ``correct`` of ``graded`` completions."""
+    def add(self, correct: int, graded: int, *, is_open: bool = False) -> None:
+        """Count a group with ``correct`` of ``graded`` completions; ``is_open``: it is not solved in any case."""
         self.correct = DECAY * self.correct + correct
         self.graded = DECAY * self.graded + graded
         self.groups += 1
-        self.solved_in_a_row = self.solved_in_a_row + 1 if correct == graded else 0
+        self.solved_in_a_row = self.solved_in_a_row + 1 if correct == graded and not is_open else 0
 
     @property
     def pass_rate(self) -> float | None:
@@ -94,18 +94,27 @@ class Curriculum:
             is defined by this count, not by a threshold on the estimate, because its error is known: a problem of pass
             rate p retires by chance with probability p^(G * retire_after), 3% for p = 0.9, G = 16 and 2 groups.
         defer_after: consecutive groups with no completion correct after which a problem is deferred; 0: never.
+        any_scale: rewards of any scale are compared with each other, so that a group which trains says neither that its
+            problem is solved nor that it is not.
 
     Raises:
         DataError: a stage has no problem, or no pass rates for its band.
     """
 
     def __init__(
-        self, stages: Sequence[StageProblems], seed: int, *, retire_after: int = 0, defer_after: int = 0
+        self,
+        stages: Sequence[StageProblems],
+        seed: int,
+        *,
+        retire_after: int = 0,
+        defer_after: int = 0,
+        any_scale: bool = False,
     ) -> None:
         _check(stages)
         self.seed = seed
         self.retire_after = retire_after
         self.defer_after = defer_after
+        self.any_scale = any_scale
         self.epoch, self.stage = -1, 0
         self._stages = stages
         self._stats: dict[str, ProblemStats] = {}
@@ -156,7 +165,7 @@ class Curriculum:
         if at is not None:
             del self._upcoming[at]
 
-    def observe(self, problem_id: str, correct: int, graded: int) -> None:
+    def observe(self, problem_id: str, correct: int, graded: int, *, trains: bool = False) -> None:
         """Count a finished group with ``correct`` of ``graded`` completions; 0 graded: grading failed, nothing counts.
 
         A deferred problem is not deferred further by a group that had started before.
@@ -164,9 +173,10 @@ class Curriculum:
         if not graded:
             return
         stats = self._stats[problem_id]
-        stats.add(correct, graded)
+        is_open = self.any_scale and trains
+        stats.add(correct, graded, is_open=is_open)
         stats.retired |= 0 < self.retire_after <= stats.solved_in_a_row
-        if correct:
+        if correct or is_open:
             stats.unsolved_in_a_row, stats.active_from = 0, self.epoch
         elif stats.active_from <= self.epoch:
             stats.unsolved_in_a_row += 1
@@ -179,8 +189,8 @@ class Curriculum:
         match event:
             case {"event": "reserved", "group": number, "problem": problem_id}:
                 self.restore(number, problem_id, event.get("stage", 0))
-            case {"event": "admitted" | "dropped", "group": number, "right": correct, "graded": graded}:
-                self.observe(self._assigned[number]["id"], correct, graded)
+            case {"event": "admitted" | "dropped" as outcome, "group": number, "right": correct, "graded": graded}:
+                self.observe(self._assigned[number]["id"], correct, graded, trains=outcome == "admitted")
 
     def estimate(self, problem_id: str) -> float | None:
         """The current estimate of a problem's pass rate, None while nothing is known."""

@@ -43,6 +43,7 @@ from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
 from magcli.run.rundir import Line, RunDir
+from magcli.run.shutdown import SaveFirst
 from magcli.run.units import WorkThread, every, in_daemon_thread
 from magcli.train import checkpoint
 
@@ -59,6 +60,8 @@ class Monitor(Protocol):
     def mismatch(self, summary: Line) -> None: ...
     def evaluation(self, step: int, values: Line) -> None: ...
     def groups(self, outcomes: GroupOutcomes, update: int) -> None: ...
+    def reward_failed(self, error: str) -> None: ...
+    def saved_first(self, step: int) -> None: ...
 
 
 async def train(
@@ -75,6 +78,7 @@ async def train(
     Updates run in a thread beside engines in other processes; else generation and training alternate on one device.
     An engine that ``sleeps`` gives its memory back from an update's start to the delivery of its weights.
     ``measure`` evaluates the weights when it is due, while the trainer waits and running groups go on.
+    SIGTERM ends the run with a checkpoint, if that saves enough work.
 
     Raises:
         Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
@@ -83,7 +87,8 @@ async def train(
     thread = WorkThread()
     run: Run = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
-    clock = Clock(engine, scheduler)
+    updates = Updates(trainer, checkpointing, Clock(engine, scheduler))
+    scheduler.outcomes.on_first_error = monitor.reward_failed
     counting = asyncio.create_task(
         every(COUNTS_EVERY, lambda: monitor.groups(scheduler.outcomes, min(trainer.done + 1, trainer.updates)))
     )
@@ -100,14 +105,14 @@ async def train(
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
             await engine.sleep()
-            metrics = await run(partial(trainer.learn, batch.trained, settings))
+            await run(partial(updates.learn, batch, settings))
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
             delivered |= await probe(trainer, engine, batch.trained, settings, run)
             scheduler.trainer_turns_to("saving")
-            line = record(trainer, checkpointing, batch, metrics, clock.lap(), delivered)
-            await run(partial(checkpointing.save_due, trainer))
+            line = updates.record(delivered)
+            await run(updates.save_due)
             await evaluate(trainer.done)
             monitor.update(line)
             check_probe(delivered, trainer.done)
@@ -118,11 +123,66 @@ async def train(
             raise
         await scheduler.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
+    except asyncio.CancelledError:
+        if updates.ending.requested and await run(updates.save_before_end):
+            monitor.saved_first(trainer.done)
+        raise
     finally:
+        updates.close()
         counting.cancel()
         thread.close()
         await scheduler.stop()
     return None
+
+
+class Updates:
+    """The updates of a process: learned, recorded, and in a checkpoint before SIGTERM ends it."""
+
+    def __init__(self, trainer: Trainer, checkpointing: Checkpointing, clock: Clock) -> None:
+        self.ending = SaveFirst(polls=False)
+        self.ending.open()
+        self._trainer = trainer
+        self._checkpointing = checkpointing
+        self._clock = clock
+        self._learned: tuple[Batch, UpdateMetrics] | None = None
+        """An update that is not recorded yet."""
+
+    def learn(self, batch: Batch, settings: StageSettings) -> None:
+        """Train on a batch."""
+        self.ending.started()
+        metrics = self._trainer.learn(batch.trained, settings)
+        self._learned = batch, metrics
+        self.ending.finished(metrics.seconds)
+
+    def record(self, delivered: Line) -> dict[str, Any]:
+        """Record what was learned; see the function ``record``."""
+        assert self._learned is not None, "learned before"
+        batch, metrics = self._learned
+        line = record(self._trainer, self._checkpointing, batch, metrics, self._clock.lap(), delivered)
+        self._learned = None
+        return line
+
+    def save_due(self) -> None:
+        """Write what is due after an update."""
+        if self._checkpointing.save_due(self._trainer):
+            self.ending.saved()
+
+    def save_before_end(self) -> bool:
+        """Write a checkpoint of all finished updates; whether that could be done."""
+        if self._learned is not None:
+            self.record(mismatch_summary([]))  # its weights were not delivered
+        folder = self._checkpointing.folder.checkpoints
+        if self._trainer.done != len(self._checkpointing.lines):
+            return False
+        if checkpoint.latest(folder) != checkpoint.step_folder(folder, self._trainer.done):
+            self._checkpointing.save(self._trainer)
+        self._trainer.controller.finish_save()
+        self.ending.saved()
+        return True
+
+    def close(self) -> None:
+        """Let SIGTERM end the process at once again."""
+        self.ending.close()
 
 
 async def evaluate_due(
@@ -348,12 +408,14 @@ class Checkpointing:
     def _line(self, step: int) -> dict[str, Any]:
         return self.lines[step - 1] if step else self.initial
 
-    def save_due(self, trainer: Trainer) -> None:
-        """Write the weights for the landscape and a checkpoint if they are due."""
+    def save_due(self, trainer: Trainer) -> bool:
+        """Write the weights for the landscape and a checkpoint if they are due; whether the checkpoint was."""
         trainer.controller.check_save()
         self.save_trajectory(trainer)
-        if trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates:
+        is_due = trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates
+        if is_due:
             self.save(trainer)
+        return is_due
 
     def save_trajectory(self, trainer: Trainer) -> None:
         """Write float32 weights for the landscape if due: at the start, at intervals, and at the end."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from magcli.generate.types import Rollout
 from magcli.rl.types import ClipStats, Group, Times, UpdateMetrics
 from magcli.run.rundir import Line
+from magcli.verify.reward import Reward
 from magcli.verify.types import UNGRADED
 
 RATIO_QUANTILES = (0.01, 0.5, 0.99)
@@ -104,10 +105,13 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
     return {
         "reward": _mean([r.total for r in rewards]),
+        "reward_min": min((r.total for r in rewards), default=None),
+        "reward_max": max((r.total for r in rewards), default=None),
         "reward_format": _mean([r.format for r in rewards]),
         "reward_correct": _mean([r.correctness for r in rewards]),
         "reward_length": _mean([r.length for r in rewards]),
         "reward_language": _mean([r.language for r in rewards]),
+        **part_metrics(rewards),
         "correct": _mean([r.correct for r in rewards]),
         "correct_anywhere": _mean([r.correct_anywhere for r in rewards]),
         "length_mean": _mean(lengths),
@@ -124,6 +128,13 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
         "trained_tokens": sum(group.num_tokens for group in trained),
         **kind_metrics(sampled),
     }
+
+
+def part_metrics(rewards: Sequence[Reward]) -> dict[str, Any]:
+    """The mean of each part of a custom reward, over the rewards that have it, as ``reward_parts``; {} without any."""
+    names = sorted({name for reward in rewards for name in reward.parts})
+    means = {name: _mean([reward.parts[name] for reward in rewards if name in reward.parts]) for name in names}
+    return {"reward_parts": means} if means else {}
 
 
 def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
@@ -323,7 +334,16 @@ def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     if not graded or sum(same.values()) < limits.non_diverse_share * graded:
         return None
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(same.items(), key=lambda item: -item[1]))
-    return f"{sum(same.values()):,} of {graded:,} groups had zero advantage ({reasons}); use other problems"
+    text = f"{sum(same.values()):,} of {graded:,} groups had zero advantage ({reasons})"
+    if line.get("reward_min") is None:
+        return f"{text}; use other problems"
+    return f"{text}; rewards were {line['reward_min']:g} to {line['reward_max']:g}: {_non_diverse_advice(same)}"
+
+
+def _non_diverse_advice(same: Mapping[str, int]) -> str:
+    if same.get("same-reward"):
+        return "those of a group are equal; raise --temperature, or use other problems"
+    return "use other problems, or --diverse-by reward if those of a group differ"
 
 
 def _exceeds(value: float | None, limit: float) -> bool:

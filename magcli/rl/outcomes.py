@@ -5,9 +5,11 @@ All counts begin with the process: a resumed run is not stopped because of group
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import first_line
+from magcli.rl.algorithm import EQUAL
 from magcli.rl.types import Group
 
 LOWEST_PASS_RATE = 0.005
@@ -30,17 +32,25 @@ class GroupOutcomes:
     """Counts finished groups; the streaks begin after the last group that could train.
 
     The streak of wrong completions also begins again after a right one.
+
+    Args:
+        custom: The reward is a user's own: its scale is unknown, and right is what it calls so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, custom: bool = False) -> None:
+        self._custom = custom
         self.admitted = self.completions = self.right = 0
         self.dropped: Counter[str] = Counter()
         self.last_error = ""
-        """The newest failure of the reward function."""
+        """The newest failure of the reward function, and the problem."""
+        self.on_first_error: Callable[[str], None] = lambda error: None
+        """Called with the first failure."""
         self._solved = 0
-        """Groups with a right completion."""
+        """Groups with a right completion, or that could train."""
         self._rejected: Counter[str] = Counter()
         """Why the groups since the last admitted one were dropped."""
+        self._rewards = RewardRange()
+        """The rewards of these groups."""
         self._wrong = WrongStreak()
 
     @property
@@ -53,13 +63,19 @@ class GroupOutcomes:
         right = sum(reward.correct for reward in group.rewards)
         self.completions += len(group.rewards)
         self.right += right
-        self._solved += right > 0
+        self._solved += right > 0 or group.dropped is None
         errors = [reward.detail for reward in group.rewards if reward.reason == "reward-error"]
-        self.last_error = _one_line(errors[-1]) if errors else self.last_error
+        if errors:
+            is_first = not self.last_error
+            self.last_error = f"problem {group.problem.get('id')}: {_one_line(errors[-1])}"
+            if is_first:
+                self.on_first_error(self.last_error)
         if group.dropped is None:
             self.admitted += 1
             self._rejected.clear()
+            self._rewards = RewardRange()
         else:
+            self._rewards.add(group)
             self.dropped[group.dropped] += 1
             self._rejected[group.dropped] += 1
         if group.dropped is None or right:
@@ -115,6 +131,9 @@ class GroupOutcomes:
         earlier_wait = (self.finished - wrong.groups) / self._solved if self._solved else 0.0
         if not enough or wrong.groups < PATIENCE * earlier_wait:
             return None
+        if self._custom:
+            advice = self._custom_advice()
+            return f"none of {wrong.completions:,} completions of {wrong.groups:,} groups is right: {advice}"
         return (
             f"none of {wrong.completions:,} completions of {wrong.groups:,} groups is right, which excludes a pass "
             f"rate of {100 * LOWEST_PASS_RATE:g} % ({_in_words(wrong.reasons)}); {wrong.advice()}"
@@ -127,10 +146,110 @@ class GroupOutcomes:
         rejected = self._rejected.total()
         if rejected - self._rejected["all-wrong"] <= MAX_REJECTED_BATCHES * batch_groups:
             return None
-        advice = "use other problems"
-        if 2 * self._rejected["all-right"] > rejected:
-            advice = "the problems are too easy: keep harder ones with `magcli filter-math --keep 0.01..0.9`"
-        return f"{rejected:,} consecutive groups had zero advantage ({_in_words(self._rejected)}); {advice}"
+        ungraded = any(reason in UNGRADED_ADVICE for reason in self._rejected)
+        outcome = "could not train" if ungraded else "had zero advantage"
+        reasons = _in_words(self._rejected)
+        return f"{rejected:,} consecutive groups {outcome} ({reasons}); {self._rejected_advice(rejected)}"
+
+    def _rejected_advice(self, rejected: int) -> str:
+        """What to do about the most frequent reason."""
+        reason, count = self._rejected.most_common(1)[0]
+        if reason in UNGRADED_ADVICE:
+            return UNGRADED_ADVICE[reason]
+        if self._custom or reason == "same-reward":
+            return self._custom_advice() if self._custom else f"{self._rewards.text()}; {EQUAL_ADVICE}"
+        if self._rewards.differ and reason in ("all-right", "all-wrong"):
+            return f"rewards differ within groups ({self._rewards.span()}): try --diverse-by reward"
+        if reason == "all-right" and 2 * count > rejected:
+            return "the problems are too easy: keep harder ones with `magcli filter-math --keep 0.01..0.9`"
+        return "use other problems"
+
+    def _custom_advice(self) -> str:
+        """Why groups with a custom reward do not train, and what to do."""
+        rewards = self._rewards
+        compared_rewards = self._rejected["same-reward"] > 0
+        if rewards.differ and not compared_rewards:
+            return (
+                f"the rewards within a group differ ({rewards.span()}), but all of a group are below 1 or all are 1 or "
+                "more, and from 1 on they count as right: compare the rewards themselves, with --diverse-by reward"
+            )
+        advice = rewards.advice()
+        if not compared_rewards and not rewards.is_binary:
+            advice += "; with rewards that are not 0 and 1 use --diverse-by reward"
+        return f"{rewards.text()}; {advice}"
+
+
+class RewardRange:
+    """The rewards of groups that could not train: how far they reach, and how far they differ within a group."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self.smallest = math.inf
+        self.largest = -math.inf
+        self.difference = 0.0
+        """The largest difference of two completions of a group; of correctness, which decides, if that is smaller."""
+
+    def add(self, group: Group) -> None:
+        """Add a group; completions that could not be graded do not count."""
+        graded = [reward for reward in group.rewards if reward.trainable]
+        if not graded:
+            return
+        totals = [reward.total for reward in graded]
+        correctness = [reward.correctness for reward in graded]
+        self.groups += 1
+        self.smallest = min(self.smallest, *totals)
+        self.largest = max(self.largest, *totals)
+        spread = min(max(totals) - min(totals), max(correctness) - min(correctness))
+        self.difference = max(self.difference, spread)
+
+    @property
+    def differ(self) -> bool:
+        """Whether rewards differ within a group so far that they could train it."""
+        return self.difference > EQUAL
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether all are 0 or 1."""
+        return {self.smallest, self.largest} <= {0.0, 1.0}
+
+    def span(self) -> str:
+        """The smallest and the largest reward in words."""
+        return f"smallest {_exact(self.smallest)}, largest {_exact(self.largest)}"
+
+    def text(self) -> str:
+        """That rewards are equal within each group, with their range."""
+        if 0 < self.difference <= EQUAL:
+            return (
+                f"rewards differ within the {self.groups:,} groups by at most {self.difference:.2g} ({self.span()}), "
+                f"and less than {EQUAL:g} counts as equal"
+            )
+        return f"each of the {self.groups:,} groups has equal rewards: {self.span()}"
+
+    def advice(self) -> str:
+        """How rewards could differ."""
+        if 0 < self.difference <= EQUAL:
+            return "multiply the rewards by a constant"
+        if self.smallest == self.largest:
+            return (
+                "check that the reward tells completions apart; if it does, raise --temperature, or use problems that "
+                "are solved sometimes"
+            )
+        return EQUAL_ADVICE
+
+
+EQUAL_ADVICE = "raise --temperature or --group-size, or use problems that are solved sometimes"
+UNGRADED_ADVICE = {
+    "timeout": "verdicts take longer than --verify-deadline: give them more time, or make the reward faster",
+    "infra-error": "grading itself fails: column detail of the run's groups says how",
+    "bad-gold": "their ground truth cannot be parsed: drop these problems with `magcli clean-math`",
+    "reward-error": "the reward function fails: correct it",
+}
+"""What to do where grading failed in most groups, by reason."""
+
+
+def _exact(value: float) -> str:
+    """A reward, as a number that is no integer by sight."""
+    return str(float(f"{value:.6g}"))
 
 
 class WrongStreak:

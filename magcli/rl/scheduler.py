@@ -51,6 +51,7 @@ class RolloutScheduler:
         staleness: int,
         updates: int,
         generates_during_updates: bool = True,
+        custom_reward: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sampler = sampler
@@ -69,7 +70,7 @@ class RolloutScheduler:
         self.running: set[asyncio.Task[Group]] = set()
         self.ready: dict[int, Group] = {}
         self.dropped: list[Group] = []
-        self.outcomes = GroupOutcomes()
+        self.outcomes = GroupOutcomes(custom=custom_reward)
         self.generated_tokens = 0
         """Tokens of the completions that have ended in this process, those of evaluations included."""
         self.evaluating = 0
@@ -268,7 +269,7 @@ class RolloutScheduler:
     def _record_outcome(self, group: Group) -> None:
         graded = 0 if group.dropped in UNGRADED else len(group.rewards)
         correct = sum(reward.correct for reward in group.rewards)
-        self.curriculum.observe(self.ledger.problems[group.number], correct, graded)
+        self.curriculum.observe(self.ledger.problems[group.number], correct, graded, trains=group.dropped is None)
         if group.dropped is None:
             self.ledger.record(group.number, "admitted", right=correct, graded=graded)
         else:

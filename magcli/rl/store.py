@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import manifest, seal, table
-from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
+from magcli.data.schema import COMPLETION, CUSTOM_REWARD, PROBLEM, REWARD, TOKENS
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
@@ -39,19 +39,25 @@ sampling temperature, and the kind of the problem (math or code)."""
 
 ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
 """The output of `magcli rl`: all sampled completions, trained or not."""
+CUSTOM_ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *CUSTOM_REWARD, *OUTCOME])
+"""The same of a run with a custom reward, which may have parts."""
 
 
 class RolloutStore:
-    """The groups of a run on disk; the tables of updates have ``chosen`` in their history, as a run's output does."""
+    """The groups of a run on disk; the tables of updates have ``chosen`` in their history, as a run's output does.
 
-    def __init__(self, run: Path, chosen: Mapping[str, str] | None = None) -> None:
+    ``custom``: the run has a custom reward.
+    """
+
+    def __init__(self, run: Path, chosen: Mapping[str, str] | None = None, *, custom: bool = False) -> None:
         self._run = RunDir(run)
+        self._schema = CUSTOM_ROLLOUT if custom else ROLLOUT
         self._settings = {CHOSEN: dict(chosen)} if chosen else {}
         self._run.groups.mkdir(parents=True, exist_ok=True)
 
     def add(self, group: Group) -> Group:
         """Write a finished group; returns it as read back."""
-        rows = rollout_rows([group], None, {})
+        rows = rollout_rows([group], None, {}, self._schema)
         self._write(self._file(group.number), rows, manifest.Link("rl", "", {"group": group.number}))
         return groups_of([rows])[0]
 
@@ -77,7 +83,7 @@ class RolloutStore:
     def write_table(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]]) -> None:
         """Write the table of an update, and remove the files of its groups."""
         groups = [*batch.dropped, *batch.trained]
-        rows = rollout_rows(groups, step, advantages)
+        rows = rollout_rows(groups, step, advantages, self._schema)
         self._write(self._run.rollouts_of(step), rows, manifest.Link("rl", "", {"step": step, **self._settings}))
         self.remove(group.number for group in groups)
 
@@ -101,7 +107,7 @@ class RolloutStore:
 
     def _write(self, path: Path, rows: pa.RecordBatch, link: manifest.Link) -> None:
         """A sealed table, which appears complete or not at all."""
-        with table.write(str(path), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
+        with table.write(str(path), self._schema, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
             sink.finish((replace(link, rows_out=rows.num_rows),))
 
@@ -112,7 +118,7 @@ class RolloutStore:
             DataError: it is missing or damaged, or has other columns.
         """
         source = table.read(str(path))
-        if source.schema.names != ROLLOUT.names:
+        if source.schema.names not in (ROLLOUT.names, CUSTOM_ROLLOUT.names):
             raise DataError(f"{path} does not have the columns of rollouts")
         return groups_of(source.rows)
 
@@ -121,9 +127,9 @@ class RolloutStore:
 
 
 def rollout_rows(
-    groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]]
+    groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]], schema: pa.Schema = ROLLOUT
 ) -> pa.RecordBatch:
-    """Groups as rows, one per rollout; ``step`` is None while they wait."""
+    """Groups as rows of ``ROLLOUT`` or ``CUSTOM_ROLLOUT``, one per rollout; ``step`` is None while they wait."""
     rows = [
         {
             **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
@@ -146,10 +152,11 @@ def rollout_rows(
         for group in groups
         for rollout, text in zip(group.rollouts, group.texts, strict=True)
     ]
-    rewards = reward_columns([reward for group in groups for reward in group.rewards])
-    others = pa.RecordBatch.from_pylist(rows, pa.schema([f for f in ROLLOUT if f.name not in REWARD.names]))
-    arrays = [(rewards if name in REWARD.names else others).column(name) for name in ROLLOUT.names]
-    return pa.RecordBatch.from_arrays(arrays, schema=ROLLOUT)
+    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=schema is CUSTOM_ROLLOUT)
+    columns = rewards.schema.names
+    others = pa.RecordBatch.from_pylist(rows, pa.schema([field for field in schema if field.name not in columns]))
+    arrays = [(rewards if name in columns else others).column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:

@@ -65,7 +65,8 @@ def _without_location(key: str, value: Any, settings: Mapping[str, Any]) -> Any:
     if not value or not _has_digest(key.rstrip("_"), settings):
         return value
     if key in FUNCTIONS:
-        return str(value).rpartition(":")[2]
+        # Several functions may be named, with weights: a.py:right=0.7,b.py:style=0.3
+        return ",".join(part.rpartition(":")[2] for part in str(value).split(","))
     return BY_DIGEST
 
 

@@ -27,6 +27,13 @@ GRACE_SECONDS = 0.7
 """Time for the orderly shutdown: tasks are cancelled, threads joined, child processes closed."""
 KILL_SECONDS = 0.4
 """Additional time after which the watchdog process kills this one."""
+SAVE_SECONDS = 20.0
+"""Additional time for a training run that writes a checkpoint before SIGTERM ends it: schedulers that take a machine
+back kill what is left after 30 s."""
+WORTH_SECONDS = 0.2
+"""Training that is in no checkpoint is saved first if it took longer than this, about what a small checkpoint takes."""
+_LONGER, _USUAL = 0xF1, 0xF0
+"""Sent between the numbers of signals, which are smaller: from now on SIGTERM allows ``SAVE_SECONDS``, or not."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any] | int | None
@@ -58,6 +65,7 @@ class ShutdownGuard:
     """
 
     def __init__(self, console: Console) -> None:
+        global _guard
         self._console = console
         self._unreported = threading.Lock()
         self._code: int | None = None
@@ -71,6 +79,7 @@ class ShutdownGuard:
         os.register_at_fork(after_in_child=self._disarm)
         atexit.register(self._finish)
         threading.Thread(target=self._enforce, name="magcli-shutdown", daemon=True).start()
+        _guard = self
 
     def exit(self, number: signal.Signals) -> NoReturn:
         """End the process after its exit functions, now that all work has ended.
@@ -82,8 +91,15 @@ class ShutdownGuard:
             self._console.error(_message(number), code=self._code)
         sys.exit(self._code)
 
+    def allow_saving(self, allowed: bool) -> None:
+        """Whether SIGTERM allows ``SAVE_SECONDS`` from now on; after a signal, False ends that time."""
+        with suppress(OSError):  # the watchdog was killed
+            self._socket.send(bytes([_LONGER if allowed else _USUAL]))
+
     def _disarm(self) -> None:
         """In a forked child, which handles its own signals."""
+        global _guard
+        _guard = None
         signal.set_wakeup_fd(-1)
         atexit.unregister(self._finish)
 
@@ -105,6 +121,92 @@ class ShutdownGuard:
             if self._unreported.acquire(blocking=False):
                 self._console.last_error(_message(number), code=128 + number)
             os._exit(128 + number)
+
+
+_guard: ShutdownGuard | None = None
+"""The guard of this process; None in one that magcli's command line did not start."""
+
+
+class SaveFirst:
+    """Lets a training run write a checkpoint before SIGTERM ends it, if that saves enough work; a context.
+
+    The run says when a step has ended and when a checkpoint is written, and looks at ``requested``. If it ``polls``,
+    SIGTERM interrupts nothing, and the run looks after each step; else it is interrupted as by SIGINT, and looks then.
+    """
+
+    def __init__(self, *, polls: bool) -> None:
+        self.requested = False
+        """Whether SIGTERM came while there was work to save."""
+        self.polls = polls
+        self._unsaved = 0.0
+        """Seconds of finished work that is in no checkpoint."""
+        self._step = 0.0
+        """Seconds of the last step, which the one that is running may take too."""
+        self._is_running = False
+        self._allowed = False
+
+    def __enter__(self) -> "SaveFirst":
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """From now on SIGTERM asks this run."""
+        global _saves_first
+        _saves_first = self
+
+    def close(self) -> None:
+        """SIGTERM ends the process at once again."""
+        global _saves_first
+        _saves_first = None
+        self._allow(False)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether enough work would be lost, and the running step leaves time for a checkpoint."""
+        waits_long = self._is_running and self._step > SAVE_SECONDS / 2
+        return self._unsaved > WORTH_SECONDS and not waits_long
+
+    def started(self) -> None:
+        """A step begins, in which no checkpoint can be written."""
+        self._is_running = True
+        self._allow(self.is_worth_it)
+
+    def finished(self, seconds: float) -> None:
+        """The step has ended, which took this long."""
+        self._is_running = False
+        self._unsaved += seconds
+        self._step = seconds
+        self._allow(self.is_worth_it)
+
+    def saved(self) -> None:
+        """All finished work is in a checkpoint."""
+        self._unsaved = 0.0
+        self._allow(False)
+
+    def end(self) -> NoReturn:
+        """End the command now, as SIGTERM does."""
+        self._allow(False)
+        raise KeyboardInterrupt
+
+    def _allow(self, allowed: bool) -> None:
+        if _guard is not None and allowed != self._allowed:
+            _guard.allow_saving(allowed)
+        self._allowed = allowed
+
+
+_saves_first: SaveFirst | None = None
+"""The training run of this process, while there is one."""
+
+
+def sigterm_waits() -> bool:
+    """Tell the training run that SIGTERM came; whether it ends by itself, after its step, without an interruption."""
+    if _saves_first is None or not _saves_first.is_worth_it:
+        return False
+    _saves_first.requested = True
+    return _saves_first.polls
 
 
 def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
@@ -131,10 +233,13 @@ def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
 def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False) -> signal.Signals:
     """The first of ``SIGNALS``, ``grace`` seconds after it came, or as soon as it came again.
 
+    After SIGTERM, ``SAVE_SECONDS`` more if ``_LONGER`` came before it, until ``_USUAL`` comes.
+
     Raises:
         EOFError: the other end is closed.
     """
     first, end = 0, float("inf")
+    saves = False
     while select.select([numbers], [], [], None if not first else max(0.0, end - time.monotonic()))[0]:
         number = numbers.recv(1)
         if not number:
@@ -142,7 +247,12 @@ def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False
         if echo:
             numbers.send(number)
         if number[0] in SIGNALS and not first:
-            first, end = number[0], time.monotonic() + grace
+            saving = SAVE_SECONDS if saves and number[0] == signal.SIGTERM else 0.0
+            first, end = number[0], time.monotonic() + saving + grace
+        elif number[0] in (_LONGER, _USUAL):
+            saves = number[0] == _LONGER
+            if first and not saves:
+                end = min(end, time.monotonic() + grace)
         elif number[0] == first and not echo:
             break
     return signal.Signals(first)

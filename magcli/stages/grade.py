@@ -7,12 +7,12 @@ common column names. Problems whose ground truth cannot be parsed have the reaso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.errors import MagError, usage
+from magcli.errors import MagError, first_line, usage
 from magcli.model.thoughts import form_named
 from magcli.stages.shared import cluster, engines, forms, options, tables
 
@@ -72,9 +72,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
-    from magcli.data.schema import REWARD, extend_schema
+    from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema
 
-    return extend_schema(input_schema, REWARD)
+    return extend_schema(input_schema, CUSTOM_REWARD if config.reward else REWARD)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -96,7 +96,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
-        return Result(with_columns(part, columns(verdicts)))
+        return Result(with_columns(part, columns(verdicts, custom=bool(config.reward))))
 
     window = 4 * config.workers
     yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
@@ -106,10 +106,11 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report accuracy and reasons at the end of the graded rows."""
     counts: VerdictCounts | None = None
     for batch in rows:
-        counts = counts or VerdictCounts(_chosen_form(job))
+        counts = counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))
         counts.add(batch)
+        counts.warn(job)
         yield batch
-    (counts or VerdictCounts(_chosen_form(job))).report(job)
+    (counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))).report(job)
 
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
@@ -154,14 +155,22 @@ def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
 
 
 class VerdictCounts:
-    """Counts verdicts: by reason, and by problem the correct ones and those that count."""
+    """Counts verdicts: by reason, and by problem the correct ones and those that count.
 
-    def __init__(self, form: ThoughtForm) -> None:
+    ``custom``: the reward is a user's own, of any scale.
+    """
+
+    def __init__(self, form: ThoughtForm, *, custom: bool = False) -> None:
         self.form = form
+        self.custom = custom
+        self.rewards: list[float] = []
+        """Those that count, of a custom reward."""
         self.reasons: Counter[str] = Counter()
         self.correct: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
         self.without_thoughts: Counter[str] = Counter()
+        self.first_error: str | None = None
+        """The first failure of a reward function, and its row; empty once it has been said."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
@@ -173,10 +182,23 @@ class VerdictCounts:
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
                 self.correct[id] += is_correct
+        if self.custom:
+            rewards = batch.column("reward").to_pylist()
+            self.rewards += [reward for reward, reason in zip(rewards, reasons, strict=True) if reason not in UNCOUNTED]
         for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
             if row["reason"] == "no-think":
                 self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
                 self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
+
+        if self.first_error is None and self.reasons["reward-error"]:
+            number = reasons.index("reward-error")
+            self.first_error = f"row {ids[number]}: {first_line(ValueError(batch.column('detail')[number].as_py()))}"
+
+    def warn(self, job: Job) -> None:
+        """Say at once that the reward function failed; the reasons at the end tell how often it did."""
+        if self.first_error:
+            job.console.warn(f"grade: the reward function failed on {self.first_error}; such rows are not counted")
+            self.first_error = ""
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
@@ -186,6 +208,8 @@ class VerdictCounts:
         if total := self.counted.total():
             accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
+            if self.rewards:
+                share = f"{_mean_text(self.rewards)}; {share}"
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
         job.console.result(
             f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
@@ -206,6 +230,12 @@ class VerdictCounts:
             correct = self.without_thoughts["correct anywhere"]
             tip = f"{correct:,} of them have the correct answer (column correct_anywhere), which does not count"
         job.console.say(f"grade: {lacking:,} completions do not begin with {opening}; {tip}")
+
+
+def _mean_text(rewards: Sequence[float]) -> str:
+    """Mean and range of custom rewards, which accuracy does not show."""
+    mean = sum(rewards) / len(rewards)
+    return f"mean reward {mean:.4g} ({min(rewards):.4g} to {max(rewards):.4g})"
 
 
 def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:

@@ -302,11 +302,16 @@ def _train(
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
         with job.console.progress(total, "steps", "sft") as bar:
             bar.advance(done, reused=True)
-            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
+            say_saved = partial(_say_saved, job.console)
+            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)), say_saved)
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _say_saved(console: Console, step: int) -> None:
+    console.say(f"sft: checkpoint of step {step} written before the end", event="saved-first", step=step)
 
 
 def _note(line: dict[str, Any]) -> str:

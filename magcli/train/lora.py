@@ -144,7 +144,11 @@ def write_adapter(model: "PreTrainedModel", folder: Path) -> None:
     """Write a model's adapters into a folder, in the files of peft."""
     tensors = {name: matrix.detach().contiguous() for name, matrix in adapter_weights(model).items()}
     first = next(iter(adapted_layers(model).values()))
-    write_files(tensors, folder, alpha=first.alpha, base=model.name_or_path)
+    base = model.name_or_path
+    if Path(base).is_dir():
+        # a relative path would name another folder, or none, where the adapter is used
+        base = str(Path(base).resolve())
+    write_files(tensors, folder, alpha=first.alpha, base=base)
 
 
 def save_adapter(model: "PreTrainedModel", folder: Path) -> None:

@@ -7,10 +7,10 @@ divided by the target tokens of all ranks, so the number of ranks changes a grad
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from magcli.data import durable
 from magcli.errors import MagError, Stopped
 from magcli.run.rundir import RunDir
+from magcli.run.shutdown import SaveFirst
 from magcli.train import checkpoint, optim
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
@@ -181,6 +182,8 @@ class SFTTrainer:
     best_loss: float = float("inf")
     best_step: int = 0
     bad_steps: int = 0
+    unevaluated: dict[str, Any] = field(default_factory=dict)
+    """The metrics of the last step, if its evaluation was interrupted; else none."""
 
     @property
     def has_adapters(self) -> bool:
@@ -259,6 +262,7 @@ class SFTRun:
             trainer.done, trainer.best_step = state["step"], state["best_step"]
             trainer.best = float(state["best"])
             trainer.best_loss = float(state.get("best_loss", "inf"))
+            trainer.unevaluated = state.get("unevaluated", {})
             self._restore_best(trainer)
         self.folder.rewind(trainer.done)
 
@@ -284,6 +288,7 @@ class SFTRun:
                 "best": str(trainer.best),
                 "best_loss": str(trainer.best_loss),
                 "best_step": trainer.best_step,
+                "unevaluated": trainer.unevaluated,
             },
             partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints),
         )
@@ -344,17 +349,70 @@ class SFTRun:
             trainer.save_model(best)
 
 
-def train(trainer: SFTTrainer, run: SFTRun, report: Callable[[dict[str, Any]], None]) -> None:
-    """Run all remaining steps, then write the model; ``report`` gets the metrics of each step."""
+def train(
+    trainer: SFTTrainer,
+    run: SFTRun,
+    report: Callable[[dict[str, Any]], None],
+    saved_first: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Run all remaining steps, then write the model; ``report`` gets the metrics of each step.
+
+    SIGTERM ends the run after the step, with a checkpoint, if that saves enough work; ``saved_first`` is told the step.
+    """
     total = len(trainer.steps)
-    while trainer.done < total:
-        metrics = trainer.step()
-        due = trainer.done % run.evaluate_every == 0 or trainer.done == total
-        if due and (trainer.held_out or run.evaluator):
-            metrics |= run.evaluate(trainer)
-        run.folder.log(metrics)
-        trainer.controller.check_save()
-        if trainer.done % run.checkpoint_every == 0:
-            run.save(trainer)
-        report(metrics)
+    with SaveFirst(polls=True) as ending:
+        while trainer.done < total or trainer.unevaluated:
+            metrics = trainer.unevaluated or _step(trainer, ending)
+            due = trainer.done % run.evaluate_every == 0 or trainer.done == total
+            if due and (trainer.held_out or run.evaluator):
+                metrics = _evaluated(trainer, run, metrics, ending, saved_first)
+            run.folder.log(metrics)
+            trainer.controller.check_save()
+            if trainer.done % run.checkpoint_every == 0:
+                run.save(trainer)
+                ending.saved()
+            report(metrics)
+            if ending.requested:
+                _save_and_end(trainer, run, ending, saved_first)
     run.finish(trainer)
+
+
+def _step(trainer: SFTTrainer, ending: SaveFirst) -> dict[str, Any]:
+    ending.started()
+    metrics = trainer.step()
+    ending.finished(metrics["seconds"])
+    return metrics
+
+
+def _evaluated(
+    trainer: SFTTrainer,
+    run: SFTRun,
+    metrics: dict[str, Any],
+    ending: SaveFirst,
+    saved_first: Callable[[int], None],
+) -> dict[str, Any]:
+    """The metrics of a step with its evaluation. SIGTERM does not wait for it: the run that goes on evaluates first."""
+    trainer.unevaluated = metrics
+    best = trainer.best, trainer.best_loss, trainer.best_step
+    ending.polls = False
+    try:
+        if ending.requested:
+            ending.end()
+        evaluation = run.evaluate(trainer)
+    except KeyboardInterrupt:
+        if ending.requested:
+            trainer.best, trainer.best_loss, trainer.best_step = best
+            _save_and_end(trainer, run, ending, saved_first)
+        raise
+    ending.polls = True
+    trainer.unevaluated = {}
+    return metrics | evaluation
+
+
+def _save_and_end(trainer: SFTTrainer, run: SFTRun, ending: SaveFirst, saved_first: Callable[[int], None]) -> NoReturn:
+    """Write the checkpoint of the last step, unless there is one, and end the command."""
+    if checkpoint.latest(run.folder.checkpoints) != checkpoint.step_folder(run.folder.checkpoints, trainer.done):
+        run.save(trainer)
+    trainer.controller.finish_save()
+    saved_first(trainer.done)
+    ending.end()

@@ -6,30 +6,34 @@
 A function with a parameter ``thoughts`` also gets the form in which the model writes its thoughts, a ``ThoughtForm``:
 ``thoughts.split(completion)`` is the pair of thoughts and answer.
 
-It returns a number, a boolean, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A number
-of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. An exception or an
-invalid result is the verdict ``reward-error``: counted in no accuracy, never trained on.
+It returns what ``magcli.verify.returned`` reads, or is asynchronous and returns that. It runs in the pool's workers,
+under their deadline. An exception or an invalid result is the verdict ``reward-error``: counted in no accuracy, never
+trained on. Several functions with weights, ``a.py:f=0.7,b.py:g=0.3``, are one reward.
 """
 
+import asyncio
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import math
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from magcli.errors import UsageError, first_line
 from magcli.model.thoughts import THINK, ThoughtForm
-from magcli.verify.reward import Reward, printable, ungraded
+from magcli.verify import beside
+from magcli.verify.returned import as_reward, weighted_sum
+from magcli.verify.reward import Reward, ungraded
 from magcli.verify.sources import import_digests
 
 Function = Callable[..., Any]
@@ -38,7 +42,44 @@ Function = Callable[..., Any]
 THOUGHTS = "thoughts"
 """The parameter of a reward function that gets the form of thoughts."""
 
-_FIELDS = {field.name for field in fields(Reward)}
+_PART = re.compile(r"(.+?:\w+)(?:=([^,]*))?(?:,|$)")
+"""One function of several: its name, and its weight."""
+
+
+class Weighted(NamedTuple):
+    """One function of a reward: as it is named, and its weight; None for a function alone, without a weight."""
+
+    spec: str
+    weight: float | None
+
+
+def functions_of(spec: str, option: str = "reward") -> list[Weighted]:
+    """The functions that an option names, with their weights: ``a.py:f`` or ``a.py:f=0.7,b.py:g=0.3``.
+
+    Raises UsageError if a weight is not a finite number.
+    """
+    parts: list[Weighted] = []
+    at = 0
+    while at < len(spec):
+        match = _PART.match(spec, at)
+        if match is None:
+            return [Weighted(spec, None)]  # ``load`` says what is wrong with it
+        name, weight = match.groups()
+        parts.append(Weighted(name.strip(), None if weight is None else _weight(weight, spec, option)))
+        at = match.end()
+    if len(parts) > 1:
+        return [part if part.weight is not None else Weighted(part.spec, 1.0) for part in parts]
+    return parts or [Weighted(spec, None)]
+
+
+def _weight(text: str, spec: str, option: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise UsageError(f"{option} {spec!r}: the weight {text!r} is not a number, as in a.py:f=0.7,b.py:g=0.3")
+    return weight
 
 
 def load(spec: str, option: str = "reward") -> Function:
@@ -49,51 +90,86 @@ def load(spec: str, option: str = "reward") -> Function:
     location, _, name = spec.rpartition(":")
     if not location or not name:
         raise UsageError(f"{option} {spec!r}: name it as module:function or file.py:function")
-    function = getattr(_module(location, f"{option} {spec!r}"), name, None)
+    module = _module(location, f"{option} {spec!r}")
+    function = getattr(module, name, None)
     if not callable(function):
-        raise UsageError(f"{option} {spec!r}: {location} has no function {name}")
+        # another module of that name may come first
+        source = "" if location.endswith(".py") else f" ({getattr(module, '__file__', None) or 'built in'})"
+        raise UsageError(f"{option} {spec!r}: {location}{source} has no function {name}")
     loaded: Function = function
     return loaded
 
 
 def digests(spec: str, option: str = "reward") -> dict[str, Any]:
-    """SHA-256 of the function's source file, and by file of what that imports from its own folder or package.
+    """SHA-256 of the functions' source files, and by file of what they import from their own folder or package.
 
     They determine rows as an option does.
     """
-    load(spec, option)
-    location = spec.rpartition(":")[0]
-    module = _module(location, option)
-    file = Path(str(module.__file__))
-    package = "" if location.endswith(".py") else module.__package__ or ""
-    imports = import_digests(file, package)
-    own = {f"{option}_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
-    return own | ({f"{option}_imports": imports} if imports else {})
+    own: list[str] = []
+    imports: dict[str, str] = {}
+    for part in functions_of(spec, option):
+        load(part.spec, option)
+        location = part.spec.rpartition(":")[0]
+        file = Path(str(_module(location, option).__file__))
+        package = "" if location.endswith(".py") else sys.modules[location].__package__ or ""
+        own.append(hashlib.sha256(file.read_bytes()).hexdigest())
+        imports |= import_digests(file, package)
+    digest = own[0] if len(own) == 1 else hashlib.sha256(" ".join(own).encode()).hexdigest()
+    return {f"{option}_sha256": digest} | ({f"{option}_imports": imports} if imports else {})
 
 
 def _module(location: str, subject: str) -> ModuleType:
     try:
         if location.endswith(".py"):
-            return _from_file(Path(location))
+            return beside.load_file(Path(location))
         if (here := os.getcwd()) not in sys.path:
             sys.path.append(here)
         return importlib.import_module(location)
-    except Exception as error:
+    except UsageError as error:
+        raise UsageError(f"{subject}: {error}") from None
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{subject}: {location} cannot be imported: {type(error).__name__}: {error}") from None
 
 
-def _from_file(path: Path) -> ModuleType:
-    loaded = sys.modules.get(path.stem)
-    if loaded is not None and loaded.__file__ == str(path.resolve()):
-        return loaded
-    plan = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    assert plan is not None
-    assert plan.loader is not None
-    module = importlib.util.module_from_spec(plan)
-    sys.path.append(str(path.resolve().parent))
-    sys.modules[path.stem] = module
-    plan.loader.exec_module(module)
-    return module
+def grader_of(spec: str) -> Callable[..., Reward]:
+    """What grades a completion by the functions that an option names: ``(completion, tokens, row, rule) -> Reward``.
+
+    Raises UsageError as ``load`` does.
+    """
+    parts = functions_of(spec)
+    functions = [load(part.spec) for part in parts]
+    if parts[0].weight is None:
+        return lambda text, num_tokens, row, rule: graded(functions[0], text, row, rule.thoughts)
+    names = _names([part.spec for part in parts])
+    weights = [part.weight or 0.0 for part in parts]
+
+    def grade(text: str, num_tokens: int, row: Mapping[str, Any], rule: Any) -> Reward:
+        rewards: list[Reward] = []
+        for function in functions:
+            reward = graded(function, text, row, rule.thoughts)
+            if not reward.trainable:
+                return reward
+            rewards.append(reward)
+        return weighted_sum(names, weights, rewards)
+
+    return grade
+
+
+def _names(specs: Sequence[str]) -> list[str]:
+    """What the parts of several functions are called: the function, after its file if two have the same name.
+
+    Raises UsageError if a function is named twice.
+    """
+    functions = [spec.rpartition(":")[2] for spec in specs]
+    count = Counter(functions)
+    names = []
+    for spec, function in zip(specs, functions, strict=True):
+        source = Path(spec.rpartition(":")[0]).name.removesuffix(".py")
+        names.append(function if count[function] == 1 else f"{source}.{function}")
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise UsageError(f"reward {','.join(specs)!r}: two functions are called {name}; rename one")
+    return names
 
 
 def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> Reward:
@@ -102,9 +178,25 @@ def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: Thou
     The function gets a copy of the row, which other completions share: what it changes there is its own.
     """
     try:
-        return _as_reward(function(text, deepcopy(row), **extra_arguments(function, thoughts)))
-    except Exception as error:
+        value = function(text, deepcopy(row), **extra_arguments(function, thoughts))
+        if inspect.isawaitable(value):
+            value = _event_loop().run(_result(value))
+        return as_reward(value)
+    except KeyboardInterrupt:
+        raise
+    # SystemExit, asyncio's CancelledError and pytest's outcomes are no Exception, and end no worker either
+    except BaseException as error:
         return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
+
+
+@cache
+def _event_loop() -> asyncio.Runner:
+    """The event loop of all asynchronous functions of this process, so that their connections may stay open."""
+    return asyncio.Runner()
+
+
+async def _result(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def extra_arguments(function: Function, thoughts: ThoughtForm) -> dict[str, ThoughtForm]:
@@ -120,7 +212,7 @@ def _takes_thoughts(function: Function) -> bool:
         return False  # one without a readable signature
 
 
-def _location(function: Function, error: Exception) -> str:
+def _location(function: Function, error: BaseException) -> str:
     """Where in the user's file an exception was raised, or where the function with an invalid result is."""
     code = getattr(function, "__code__", None)
     if code is None:
@@ -128,48 +220,3 @@ def _location(function: Function, error: Exception) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
     line = own[-1].lineno if own else code.co_firstlineno
     return f" ({Path(code.co_filename).name}:{line}, {function.__name__})"
-
-
-def _as_reward(value: Any) -> Reward:
-    """The function's result as a reward. Raises TypeError or ValueError if it is invalid."""
-    if isinstance(value, Mapping):
-        unknown = set(value) - _FIELDS
-        if unknown or "total" not in value:
-            raise TypeError(
-                f"a reward needs total and may have {', '.join(sorted(_FIELDS))}; got {', '.join(map(str, value))}"
-            )
-        value = Reward(**{**_plain(value["total"], value.get("correct")), **value})
-    elif value is None or isinstance(value, str | bytes | list | tuple):
-        kind = "None" if value is None else f"a {type(value).__name__}"
-        raise TypeError(f"the function returned {kind}, not a number, a truth value or a mapping")
-    reward = value if isinstance(value, Reward) else Reward(**_plain(value, None))
-    if not math.isfinite(reward.total):
-        raise ValueError(f"a reward of {reward.total} is not finite")
-    return _for_a_table(reward)
-
-
-def _for_a_table(reward: Reward) -> Reward:
-    """The reward with the exact types of its fields, for a table.
-
-    Raises TypeError or ValueError if a field cannot be converted.
-    """
-    values: dict[str, Any] = {}
-    for part in fields(Reward):
-        value = getattr(reward, part.name)
-        if part.type in (float, bool):
-            values[part.name] = float(value) if part.type is float else bool(value)
-        elif isinstance(value, str):
-            values[part.name] = printable(value)
-        else:
-            raise TypeError(f"{part.name} of a reward is text, not {type(value).__name__}")
-    before = {name: getattr(reward, name) for name in values}
-    same = all(type(value) is type(before[name]) and value == before[name] for name, value in values.items())
-    return reward if same else Reward(**values)
-
-
-def _plain(total: Any, correct: bool | None) -> dict[str, Any]:
-    """All fields of a reward given as one number."""
-    number = float(total)
-    right = number >= 1 if correct is None else bool(correct)
-    values = {"total": number, "correctness": number, "correct": right, "correct_anywhere": right}
-    return values | {"format": 0.0, "length": 0.0, "language": 0.0, "reason": "correct" if right else "wrong"}

@@ -4,7 +4,8 @@ Each thread of the pool owns a worker process and sends it small batches of jobs
 one, and the clock of a job starts when the one before is answered. A worker that exceeds the deadline is killed and
 replaced (``timeout``); if the machine was too busy to give it half of that in CPU time, the job is retried once. A
 worker that dies or is stopped from outside is replaced too, and its job retried, up to five attempts (``infra-error``).
-Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
+Jobs that had not started are queued again. A custom reward that ends its worker is a ``reward-error``: at once if it
+exits, the second time if it crashes. A spare worker is kept warm, so replacement is immediate.
 """
 
 import contextlib
@@ -34,6 +35,10 @@ SEND_TIMEOUT = 10.0
 """Seconds in which an idle worker must read a batch."""
 POLL_SECONDS = 0.5
 """Interval at which a silent worker is checked."""
+END_SECONDS = 1.0
+"""Time from the end of a worker's socket to that of its process."""
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP})
+"""Signals by which compiled code ends its own process."""
 
 
 class WorkerLost(Exception):
@@ -122,6 +127,13 @@ class WorkerProcess:
     def exited(self) -> bool:
         """Whether the process exited with an error, not by a signal."""
         return (self.process.poll() or 0) > 0
+
+    def end(self) -> int | None:
+        """The exit status of a lost worker, or minus the signal that ended it; None if it still runs."""
+        try:
+            return self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
 
     def stopped(self) -> bool:
         """Whether a signal has stopped the process, so that its silence is not because of the job."""
@@ -294,8 +306,10 @@ class Pool:
     def _grade_batch(self, worker: WorkerProcess, batch: list[_QueuedJob]) -> list[_QueuedJob] | None:
         """Grade a batch. None on success, else the jobs to queue again because the worker is lost."""
         done = 0
+        started = False
         try:
             worker.send([queued.job for queued in batch])
+            started = True
             for queued in batch:
                 _resolve(queued, worker.answer(self._deadline))
                 done += 1
@@ -305,7 +319,9 @@ class Pool:
                 _resolve(batch[done], ungraded("timeout", f"over {self._deadline:g} s"))
                 return batch[done + 1 :]
         except WorkerLost:
-            pass
+            if started and (fault := self._own_fault(worker, batch[done])):
+                _resolve(batch[done], ungraded("reward-error", fault))
+                return batch[done + 1 :]
         # such as a row that cannot be pickled: the thread must survive and no caller wait forever
         except Exception as error:
             for queued in batch[done:]:
@@ -314,6 +330,17 @@ class Pool:
         else:
             return None
         return [*_retried(batch[done]), *batch[done + 1 :]]
+
+    def _own_fault(self, worker: WorkerProcess, queued: _QueuedJob) -> str:
+        """How a custom reward ended its worker; empty if something else did, or may have done."""
+        end = worker.end() if self._function else None
+        if end is None:
+            return ""
+        if end >= 0:
+            return f"{self._function} ended its process with exit status {end}; it must return a reward instead"
+        if -end in CRASHES and queued.attempts:
+            return f"{self._function} crashed its process twice, by {signal.Signals(-end).name}"
+        return ""
 
     def _live_worker(self, worker: WorkerProcess | None) -> WorkerProcess:
         """This worker if it is alive, else the spare one, else a new one; raises EnvironmentFault if none starts."""

@@ -5,9 +5,10 @@ If the format fails, the total is 0, without length or language terms, and only 
 grading are not the completion's fault: the total is 0, and ``trainable`` is False.
 """
 
+import json
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +28,14 @@ ALL_TESTS = 1 << 40
 """More tests than any problem has."""
 MAX_EXTRACTED = 1_000
 """Stored answers are truncated to this many characters; grading uses all of them."""
+_FIELD_OF = {
+    "reward": "total",
+    "reward_format": "format",
+    "reward_correct": "correctness",
+    "reward_length": "length",
+    "reward_language": "language",
+}
+"""The field of a reward in a column of another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,8 @@ class Reward:
     ``extracted`` is the answer (of a program its language), ``detail`` the comparison that decided, the failed test or
     the error. ``correct_anywhere`` ignores the format: whether the last box, or without a box the last number, is
     right; of programs, the first block with a language name. ``languages`` are those of question, thoughts and answer,
-    such as ``en en ?``: ``?`` is undecided, ``mixed`` several in one part; empty if not checked.
+    such as ``en en ?``: ``?`` is undecided, ``mixed`` several in one part; empty if not checked. ``parts`` are what a
+    custom reward is made of, by name.
     """
 
     total: float
@@ -73,6 +83,7 @@ class Reward:
     extracted: str = ""
     detail: str = ""
     languages: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def trainable(self) -> bool:
@@ -215,21 +226,30 @@ def printable(text: str) -> str:
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()
 
 
-def columns(rewards: Sequence[Reward]) -> "pa.RecordBatch":
-    """The rewards as the columns of ``magcli.data.schema.REWARD``, in order."""
+def columns(rewards: Sequence[Reward], *, custom: bool = False) -> "pa.RecordBatch":
+    """The rewards as the columns of ``magcli.data.schema.REWARD``, in order; those of a custom reward as
+    ``CUSTOM_REWARD``.
+    """
     import pyarrow as pa  # here and not above: workers grade without it
 
-    from magcli.data.schema import REWARD
+    from magcli.data.json_columns import encoded
+    from magcli.data.schema import CUSTOM_REWARD, REWARD, REWARD_PARTS
 
     arrays = [
-        pa.array([getattr(reward, part.name) for reward in rewards], field.type)
-        for part, field in zip(fields(Reward), REWARD, strict=True)
+        pa.array([getattr(reward, _FIELD_OF.get(column.name, column.name)) for reward in rewards], column.type)
+        for column in REWARD
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
+    if not custom:
+        return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
+    parts = encoded(dict(reward.parts) or None for reward in rewards)
+    assert CUSTOM_REWARD.names[-1] == REWARD_PARTS
+    return pa.RecordBatch.from_arrays([*arrays, parts], schema=CUSTOM_REWARD)
 
 
 def from_row(row: Mapping[str, Any]) -> Reward:
     """The reward in a row's columns; the inverse of ``columns``."""
-    from magcli.data.schema import REWARD
+    from magcli.data.schema import REWARD, REWARD_PARTS
 
-    return Reward(**{part.name: row[name] for part, name in zip(fields(Reward), REWARD.names, strict=True)})
+    values = {_FIELD_OF.get(name, name): row[name] for name in REWARD.names}
+    parts = row.get(REWARD_PARTS)
+    return Reward(**values, parts=json.loads(parts) if isinstance(parts, str) else parts or {})

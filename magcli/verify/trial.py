@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.errors import UsageError, first_line
 from magcli.model.thoughts import THINK, ThoughtForm
-from magcli.verify.custom import Function, extra_arguments, load
+from magcli.verify.custom import Function, extra_arguments, functions_of, grader_of, load
 from magcli.verify.reward import RewardRule, gold_answer
 
 if TYPE_CHECKING:
@@ -26,24 +26,28 @@ BATCH_NAMES = ("prompts", "completions")
 """Names of a first parameter that takes a batch, as reward functions of TRL do."""
 
 
-def load_reward(spec: str) -> Function:
-    """The reward function that an option names.
+def check_reward(spec: str) -> None:
+    """Check that the functions which an option names can be called with a completion and a row.
 
     Raises:
-        UsageError: there is no such function, or it cannot be called with a completion and a row.
+        UsageError: there is no such function, it cannot be called so, or two have the same name.
     """
-    function = load(spec)
+    for part in functions_of(spec):
+        _check_signature(load(part.spec), part.spec)
+    grader_of(spec)
+
+
+def _check_signature(function: Function, spec: str) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return function  # one without a readable signature
+        return  # one without a readable signature
     try:
         signature.bind("", {}, **extra_arguments(function, THINK))
     except TypeError as error:
         raise UsageError(f"reward {spec!r} has the signature {signature} ({error}); {SIGNATURE}") from None
     if next(iter(signature.parameters), "") in BATCH_NAMES:
         raise UsageError(f"reward {spec!r} has the signature {signature}, which takes a batch as in TRL; {SIGNATURE}")
-    return function
 
 
 def try_reward(grader: Grader, spec: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> None:
@@ -54,7 +58,13 @@ def try_reward(grader: Grader, spec: str, row: Mapping[str, Any], thoughts: Thou
     """
     rule = RewardRule(thoughts=thoughts)
     jobs = [(text, len(text.split()), row, rule) for text in _completions(row, thoughts)]
-    for reward in grader.rewards(jobs):
+    rewards = grader.rewards(jobs)
+    if all(reward.reason == "timeout" for reward in rewards):
+        raise UsageError(
+            f"reward {spec!r} took {rewards[0].detail} on row {row.get('id', '1')}, twice, and is ended then; "
+            "give it more time (--verify-deadline), and load what it needs when its file is imported"
+        )
+    for reward in rewards:
         if reward.reason == "reward-error":
             failure = first_line(ValueError(reward.detail))
             raise UsageError(f"reward {spec!r} failed on row {row.get('id', '1')}: {failure}; {SIGNATURE}")

@@ -79,8 +79,7 @@ def load_grader(function: str) -> Callable[..., Reward]:
     """The recipe's reward, or a loaded custom one."""
     if not function:
         return reward
-    own = custom.load(function)
-    return lambda text, num_tokens, row, rule: custom.graded(own, text, row, rule.thoughts)
+    return custom.grader_of(function)
 
 
 def _end_copy(own_pid: int) -> None:

@@ -8,6 +8,7 @@ from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
 from magcli.report import training
 from magcli.report.training import MAX_POINTS, downsample
+from magcli.report.training_charts import parts, specs_of_rl
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
 
@@ -195,3 +196,15 @@ def test_there_are_never_more_points_than_wanted(count):
     points, every = downsample([line(step) for step in range(count)])
     assert len(points) <= MAX_POINTS < len(points) * 2
     assert every == -(-count // MAX_POINTS)
+
+
+def test_parts_of_a_custom_reward_have_a_chart():
+    lines = [{"step": step, "correct": 0.5, "reward_parts": {"brevity": step / 10}} for step in (1, 2)]
+    lines[1]["reward_parts"]["late"] = 1.0
+    points, _ = training.downsample([{**line, **parts(line)} for line in lines])
+    specs = {spec.title: spec for spec in specs_of_rl(points, has_own_reward=True)}
+    keys = specs["Reward components"].keys
+    assert list(keys.values()) == ["brevity", "late"]
+    assert [[point.get(key) for point in points] for key in keys] == [[0.1, 0.2], [None, 1.0]]
+    assert list(specs["Correct answers"].keys) == ["correct"]
+    assert {spec.title for spec in specs_of_rl(points, has_own_reward=False)} == specs.keys()

@@ -348,3 +348,13 @@ def test_unsolved_problems_return_and_active_ones_are_in_every_epoch(rules, coun
             assert seen == (list(range(min(retire_after, count))) if retire_after else sorted(epochs))
         else:
             assert max(np.diff([-1, *seen, count])) <= (2**MAX_DOUBLINGS + 1 if defer_after else 1)
+
+
+def test_with_rewards_of_any_scale_a_group_that_trains_is_neither_solved_nor_unsolved():
+    curriculum = curriculum_of(problems(1), 0, retire_after=2, defer_after=2, any_scale=True)
+    for right in (SIZE, SIZE, 0, 0):
+        curriculum.observe("p0", right, SIZE, trains=True)
+        assert curriculum.counts() == ProblemCounts(1, 0, 0)
+    for _ in range(2):
+        curriculum.observe("p0", SIZE, SIZE, trains=False)
+    assert curriculum.counts() == ProblemCounts(0, 1, 0)

@@ -100,7 +100,7 @@ def test_failing_rewards_stop_a_run_when_they_fill_a_batch():
         assert outcomes.stop_reason(3) is None
     groups, reason = groups_until_stop(outcomes, failed, 3)
     assert groups == 3
-    assert "failed in 3 groups, a whole batch: KeyError: 'x' (own.py:3, f); correct" in reason
+    assert "failed in 3 groups, a whole batch: problem p: KeyError: 'x' (own.py:3, f); correct" in reason
     assert "\n" not in outcomes.text(1, 9)
 
 
@@ -118,3 +118,53 @@ def test_counts_are_one_line():
         "update 3 of 100: 4 groups finished (1 admitted, 3 dropped: all-wrong 2, all-right 1), 16 completions, 5 right"
     )
     assert outcomes.counts()["groups_dropped"] == {"all-right": 1, "all-wrong": 2}
+
+
+def scored(*totals, dropped):
+    """A group with a custom reward: a number of 1 or more counts as right."""
+    rewards = [Reward(t, 0.0, t, 0.0, 0.0, t >= 1, t >= 1, "correct" if t >= 1 else "wrong") for t in totals]
+    return group(rewards, dropped=dropped)
+
+
+@pytest.mark.parametrize(
+    ("finished", "advice"),
+    [
+        (scored(1.0, 5.0, 9.0, 2.0, dropped="all-right"), "differ (smallest 1.0, largest 9.0)"),
+        (scored(0.1, 0.5, -0.8, 0.0, dropped="all-wrong"), "differ (smallest -0.8, largest 0.5)"),
+        (scored(3.0, 3.0, 3.0, 3.0, dropped="all-right"), "has equal rewards: smallest 3.0, largest 3.0"),
+        (scored(3.0, 3.0, 3.0, 3.0, dropped="same-reward"), "has equal rewards: smallest 3.0, largest 3.0"),
+        (scored(0.3, 0.3, 0.3, 0.3, dropped="same-reward"), "has equal rewards: smallest 0.3, largest 0.3"),
+        (
+            scored(0.0, 4e-8, 0.0, 0.0, dropped="same-reward"),
+            "by at most 4e-08 (smallest 0.0, largest 4e-08)",
+        ),
+    ],
+)
+def test_with_a_custom_reward_the_reason_is_the_range_of_rewards(finished, advice):
+    reason = groups_until_stop(GroupOutcomes(custom=True), finished, 2)[1]
+    assert advice in reason
+    assert "easy" not in reason
+    assert "easier" not in reason
+    assert "filter-math" not in reason
+    assert ("--diverse-by reward" in reason) == (finished.dropped != "same-reward")
+
+
+def test_partial_rewards_of_groups_that_are_all_right_are_to_be_compared():
+    """Also of the recipe's reward, for example with --partial."""
+    finished = scored(1.0, 1.1, 1.0, 1.0, dropped="all-right")
+    assert "try --diverse-by reward" in groups_until_stop(GroupOutcomes(), finished, 2)[1]
+
+
+def test_groups_that_cannot_be_graded_do_not_have_zero_advantage():
+    finished = group([ungraded("timeout", "over 2 s")] * 4, dropped="timeout")
+    reason = groups_until_stop(GroupOutcomes(), finished, 2)[1]
+    assert "could not train (timeout 101); verdicts take longer than --verify-deadline" in reason
+
+
+def test_the_first_failure_of_a_reward_is_told_at_once_with_its_problem():
+    told = []
+    outcomes = GroupOutcomes()
+    outcomes.on_first_error = told.append
+    for detail in ("SystemExit: 3 (own.py:3, f)", "KeyError: 'x'"):
+        outcomes.add(group([reward(), ungraded("reward-error", detail)], dropped="reward-error"))
+    assert told == ["problem p: SystemExit: 3 (own.py:3, f)"]

@@ -1,6 +1,7 @@
 """Groups on disk: what is read back is what was written, a damaged file is refused, a table takes its groups' files."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,14 @@ def test_rows_that_trained_have_step_and_advantage(store: RolloutStore) -> None:
     rows = [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
     summaries = [(row["group"], row["step"], row["advantage"], row["dropped"]) for row in rows]
     assert summaries == [(6, 3, None, "all-wrong")] * 2 + [(4, 3, 0.5, None), (4, 3, -0.5, None)]
+
+
+def test_the_parts_of_a_custom_reward_are_a_column(tmp_path: Path) -> None:
+    own = RolloutStore(tmp_path / "run", custom=True)
+    right, wrong = group(3).rewards
+    with_parts = replace(group(3), rewards=(replace(right, parts={"brevity": 0.25}), wrong))
+    assert [reward.parts for reward in own.add(with_parts).rewards] == [{"brevity": 0.25}, {}]
+    own.write_table(1, Batch([own.load(3)], []), {})
+    assert [reward.parts for reward in own.read_table(1).trained[0].rewards] == [{"brevity": 0.25}, {}]
+    plain = RolloutStore(tmp_path / "run")
+    assert plain.add(group(4)) == own.load(4)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -194,3 +195,43 @@ def lives(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+@pytest.mark.parametrize(
+    ("sent", "least", "most"),
+    [
+        ([signal.SIGTERM], 0.1, 1.5),
+        ([shutdown._LONGER, signal.SIGINT], 0.1, 1.5),
+        ([shutdown._LONGER, shutdown._USUAL, signal.SIGTERM], 0.1, 1.5),
+        ([shutdown._LONGER, signal.SIGTERM, shutdown._USUAL], 0.1, 1.5),
+        ([shutdown._LONGER, signal.SIGTERM, signal.SIGTERM], 0.0, 1.5),
+        ([shutdown._LONGER, signal.SIGTERM], 2.1, 4.0),
+    ],
+)
+def test_sigterm_waits_for_a_checkpoint_and_a_second_one_does_not(sent, least, most, monkeypatch):
+    monkeypatch.setattr(shutdown, "SAVE_SECONDS", 2.0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.send(bytes(sent))
+        begun = time.monotonic()
+        number = shutdown._wait_for_signal(theirs, 0.1)
+    assert number == next(one for one in sent if one in shutdown.SIGNALS)
+    assert least <= time.monotonic() - begun < most
+
+
+def test_only_work_that_takes_long_to_repeat_is_saved_first():
+    with shutdown.SaveFirst(polls=True) as ending:
+        assert not shutdown.sigterm_waits()
+        ending.started()
+        ending.finished(shutdown.WORTH_SECONDS / 2)
+        assert not shutdown.sigterm_waits()
+        ending.finished(shutdown.SAVE_SECONDS)
+        assert ending.is_worth_it
+        ending.started()
+        assert not shutdown.sigterm_waits()  # the step that is running leaves no time
+        ending.finished(1.0)
+        assert shutdown.sigterm_waits()
+        assert ending.requested
+        ending.saved()
+        assert not ending.is_worth_it
+    assert not shutdown.sigterm_waits()

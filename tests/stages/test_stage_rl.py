@@ -290,6 +290,33 @@ def test_a_killed_asynchronous_run_trains_every_group_once(guesser, problems, tm
 
 
 @pytest.mark.flaky(reruns=2)
+@pytest.mark.parametrize("schedule", ["sync", "async"])
+def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(schedule, guesser, problems, tmp_path):
+    run = tmp_path / "run"
+    options = {**SMALL, "schedule": schedule, "updates": 40, "checkpoint_every": 1_000, "lr": 1e-5}
+    command = ["rl", problems, "--model", guesser, "--run", run, *flags_of(options)]
+    with Running(*command, session=True) as process:
+        try:
+            wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 12, process)
+            process.send_signal(signal.SIGTERM)
+            errors = process.communicate(timeout=60)[1].decode()
+        finally:
+            process.kill()
+    assert process.returncode == 143, errors
+    done = len(metrics_so_far(run))
+    assert f"checkpoint of update {done} written before the end" in errors
+    assert (run / "checkpoints" / f"step-{done:06d}" / "checkpoint.json").exists()
+    assert not in_session(process.pid)
+    call_stage("rl", problems, model=str(guesser), run=run, **options)
+    assert [line["step"] for line in metrics(run)] == list(range(1, 41))
+    if schedule == "sync":
+        call_stage("rl", problems, model=str(guesser), run=tmp_path / "whole", **options)
+        assert rollouts(run) == rollouts(tmp_path / "whole")
+        result, whole = (folder / "model" / "model.safetensors" for folder in (run, tmp_path / "whole"))
+        assert result.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.flaky(reruns=2)
 def test_sigterm_ends_a_run_at_once_and_the_same_command_resumes(guesser, problems, tmp_path):
     run = tmp_path / "run"
     options = {**SMALL, "updates": 400, "checkpoint_every": 1, "lr": 1e-5}

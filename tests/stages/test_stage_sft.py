@@ -2,12 +2,15 @@ import hashlib
 import json
 import random
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from calling import call_stage, kill_and_resume, seconds_of, written_at
+from calling import call_stage, flags_of, kill_and_resume, seconds_of, written_at
+from forking import Running
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
@@ -560,3 +563,47 @@ def test_a_prolonged_run_that_gets_worse_keeps_its_best_model(tiny_model_dir, tm
     best = weights(run)
     call_stage("sft", data, **options, **SHORT | {"epochs": 3})
     assert weights(run) == best
+
+
+@pytest.mark.flaky(reruns=2)
+def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(tiny_model_dir, tmp_path):
+    held = traces(tmp_path / "held.jsonl", 8, seed=5)
+    data = traces(tmp_path / "t.jsonl", 1500)
+    options = {**SHORT, "checkpoint_every": 10_000, "evaluate_every": 50}
+    run = tmp_path / "ended"
+    command = ["sft", data, "--model", tiny_model_dir, "--run", run, "--held-out", held, *flags_of(options)]
+    with Running(*command) as process:
+        while process.poll() is None and (not (run / "metrics.jsonl").exists() or len(lines(run)) < 60):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 143, errors
+    (folder,) = (run / "checkpoints").glob("step-*")
+    step = int(folder.name.removeprefix("step-"))
+    assert step >= 60
+    assert f"checkpoint of step {step} written before the end" in errors
+    options |= {"model": str(tiny_model_dir), "held_out": held}
+    call_stage("sft", data, run=run, **options)
+    call_stage("sft", data, run=tmp_path / "whole", **options)
+    assert lines(run) == lines(tmp_path / "whole")
+    assert weights(run) == weights(tmp_path / "whole")
+
+
+def test_an_adapter_names_its_model_from_any_folder_and_is_refused_as_a_model(tiny_model_dir, tmp_path, monkeypatch):
+    peft = pytest.importorskip("peft")
+    data = traces(tmp_path / "t.jsonl")
+    (tmp_path / "base").symlink_to(tiny_model_dir)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    call_stage("sft", data, model="../base", run=Path("run"), lora=2, max_steps=2, **SHORT)
+    with pytest.raises(EnvironmentFault, match=r"is a LoRA adapter of .*, not a model: give run/model, which has it"):
+        call_stage("sft", data, model="run/adapter", run=Path("other"), **SHORT)
+    shutil.copytree("run/adapter", tmp_path / "alone")
+    with pytest.raises(EnvironmentFault, match="merge them, by python -c") as error:
+        call_stage("generate", data, model=str(tmp_path / "alone"), output=tmp_path / "out.jsonl")
+    assert "\n" not in str(error.value)
+    monkeypatch.chdir(tmp_path)
+    merged = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "alone").merge_and_unload()
+    ours = AutoModelForCausalLM.from_pretrained(tmp_path / "work" / "run" / "model", dtype=torch.float32)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    torch.testing.assert_close(merged.state_dict()[name].float(), ours.state_dict()[name])

@@ -4,7 +4,7 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.verify.grader import Grader
-from magcli.verify.trial import load_reward, try_reward
+from magcli.verify.trial import check_reward, try_reward
 
 SOURCE = """
 def good(completion, row):
@@ -51,8 +51,8 @@ def tried(spec):
 
 
 def test_a_function_that_returns_rewards_passes(source):
-    assert load_reward(f"{source}:good")("42", ROW) == 1.0
-    tried(f"{source}:good")
+    check_reward(f"{source}:good")
+    assert tried(f"{source}:good") is None
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,20 @@ def test_a_failing_function_is_named_with_its_exception(name, failure, source):
 @pytest.mark.parametrize(("name", "failure"), [("trl", "(completions, **kwargs)"), ("trl_prompts", "as in TRL")])
 def test_the_signature_of_trl_is_refused(name, failure, source):
     with pytest.raises(UsageError) as error:
-        load_reward(f"{source}:{name}")
+        check_reward(f"{source}:{name}")
     assert failure in str(error.value)
     assert "function(completion, row)" in str(error.value)
 
 
 def test_a_function_with_the_form_of_thoughts_passes(source):
-    assert load_reward(f"{source}:in_form")
-    tried(f"{source}:in_form")
+    check_reward(f"{source}:in_form")
+    assert tried(f"{source}:in_form") is None
+
+
+def test_a_function_that_is_always_too_slow_is_named(source):
+    source.write_text("import time\ndef slow(completion, row):\n    time.sleep(30)\n")
+    with (
+        Grader(1, deadline=0.3, function=f"{source}:slow") as grader,
+        pytest.raises(UsageError, match="verify-deadline"),
+    ):
+        try_reward(grader, f"{source}:slow", ROW)

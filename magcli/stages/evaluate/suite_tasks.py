@@ -302,13 +302,13 @@ class _Runner:
     def _try_functions(self) -> None:
         """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
         from magcli.data.values import to_rows
-        from magcli.verify.trial import load_reward, try_reward
+        from magcli.verify.trial import check_reward, try_reward
 
         try:
             for task in self.tasks:
                 first = next((batch for batch in task.problems if batch.num_rows), None)
                 if task.function and first is not None:
-                    load_reward(task.function)
+                    check_reward(task.function)
                     try_reward(self.graders[task.function], task.function, to_rows(first.slice(0, 1))[0])
         except BaseException:
             for grader in self.graders.values():

@@ -76,6 +76,14 @@ class Display:
         seconds = (time.monotonic() - self._started) * max(self._groups_left - admitted, 0) / admitted
         return f"; about {duration(seconds)} left at this rate"
 
+    def reward_failed(self, error: str) -> None:
+        """Say at once that the reward function failed; counts and metrics tell how often it does."""
+        self._console.warn(f"rl: the reward function failed for {error}; its group is not trained")
+
+    def saved_first(self, step: int) -> None:
+        """Say that a checkpoint was written before a signal ends the run."""
+        self._console.say(f"rl: checkpoint of update {step} written before the end", event="saved-first", step=step)
+
     def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.metrics import mismatch_text

@@ -16,10 +16,11 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per rollout, with all columns of its problem."""
     import pyarrow as pa
 
-    from magcli.rl.store import ROLLOUT
+    from magcli.rl.store import CUSTOM_ROLLOUT, ROLLOUT
 
-    others = [field for field in input_schema if field.name not in ROLLOUT.names]
-    return pa.schema([*ROLLOUT, *others], input_schema.metadata)
+    rollout = CUSTOM_ROLLOUT if config.reward else ROLLOUT
+    others = [field for field in input_schema if field.name not in rollout.names]
+    return pa.schema([*rollout, *others], input_schema.metadata)
 
 
 def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
@@ -30,13 +31,16 @@ def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any
     """
     import pyarrow as pa
 
-    from magcli.rl.store import ROLLOUT
+    from magcli.rl.store import CUSTOM_ROLLOUT
 
     ids = batch.column("id").to_pylist()
     arrays = []
     for field in out:
-        if field.name in ROLLOUT.names:
+        if field.name in batch.schema.names:
             arrays.append(batch.column(field.name))
+            continue
+        if field.name in CUSTOM_ROLLOUT.names:  # the parts of a reward, of updates by an earlier version
+            arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
         values = [problems[id].get(field.name) if id in problems else None for id in ids]
         try:

@@ -269,7 +269,7 @@ def _open_checkpointing(
     from magcli.rl.store import RolloutStore
 
     every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
-    store = RolloutStore(folder.path, {forms.THOUGHTS: thoughts.name})
+    store = RolloutStore(folder.path, {forms.THOUGHTS: thoughts.name}, custom=bool(config.reward))
     times = EvaluationTimes(config.evaluate_every if evaluates else 0, config.updates)
     return Checkpointing(folder, ledger, store, *every, times)
 
@@ -305,6 +305,7 @@ async def _loop(
             synchronous=config.schedule == "sync",
             staleness=config.staleness,
             updates=config.updates,
+            custom_reward=bool(config.reward),
             generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
         )
         measure = build_measure(held_out, model, engine, grader, scheduler)
@@ -460,7 +461,9 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
         if stage.data is not None:
             pool = next(remaining_pools)
         stages.append(StageProblems(pool, stage.band))
-    return Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
+    any_scale = bool(config.reward) and config.diverse_by == "reward"
+    rules = {"retire_after": config.retire_after, "defer_after": config.defer_after}
+    return Curriculum(stages, config.seed, any_scale=any_scale, **rules)
 
 
 def build_sampler(config: Config, model: Model, engine: RolloutEngine, grader: CompletionGrader) -> GroupSampler:

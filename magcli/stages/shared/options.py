@@ -235,7 +235,11 @@ class _RewardParts:
         True, "Reward completions whose reasoning and answer are in the language of the question.", panel=REWARD
     )
     reward: str = opt(
-        "", "Custom reward that replaces the recipe's: module:function or file.py:function.", panel=REWARD
+        "",
+        "Custom reward that replaces the recipe's: module:function or file.py:function; several with weights are "
+        "a.py:f=0.7,b.py:g=0.3, or the option several times.",
+        panel=REWARD,
+        several=True,
     )
     num_tests: int = opt(
         20, "Number of randomly chosen tests per program, the same for a whole group; 0 uses all.", panel=REWARD
@@ -475,9 +479,9 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     check_grader(stage, config)
     check_not_negative(stage, config, ["num_tests"])
     if config.reward:
-        from magcli.verify.trial import load_reward
+        from magcli.verify import trial
 
-        load_reward(config.reward)
+        trial.check_reward(config.reward)
     check_length_penalty(stage, config)
 
 
