@@ -84,10 +84,19 @@ _ASKS_FOR_EXPRESSION = re.compile(
 )
 
 
+# Two numbers of a list, which most questions lack, so that the other patterns need not be tried.
+_LISTED = re.compile(r"\d\$?(?:\s*[,，、;]|\s+(?:and|und|et|y|e|и|和))\s*(?:(?:and|und|et|y|e|и|和)\s*)?\$?\d")
+
+
 @lru_cache(maxsize=1024)
 def puzzle_of(question: str) -> Puzzle | None:
     """The puzzle that a question sets; None for any other question, such as one for the number of expressions."""
-    if len(question) > MAX_QUESTION or not _BUILDS.search(question) or _COUNTS.search(question):
+    if (
+        len(question) > MAX_QUESTION
+        or not _LISTED.search(question)
+        or not _BUILDS.search(question)
+        or _COUNTS.search(question)
+    ):
         return None
     listed = _OF.search(question)
     if listed is None:
@@ -137,6 +146,8 @@ def verdict_on_puzzle(answer: str, gold: str, question: str) -> bool | None:
     None if the question sets no puzzle that can be read. Then an answer without an operation is still wrong for
     ``write an expression``, if the ground truth has one.
     """
+    if _SIGNS.sub("", gold) and "=" not in gold:
+        return None  # neither a number nor an expression of numbers
     puzzle = puzzle_of(question)
     if puzzle is not None and _is_of_puzzle(gold, puzzle):
         return solves_puzzle(answer, puzzle)
