@@ -1,9 +1,10 @@
 """Keep complete, verifiable math problems; multiple choice becomes an open question.
 
 The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
-answers the verifier cannot check. Of exact and near-duplicates, the one with the smallest id is kept. --against drops
-problems that are in evaluation files. With --model, a model answers one short question about each row that the rules
-cannot decide, such as whether it needs the figure that it mentions. --dropped stores dropped rows with their reasons.
+answers the verifier cannot check, or of which many are right (countdown, the game of 24). Of exact and
+near-duplicates, the one with the smallest id is kept. --against drops problems that are in evaluation files. With
+--model, a model answers one short question about each row that the rules cannot decide, such as whether it needs the
+figure that it mentions. --dropped stores dropped rows with their reasons.
 """
 
 from __future__ import annotations

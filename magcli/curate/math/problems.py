@@ -35,9 +35,18 @@ from magcli.curate.math.tasks import (
 )
 from magcli.generate.types import Message
 from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.verify.math.asked.puzzles import puzzle_of
 
 DropReason = Literal[
-    "empty-prompt", "no-answer", "incomplete", "proof", "multi-part", "multiple-choice", "prose-answer", "unverifiable"
+    "empty-prompt",
+    "no-answer",
+    "incomplete",
+    "proof",
+    "multi-part",
+    "multiple-choice",
+    "prose-answer",
+    "many-answers",
+    "unverifiable",
 ]
 Note = Literal["", "final-answer", "unit", "opened", "remains"]
 Parsable = Callable[[str], bool]
@@ -101,6 +110,10 @@ def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: P
     """Decide about a statement without boilerplate and its final answer."""
     if not _CONTENT.search(prompt):
         return Dropped("empty-prompt")
+    if puzzle := puzzle_of(prompt):
+        return Dropped(
+            "many-answers", f"any expression of {', '.join(map(str, puzzle.numbers))} with the value {puzzle.target}"
+        )
     tasks = find_tasks(prompt)
     if fault := statement_fault(prompt, final[:MAX_ANSWER], tasks, waived):
         return fault

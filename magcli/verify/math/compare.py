@@ -15,6 +15,7 @@ import re
 
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
+from magcli.verify.math.asked.puzzles import verdict_on_puzzle
 from magcli.verify.math.asked.readings import as_in_question, options, same_as_known, without_asked_scale
 from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
@@ -68,15 +69,18 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     Either may be in boxes or ``$..$``, the ground truth after ``####`` too. Comparisons: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``function``,
-    ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``unparsable``, or the exceeded budget.
+    ``decimal-comma``, ``sympy``, ``question``, ``factors``, ``terms``, ``order``, ``value``, ``form``, ``puzzle``,
+    ``unparsable``, or the exceeded budget.
     """
     left = (joined_boxes(prediction) or prediction).strip()
     truth = extract_gold(gold).strip()
-    if left == truth or not left or not truth:
-        return left == truth != "", "text" if left and truth else "empty"
+    if not left or not truth:
+        return False, "empty"
+    if left == truth and not question:
+        return True, "text"
     if max(len(left), len(truth)) > MAX_CHARS:
-        return False, "too-long"
-    if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
+        return left == truth, "text" if left == truth else "too-long"
+    if left != truth and _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
         return False, "number"
     meter = METER.set(Meter())
     try:
@@ -143,6 +147,11 @@ def _same_when_rewritten(a: Expr, b: Expr) -> str:
 
 def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
     """Compare two answers to a question, which says how to read them and what they must be besides equal."""
+    solved = verdict_on_puzzle(left, truth, question)
+    if solved is not None:
+        return solved, "puzzle"
+    if left == truth:
+        return True, "text"
     left, truth = as_in_question(left, question), as_in_question(truth, question)
     decision = _compare(left, truth)
     if decision[0]:

@@ -70,6 +70,8 @@ DROPPED = [
     ("incomplete", "Calculate the mean of these values.", "7"),
     ("incomplete", "Complete this sentence with a suitable word.", "The word that fits best is here."),
     ("prose-answer", "应对压力的方法。", "多运动，早睡，与朋友交谈。"),
+    ("many-answers", "Make 24 of 7, 4, 4 and 1, each used once, with + - * /.", "1*(7*4-4)"),
+    ("many-answers", "Using the numbers [44, 19, 35], create an equation that equals 98.", "98"),
     ("prose-answer", "编写一个函数，求给定数组的和。", "可以用循环把每个数加起来。"),
     (
         "prose-answer",

@@ -1,14 +1,16 @@
-"""Equal values that a question does not ask for: in another unit, as a percentage, not factored."""
+"""Equal values that a question does not ask for: in another unit or order, as a percentage, not worked out."""
 
 import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
+from magcli.verify.math.asked import forms
+from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
-from magcli.verify.math.latex.spelling import normalize
+from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr
 from magcli.verify.math.latex.units import compatible, is_known_unit, is_unit, unit_name
 from magcli.verify.math.latex.wording import is_counted
@@ -46,13 +48,14 @@ def unasked(answer: str, gold: str, question: str) -> str:
     """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
 
     ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
-    percentages but does not ask for one; ``factors``: it asks for factors; ``terms``: it asks to expand; ``function``:
-    it says what ``C`` is.
+    percentages but does not ask for one; ``factors``: it asks for factors, or for prime ones; ``terms``: it asks to
+    expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: it asks to work out
+    what the answer repeats; ``form``: it asks to simplify.
     """
     tree, truth = parse_answer(answer), parse_answer(gold)
     if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
         return "words"
-    if _has_other_unit(tree, truth, question):
+    if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
     if _adds_percent_sign(_value(tree), _value(truth)) and _only_gives_percentages(question):
         return "percent"
@@ -60,6 +63,23 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "function"
     if _is_less_factored(answer, gold) and _FACTOR.search(question):
         return "factors"
+    if is_out_of_order(tree, truth) and squeeze(answer) != squeeze(gold) and asks_for_order(question):
+        return "order"
+    return _other_form(answer, gold, question) or _not_expanded(tree, truth, question)
+
+
+def _other_form(answer: str, gold: str, question: str) -> str:
+    """Why an equal answer has not the form that the question asks for."""
+    if forms.has_composite_factor(answer, gold, question):
+        return "factors"
+    if forms.repeats_question(answer, gold, question) or forms.is_not_evaluated(answer, gold, question):
+        return "value"
+    unreduced = forms.is_not_simplest(answer, gold, question) or forms.has_root_in_denominator(answer, gold, question)
+    return "form" if unreduced else ""
+
+
+def _not_expanded(tree: Expr, truth: Expr, question: str) -> str:
+    """``terms`` if the question asks to expand and the answer has a product of sums that the ground truth lacks."""
     expanded = not _has_product_of_sums(_value(tree)) or _has_product_of_sums(_value(truth))
     return "" if expanded or not _EXPAND.search(question) else "terms"
 

@@ -1,0 +1,235 @@
+"""What a question asks for: an order, a value worked out, simplest form, prime factors, an expression of numbers."""
+
+import pytest
+
+from magcli.verify.math import compare
+from magcli.verify.math.asked.order import asks_for_order
+from magcli.verify.math.asked.puzzles import puzzle_of
+
+CASES = [
+    (
+        "Compute 17 * 23 + 5.",
+        "396",
+        ["396", "17*23+5=396", "396.0"],
+        ["17*23+5", "5+17\\cdot 23", "17\\times 23+5", "391+5", "23(17)+5"],
+    ),
+    (
+        "Make 24 of 7, 4, 4 and 1, each used once, with + - * /.",
+        "1*(7*4-4)",
+        ["(7*4-4)*1", "1*(7*4-4)", "7\\times 4-4\\times 1", "7*4-4/1=24"],
+        ["24", "4*6", "7*4-4", "(7-1)*4", "24*1", "20+4"],
+    ),
+    (
+        "Simplify $\\sqrt{72}$.",
+        "6\\sqrt2",
+        ["6\\sqrt{2}", "6 \\cdot \\sqrt2"],
+        ["\\sqrt{72}", "2\\sqrt{18}", "3\\sqrt{8}", "√72"],
+    ),
+    (
+        "Find the prime factorization of 333.",
+        "3 \\times 3 \\times 37",
+        ["3^2 \\cdot 37", "37\\times3\\times3", "333=3^2\\times 37", "(3)(3)(37)"],
+        ["3 \\times 111", "333", "9\\cdot 37"],
+    ),
+    (
+        "Convert 150 degrees to radians.",
+        "\\frac{5\\pi}{6}",
+        ["\\frac{5}{6}\\pi", "5\\pi/6 \\text{ radians}", "\\frac{5\\pi}{6}\\text{ rad}"],
+        ["150^\\circ", "150°"],
+    ),
+    (
+        "Convert $\\frac{5\\pi}{6}$ radians to degrees.",
+        "150^\\circ",
+        ["150", "150^\\circ", "150 \\text{ degrees}"],
+        ["\\frac{5\\pi}{6}", "5\\pi/6 \\text{ rad}"],
+    ),
+    ("What is $\\gcd(84,126)$?", "42", ["42", "\\gcd(84,126)=42"], ["\\gcd(84,126)", "\\gcd(126,84)"]),
+    ("Find the greatest common divisor of 84 and 126.", "42", ["42"], ["\\gcd(84,126)", "\\text{gcd}(84,126)"]),
+    (
+        "Compute $\\binom{10}{3}$.",
+        "120",
+        ["120"],
+        ["\\binom{10}{3}", "\\frac{10!}{3!7!}", "C(10,3)", "\\frac{10\\cdot9\\cdot8}{6}"],
+    ),
+    (
+        "How many committees of 3 can be chosen from 10 people?",
+        "120",
+        ["\\binom{10}{3}", "120", "\\frac{10!}{3!7!}", "10\\cdot 9\\cdot 8/6"],
+        [],
+    ),
+    (
+        "Evaluate $\\det\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}$.",
+        "-2",
+        ["-2"],
+        [
+            "\\det\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}",
+            "\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}",
+            "1\\cdot4-2\\cdot3",
+        ],
+    ),
+    ("How many subsets does a set of 10 elements have?", "1024", ["2^{10}", "1024"], []),
+    ("What is $2^{10}$?", "1024", ["1024"], ["2^{10}"]),
+    ("Simplify $2^3\\cdot 2^7$.", "1024", ["1024", "2^{10}"], ["2^3\\cdot 2^7"]),
+    ("What is the sum of 17 and 23?", "40", ["40"], ["17+23"]),
+    (
+        "Find $\\sin 60^\\circ$.",
+        "\\frac{\\sqrt3}{2}",
+        ["\\frac{\\sqrt{3}}{2}", "\\frac12\\sqrt3", "\\sqrt{3}/2"],
+        ["\\sin 60^\\circ"],
+    ),
+    (
+        "Reduce $\\frac{12}{16}$ to lowest terms.",
+        "\\frac34",
+        ["3/4", "\\frac{3}{4}", "0.75"],
+        ["\\frac{12}{16}", "\\frac{6}{8}"],
+    ),
+    ("What is the probability? Express your answer as a fraction in simplest form.", "\\frac{3}{4}", ["3/4"], ["6/8"]),
+    ("What is the probability? Express your answer as a common fraction.", "\\frac{3}{4}", ["3/4", "6/8"], []),
+    ("Write 3/4 as a decimal.", "0.75", ["0.75", ".75"], ["3/4"]),
+    ("Write 0.00032 in scientific notation.", "3.2\\times10^{-4}", ["3.2\\cdot 10^{-4}"], ["0.00032"]),
+    (
+        "Rationalize the denominator: $\\frac{1}{\\sqrt2}$.",
+        "\\frac{\\sqrt2}{2}",
+        ["\\frac{\\sqrt{2}}{2}", "\\sqrt2/2"],
+        ["\\frac{1}{\\sqrt2}", "1/\\sqrt{2}", "\\frac{2}{2\\sqrt2}"],
+    ),
+    ("Find $AC$ if $AB=\\sqrt{72}$ and $AB=AC$.", "6\\sqrt2", ["\\sqrt{72}", "6\\sqrt2"], []),
+    ("Solve $2x+3>9$.", "x>3", ["x>3", "(3,\\infty)"], ["2x+3>9"]),
+    ("Simplify $x+1+x$.", "2x+1", ["2x+1", "1+2x"], ["x+1+x"]),
+    ("Differentiate $x^2$.", "2x", ["2x"], []),
+    ("Express 13 as the sum of two squares.", "4+9", ["9+4", "2^2+3^2"], ["13"]),
+    (
+        "Find the partial fraction decomposition of $\\frac{1}{x^2-1}$.",
+        "\\frac{1}{2(x-1)}-\\frac{1}{2(x+1)}",
+        ["\\frac{1/2}{x-1}-\\frac{1/2}{x+1}"],
+        ["\\frac{1}{x^2-1}"],
+    ),
+    (
+        "Using the numbers [44, 19, 35], create an equation that equals 98. You can use basic "
+        "arithmetic operations (+, -, *, /) and each number can only be used once.",
+        "98",
+        ["44+19+35", "44 + 35 + 19 = 98", "(44+19)+35", "98 = 44+19+35"],
+        ["98", "98+0", "49*2", "44+54"],
+    ),
+    (
+        "Use the numbers 3, 5, 7 to write an expression that equals 26.",
+        "3*7+5",
+        ["7*3+5", "5+7\\cdot3"],
+        ["26", "20+6"],
+    ),
+    ("Write an expression that makes 24 from 8, 3, 8, 3.", "24", ["8/(3-8/3)", "\\frac{8}{3-\\frac83}"], ["24"]),
+    (
+        "Bilde aus den Zahlen 2, 3 und 4 mit Rechenzeichen einen Term, der 24 ergibt.",
+        "2*3*4",
+        ["4*3*2"],
+        ["24", "12*2"],
+    ),
+    ("用 3, 3, 8, 8 四个数和加减乘除得到 24。", "8/(3-8/3)", ["8\\div(3-8\\div3)"], ["24"]),
+    ("How many ways can you make 24 with 7, 4, 4 and 1 and the operations + - * /?", "24", ["24"], []),
+    ("Berechne 17 · 23 + 5.", "396", ["396"], ["17*23+5"]),
+    ("Calcule 17*23+5.", "396", ["396"], ["17\\cdot 23+5"]),
+    ("化简 $\\sqrt{72}$。", "6\\sqrt2", ["6\\sqrt2"], ["\\sqrt{72}", "2\\sqrt{18}"]),
+    ("Вычислите 17*23+5.", "396", ["396"], ["17*23+5"]),
+    ("17*23+5 = ?", "396", ["396"], ["17*23+5"]),
+    ("What is $\\frac{9}{2}$ expressed as a decimal?", "4.5", ["4.5"], ["\\frac92"]),
+    ("Evaluate $\\frac{6}{5}-\\frac{8}{5}$", "-\\frac25", ["-2/5", "-0.4"], ["\\frac{6}{5}-\\frac{8}{5}"]),
+    ("What is the largest prime factor of 2^{16}-1?", "257", ["257"], []),
+    ("Express $\\log_2 8$ as an integer.", "3", ["3"], ["\\log_2 8"]),
+    ("Evaluate $\\lfloor 3.7\\rfloor$.", "3", ["3"], ["\\lfloor 3.7\\rfloor"]),
+    ("Find $5!$.", "120", ["120"], ["5!", "5\\cdot4\\cdot3\\cdot2\\cdot1"]),
+    ("What is the simplified ratio of 12 to 16?", "3:4", ["3:4"], ["12:16", "6:8"]),
+    (
+        "Order the numbers 6, -1, 8 from least to greatest.",
+        "-1, 6, 8",
+        ["-1,6,8", "-1<6<8", "(-1,6,8)", "-1, 6 \\text{ and } 8", "\\{-1,6,8\\}"],
+        ["6,-1,8", "8,6,-1"],
+    ),
+    ("Find the roots of $x^2-x-6$.", "-2, 3", ["3,-2", "x=3, x=-2"], []),
+    ("Calculate $(3+4i)(1-2i)$.", "11-2i", ["11-2i"], ["(3+4i)(1-2i)"]),
+    ("Compute $\\sqrt{16}+\\sqrt{9}$.", "7", ["7"], ["\\sqrt{16}+\\sqrt{9}", "4+3"]),
+    ("Write the repeating decimal $0.\\overline{3}$ as a fraction.", "\\frac13", ["1/3"], ["0.\\overline{3}"]),
+    ("Write $\\frac{17}{5}$ as a mixed number.", "3\\frac25", ["3\\frac{2}{5}"], ["\\frac{17}{5}"]),
+    ("Find the value of $x$ if $3x=\\frac{9}{2}$.", "\\frac32", ["3/2", "1.5"], []),
+    ("A rectangle has sides 12 and 5. What is its area?", "60", ["60", "12\\cdot 5=60", "12\\times5"], []),
+    ("Calculate $10^6 \\times 3$.", "3000000", ["3000000", "3\\times10^6"], []),
+    ("Write $4^3\\cdot 2^4$ as a power of 2.", "2^{10}", ["2^{10}"], ["4^3\\cdot 2^4"]),
+    ("What percent of 80 is 20?", "25\\%", ["25", "25\\%"], []),
+]
+
+
+@pytest.mark.parametrize(("question", "gold", "right", "wrong"), CASES)
+def test_an_answer_is_what_the_question_asks_for(question: str, gold: str, right: list[str], wrong: list[str]) -> None:
+    assert [answer for answer in right if not compare(answer, gold, question)[0]] == []
+    assert [answer for answer in wrong if compare(answer, gold, question)[0]] == []
+
+
+ORDERED = [
+    "Order the numbers 6, -1, 8 from least to greatest.",
+    "What are the next three terms of 2, 6, 18?",
+    "Find the quotient and the remainder of 17 divided by 5, in this order.",
+    "Arrange the following in descending order: 3, 7, 5.",
+    "Sort the list [4, 2, 9].",
+    "Find all real roots. List your answers in increasing order, separated by commas.",
+    "Solve $x^2-5x+6=0$. Enter the solutions from smallest to largest, separated by commas.",
+    "Rank the fractions 1/2, 2/3, 3/5 from largest to smallest.",
+    "Put these names in alphabetical order: Zoe, Amy, Ben.",
+    "Write the first five terms of the sequence $a_n=2n+1$.",
+    "What are the mean and median of 1, 2, 6, respectively?",
+    "Ordne die Zahlen 3, 1, 2 der Größe nach.",
+    "Gib die Lösungen in aufsteigender Reihenfolge an.",
+    "Rangez dans l'ordre croissant: 3, 1, 2.",
+    "Ordena de menor a mayor: 3, 1, 2.",
+    "Disponi in ordine crescente i numeri 3, 1, 2.",
+    "Расположите числа 3, 1, 2 в порядке возрастания.",
+    "Запишите числа по убыванию: 3, 1, 2.",
+    "将 3, 1, 2 从小到大排列。",
+    "把下列各数按从大到小的顺序排列: 3, 1, 2",
+    "Which of the planets are biggest? List them by size.",
+    "Your answers should be listed in ascending order. Solve x^2=4.",
+    "Sort 3, 1, 2 in ascending order.",
+    "In what order did they finish?",
+    "Give the roots, smallest first.",
+    "Could you please arrange 1/2, 1/3, 1/4 in ascending order?",
+    "How would you sort the numbers 3, 1, 2 from low to high?",
+    "Write the numbers 0.5, 0.45, 0.405 in order, starting with the smallest.",
+    "Classez les nombres suivants du plus petit au plus grand.",
+    "What are the missing numbers in the sequence 2, __, 8, __?",
+]
+UNORDERED = [
+    "Find all solutions of x^2-5x+6=0.",
+    "Find all groups of order 6.",
+    "In order to solve the equation, find all x with x^2=4.",
+    "The numbers $a<b<c$ are listed in ascending order. Find all possible values of b.",
+    "Solve the second-order equation. What are its roots?",
+    "The five test scores are in increasing order. What are the possible medians?",
+    "Find the roots, in any order.",
+    "List all prime factors of 60.",
+    "Find all values of x.",
+    "Evaluate using the order of operations. What are the values?",
+    "The sides AB and BC are 3 and 4, respectively. Find all possible AC.",
+    "In triangle ABC the sides are 3 and 4, respectively, find the possible values of x.",
+    "What are the two values of x for which the matrix has order 2?",
+    "Determine the order of magnitude of the values.",
+    "The digits of a number are arranged in decreasing order. Find all such numbers below 30.",
+    "How many ways are there to arrange 5 books?",
+    "Find all positive integers whose digits are in increasing order.",
+    "The terms of a sequence are 2, 4. Find the possible next values.",
+    "What are the first names?",
+    "Ein Körper der Ordnung 4. Finde alle Elemente.",
+]
+
+
+@pytest.mark.parametrize("question", ORDERED)
+def test_a_question_that_asks_for_an_order(question: str) -> None:
+    assert asks_for_order(question)
+
+
+@pytest.mark.parametrize("question", UNORDERED)
+def test_a_question_that_leaves_the_order_open(question: str) -> None:
+    assert not asks_for_order(question)
+
+
+def test_a_number_of_expressions_is_no_puzzle() -> None:
+    assert puzzle_of("Make 24 of 7, 4, 4 and 1, each used once, with + - * /.") is not None
+    assert puzzle_of("How many ways can you make 24 with 7, 4, 4 and 1 and the operations + - * /?") is None
+    assert puzzle_of("Find the equation of the line through (1, 2) with slope 3.") is None
