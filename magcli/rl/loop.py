@@ -78,7 +78,6 @@ async def train(
     Updates run in a thread beside engines in other processes; else generation and training alternate on one device.
     An engine that ``sleeps`` gives its memory back from an update's start to the delivery of its weights.
     ``measure`` evaluates the weights when it is due, while the trainer waits and running groups go on.
-    SIGTERM ends the run with a checkpoint, if that saves enough work.
 
     Raises:
         Stopped: the run cannot learn any more, or an engine does not compute what the trainer does.
@@ -88,10 +87,7 @@ async def train(
     run: Run = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     updates = Updates(trainer, checkpointing, Clock(engine, scheduler))
-    scheduler.outcomes.on_first_error = monitor.reward_failed
-    counting = asyncio.create_task(
-        every(COUNTS_EVERY, lambda: monitor.groups(scheduler.outcomes, min(trainer.done + 1, trainer.updates)))
-    )
+    counting = _counting(trainer, scheduler, monitor)
     evaluate = partial(evaluate_due, scheduler=scheduler, checkpointing=checkpointing, monitor=monitor, measure=measure)
     try:
         await evaluate(trainer.done)
@@ -115,9 +111,7 @@ async def train(
             await run(updates.save_due)
             await evaluate(trainer.done)
             monitor.update(line)
-            check_probe(delivered, trainer.done)
-            if reason := stop_reason(checkpointing.lines):
-                raise Stopped(f"rl: {reason}")
+            check_update(delivered, checkpointing.lines)
     except AllSolved as end:
         if scheduler.stage < len(stages.options) - 1:
             raise
@@ -133,6 +127,22 @@ async def train(
         thread.close()
         await scheduler.stop()
     return None
+
+
+def _counting(trainer: Trainer, scheduler: RolloutScheduler, monitor: Monitor) -> asyncio.Task[None]:
+    """Show the counts of groups from time to time, and the first failure of a reward at once."""
+    outcomes = scheduler.outcomes
+    outcomes.on_first_error = monitor.reward_failed
+    return asyncio.create_task(
+        every(COUNTS_EVERY, lambda: monitor.groups(outcomes, min(trainer.done + 1, trainer.updates)))
+    )
+
+
+def check_update(delivered: Line, lines: Sequence[Line]) -> None:
+    """Stop after an update if engine and trainer differ too much, or if the run does not learn any more."""
+    check_probe(delivered, len(lines))
+    if reason := stop_reason(lines):
+        raise Stopped(f"rl: {reason}")
 
 
 class Updates:
