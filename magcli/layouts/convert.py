@@ -5,6 +5,8 @@ row become rows of their own. A row that cannot be read keeps what it has, with 
 which validation drops it.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +30,7 @@ SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "ver
 OF_SAMPLES = ("completion", "thoughts", "verdict")
 """Roles that may have one value for each sample of a row."""
 SAMPLE = pa.field("sample", pa.int32())
+NO_SAMPLES = "missing-completion\tthe list of completions is empty"
 
 Row = dict[str, Any]
 
@@ -53,18 +56,23 @@ class Conversion:
 
     def rows(self, batches: Rows) -> Rows:
         """The converted rows."""
+        views = [Views(reading) for reading in self.readings if reading.layout.views]
         for batch in batches:
-            converted = [new for row in to_rows(batch) for new in self._converted(row)]
+            converted: list[Row] = []
+            for row in to_rows(batch):
+                copied = next(filter(None, (view.repeats(row) for view in views)), "")
+                converted += [self._unread(row, copied)] if copied else self._converted(row)
             yield from_rows(converted, self.schema)
+
+    def _unread(self, row: Row, reason: str) -> Row:
+        """A row that is dropped for a reason, with what it has."""
+        return {**{field.name: row[field.name] for field in self.unchanged}, UNREAD: reason}
 
     def _converted(self, row: Row) -> Iterator[Row]:
         try:
             values = self._values(row)
         except Unreadable as error:
-            yield {
-                **{field.name: row[field.name] for field in self.unchanged},
-                UNREAD: f"{error.reason}\t{error.detail}",
-            }
+            yield self._unread(row, f"{error.reason}\t{error.detail}")
             return
         kept = self._rest(row)
         if "tests" in values and not row.get("kind"):
@@ -93,6 +101,30 @@ class Conversion:
             if field and isinstance(rest.get(column), Mapping):
                 rest[column] = {name: value for name, value in rest[column].items() if name != field}
         return rest
+
+
+class Views:
+    """The rows of a table that show one completion in several views, of which the first counts.
+
+    The column ``views`` of a layout names the view, such as the filter by which a harness extracts the answer. Rows
+    that are equal in everything that the layout reads, and differ in it, are of one completion.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.column = reading.layout.views
+        self.read = reading.layout.columns_read
+        self.first: dict[bytes, str] = {}
+
+    def repeats(self, row: Row) -> str:
+        """Why a row is dropped: its completion was there in another view; empty if it was not."""
+        view = str(row.get(self.column))
+        values = {name: row.get(name) for name in self.read}
+        text = json.dumps(values, sort_keys=True, default=str)
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        first = self.first.setdefault(key, view)
+        if view == first:
+            return ""
+        return f"repeated-completion\tit is the completion of {self.column} {first} again, for {self.column} {view}"
 
 
 def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
@@ -188,6 +220,9 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
     if not isinstance(completions, list):
         yield {**kept, **{name: _single(name, value) for name, value in values.items()}}
         return
+    if not completions:
+        shared = {name: value for name, value in values.items() if name not in columns}
+        yield {**kept, **shared, UNREAD: NO_SAMPLES}
     for number in range(len(completions)):
         own = {name: _nth(values[name], number, len(completions)) for name in columns if name in values}
         sample = {**values, **{name: _single(name, value) for name, value in own.items()}}

@@ -365,6 +365,7 @@ DUMPS: tuple[Layout, ...] = (
             "answer": Place(("target",), readers.answer_or_final),
             "completion": Place(("resps",), readers.harness_samples),
         },
+        views="filter",
     ),
     Layout(
         "verl dump",

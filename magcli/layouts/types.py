@@ -71,7 +71,8 @@ class Layout:
 
     ``columns`` are the paths by which it is recognised; a table that has one of ``without`` is not of this layout.
     ``places`` say where each role lies (``answer|tests`` is both). ``native``: the code stages read its tests and
-    solutions as they are. ``source`` is where the layout is documented.
+    solutions as they are. ``views``: a column whose values tell rows apart that show the same completion. ``source`` is
+    where the layout is documented.
     """
 
     name: str
@@ -80,11 +81,18 @@ class Layout:
     places: Mapping[str, Place]
     without: tuple[str, ...] = ()
     native: bool = False
+    views: str = ""
 
     @property
     def names(self) -> frozenset[str]:
         """The columns, without what lies in them, by which it is recognised."""
         return frozenset(column_of(option) for path in self.columns for option in path.split("|"))
+
+    @property
+    def columns_read(self) -> frozenset[str]:
+        """The columns that it reads, and those by which it is recognised."""
+        paths = (path for place in self.places.values() for path in place.paths)
+        return self.names | {column_of(option) for path in paths for option in path.split("|")}
 
 
 def column_of(path: str) -> str:
