@@ -17,8 +17,10 @@ import pyarrow as pa
 from magcli.data.json_columns import json_field
 from magcli.data.source import Rows
 from magcli.data.values import from_rows, to_rows
+from magcli.layouts import readers, responses
 from magcli.layouts.kinds import KIND, with_kinds
 from magcli.layouts.recognise import Reading, readings
+from magcli.layouts.texts import with_texts
 from magcli.layouts.types import COLUMNS, Unreadable, column_of, value_at
 from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
@@ -133,6 +135,11 @@ def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = Fals
     Raises:
         DataError: a role could be read from several places.
     """
+    layout = _converted(schema, wanted, natively=natively)
+    return with_texts(layout, schema) if "completion" in wanted else layout
+
+
+def _converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool) -> Converted | None:
     recognised = readings(schema, wanted, natively=natively)
     has_tests = any("tests" in reading.wanted for reading in recognised)
     if not recognised:
@@ -167,30 +174,33 @@ def _said(reading: Reading) -> str:
     return " or ".join(names) or reading.main
 
 
-def conversion(readings: Sequence[Reading], schema: pa.Schema) -> Conversion:
+def conversion(recognised: Sequence[Reading], schema: pa.Schema) -> Conversion:
     """How a table of these columns is converted."""
     fields = {field.name: field for field in schema}
-    for column, part in used_up(readings, schema):
+    for column, part in used_up(recognised, schema):
         remaining = _without(fields.pop(column), part) if column in fields else None
         if remaining is not None:
             fields[column] = remaining
-    for reading in readings:
+    for reading in recognised:
         for role in reading.wanted:
             field = COLUMNS[role]
             fields[field.name] = json_field(field.name) if role == "messages" else field
-    roles = [role for reading in readings for role in reading.wanted]
-    if "completion" in roles and any(_is_listed(reading) for reading in readings):
+    roles = [role for reading in recognised for role in reading.wanted]
+    if "completion" in roles and any(_is_listed(reading, schema) for reading in recognised):
         fields.setdefault(SAMPLE.name, SAMPLE)
     if "tests" in roles:
         fields.setdefault(KIND.name, KIND)
     fields[UNREAD] = pa.field(UNREAD, pa.string())
-    return Conversion(readings, schema, pa.schema(list(fields.values()), schema.metadata))
+    return Conversion(recognised, schema, pa.schema(list(fields.values()), schema.metadata))
 
 
-def _is_listed(reading: Reading) -> bool:
+def _is_listed(reading: Reading, schema: pa.Schema) -> bool:
     """Whether the completions of a row may be several."""
-    name = getattr(reading.place.read, "__name__", "")
-    return "completion" in reading.roles and name in ("samples_of", "batch_choices", "harness_samples")
+    if "completion" not in reading.roles:
+        return False
+    if reading.place.read in (responses.said, responses.batch_response):
+        return any(responses.may_be_several(schema.field(name)) for name in reading.columns)
+    return reading.place.read in (readers.samples_of, readers.harness_samples)
 
 
 def used_up(readings: Sequence[Reading], schema: pa.Schema) -> list[tuple[str, str]]:
@@ -218,7 +228,8 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
     columns = [COLUMNS[role].name for role in OF_SAMPLES]
     completions = values.get("completion")
     if not isinstance(completions, list):
-        yield {**kept, **{name: _single(name, value) for name, value in values.items()}}
+        single = {name: _single(name, value) for name, value in values.items()}
+        yield {SAMPLE.name: 0, **kept, **single}
         return
     if not completions:
         shared = {name: value for name, value in values.items() if name not in columns}

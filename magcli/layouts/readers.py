@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.layouts.responses import role_of
 from magcli.layouts.types import Unreadable
-from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.messages import text_of
 from magcli.verify.format import last_box
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -31,17 +32,12 @@ def asked(prompt: Any) -> dict[str, Any]:
     if not isinstance(prompt, list):
         return {"prompt": prompt, "system": None}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
-    systems = [_content(turn) for turn in turns if _role(turn) in ("system", "developer")]
-    others = [turn for turn in turns if _role(turn) not in ("system", "developer")]
-    if len(others) != 1 or _role(others[0]) != "user":
-        roles = ", ".join(_role(turn) for turn in turns) or "none"
+    systems = [_content(turn) for turn in turns if role_of(turn) in ("system", "developer")]
+    others = [turn for turn in turns if role_of(turn) not in ("system", "developer")]
+    if len(others) != 1 or role_of(others[0]) != "user":
+        roles = ", ".join(role_of(turn) for turn in turns) or "none"
         raise Unreadable("several-turns", f"the prompt has turns of {roles}; one question is expected")
     return {"prompt": _content(others[0]), "system": "\n\n".join(filter(None, systems)) or None}
-
-
-def _role(turn: Mapping[str, Any]) -> str:
-    role = str(turn.get("role") or turn.get("from") or "?")
-    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role)
 
 
 def _content(turn: Mapping[str, Any]) -> Any:
@@ -209,48 +205,9 @@ def option_labels(choices: Any) -> list[str]:
 # ---- completions ----
 
 
-def said(completion: Any) -> dict[str, Any]:
-    """The completion and its thoughts, of a text, a message or messages, or of each of several samples.
-
-    Raises:
-        Unreadable: the assistant has several turns.
-    """
-    if isinstance(completion, Mapping):
-        return _turn(completion)
-    if not isinstance(completion, list):
-        return {"completion": completion, "thoughts": None}
-    if not completion or not isinstance(completion[0], Mapping):
-        return {"completion": completion, "thoughts": None}
-    turns = [turn for turn in completion if isinstance(turn, Mapping) and _role(turn) == "assistant"]
-    if len(turns) != 1 or _role(completion[-1]) != "assistant":
-        raise Unreadable("several-turns", f"the completion has {len(turns)} turns of the assistant; one is expected")
-    return _turn(turns[0])
-
-
-def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    content = turn.get("content", turn.get("value"))
-    try:
-        return {"completion": text_of(without_thoughts(content)), "thoughts": thoughts_of(turn) or None}
-    except DataError as error:
-        raise Unreadable("not-text", str(error)) from None
-
-
 def samples_of(samples: Any) -> list[Any]:
     """Several samples, of which each is a text or a message, as texts."""
     return list(samples) if isinstance(samples, list) else [samples]
-
-
-def batch_choices(body: Any, error: Any) -> dict[str, Any]:
-    """The completions of a response of OpenAI's batch API.
-
-    Raises:
-        Unreadable: the request failed.
-    """
-    choices = body.get("choices") if isinstance(body, Mapping) else None
-    if not choices:
-        raise Unreadable("missing-completion", f"the request of the batch failed: {as_text(error) or 'no choices'}")
-    turns = [_turn(choice.get("message") or {}) for choice in choices]
-    return {role: [turn[role] for turn in turns] for role in ("completion", "thoughts")}
 
 
 def harness_samples(resps: Any) -> list[Any]:
@@ -290,7 +247,7 @@ def turns(raw_turns: Any, system: Any) -> list[dict[str, Any]] | None:
         return None
     messages = []
     for turn in raw_turns:
-        message = {**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))}
+        message = {**turn, "role": role_of(turn), "content": turn.get("content", turn.get("value"))}
         message.pop("from", None)
         message.pop("value", None)
         messages.append(message)

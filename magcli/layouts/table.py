@@ -6,7 +6,7 @@ another one and more replaces it; of others a stage refuses to choose (``magcli.
 
 from collections.abc import Mapping
 
-from magcli.layouts import programs, readers
+from magcli.layouts import programs, readers, responses
 from magcli.layouts.types import Layout, Place
 
 QUESTION = "question|problem|prompt|Question|Problem"
@@ -15,6 +15,11 @@ SAMPLES = "|".join(
     for name in ("responses", "completions", "generations", "samples", "response", "completion", "generation",
                  "outputs", "output")
 )  # fmt: skip
+RESPONSES = "|".join(
+    f"{name}{listed}:object"
+    for name in ("response", "message", "generation", "output", "responses", "completions", "generations", "outputs")
+    for listed in ("", "[]")
+) + "|choices[].message:object"  # fmt: skip
 
 RL: tuple[Layout, ...] = (
     Layout(
@@ -309,7 +314,7 @@ TRACES: tuple[Layout, ...] = (
         ("prompt[].content", "completion[].content"),
         {
             "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), readers.said),
+            "completion|thoughts": Place(("completion",), responses.said),
             "messages": Place(("prompt", "completion"), readers.conversation),
         },
     ),
@@ -339,22 +344,29 @@ DUMPS: tuple[Layout, ...] = (
         native=True,
     ),
     Layout(
-        "completion messages",
-        "TRL: docs/source/dataset_formats.md, conversational completions",
-        ("completion[].content",),
-        {"completion|thoughts": Place(("completion",), readers.said)},
+        "completion object",
+        "TRL: docs/source/dataset_formats.md, conversational completions; what an API returned",
+        ("completion:object|completion[]:object",),
+        {"completion|thoughts": Place(("completion",), responses.said)},
     ),
     Layout(
-        "response message",
-        "a message with reasoning_content, as an OpenAI-compatible server returns it",
-        ("response.content|message.content|completion.content",),
-        {"completion|thoughts": Place(("response|message|completion",), readers.said)},
+        "response object",
+        "what an API returned: a message, OpenAI's chat completions and Responses, Anthropic, Gemini",
+        (RESPONSES,),
+        {"completion|thoughts": Place((RESPONSES,), responses.said)},
+        without=("completion",),
     ),
     Layout(
         "OpenAI batch",
         "OpenAI: batch output files",
-        ("custom_id", "response.body.choices[].message"),
-        {"completion|thoughts": Place(("response.body", "error"), readers.batch_choices)},
+        ("custom_id", "response.body"),
+        {"completion|thoughts": Place(("response.body", "error"), responses.batch_response)},
+    ),
+    Layout(
+        "Anthropic batch",
+        "Anthropic: results of message batches",
+        ("custom_id", "result.message"),
+        {"completion|thoughts": Place(("result.message", "result.error"), responses.batch_response)},
     ),
     Layout(
         "lm-evaluation-harness",
@@ -383,7 +395,7 @@ DUMPS: tuple[Layout, ...] = (
         ("prompt[].content", "completion[].content", "example_id", "reward"),
         {
             "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), readers.said),
+            "completion|thoughts": Place(("completion",), responses.said),
         },
     ),
     Layout(

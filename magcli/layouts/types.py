@@ -2,7 +2,7 @@
 
 A path names a value: ``answer``, ``reward_model.ground_truth`` (a field of an object), ``prompt[].role`` (of the
 objects of a list). ``question|problem`` is whichever of them the table has. A type may follow for recognition:
-``answer:int``. Columns that store JSON, whose values may be of any type, may have any field.
+``answer:int``. Columns that store JSON, whose values may be of any type, may be objects with any field.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,8 @@ COLUMNS: Mapping[str, pa.Field] = {
 
 TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
     "int": pa.types.is_integer,
-    "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)),
+    "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)),
+    "object": pa.types.is_struct,
 }
 """The types that a path may ask for."""
 
@@ -118,7 +119,7 @@ def _has(schema: pa.Schema, path: str) -> bool:
         return False
     field = schema.field(name)
     if is_json_text(field):
-        return not kind or bool(inner) or column.endswith("[]")
+        return not kind or (kind == "object" and "[]" not in steps)
     inner_type = _type_at(field.type, column, inner)
     return inner_type is not None and (not kind or TYPES[kind](inner_type))
 

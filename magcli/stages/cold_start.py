@@ -107,13 +107,12 @@ def _layout(table: pa.Schema) -> dict[str, str] | Converted | DataError:
     names = (converted.schema if converted else table).names
     answer = _answer_column(names)
     columns = {"answer" if name == answer else name: name for name in columns_read(names, answer)}
-    if converted:
-        return selected(converted, columns)
-    try:
-        check_distinct(names)
-    except DataError as error:
-        return error
-    return columns
+    if converted is None or not converted.layout:
+        try:
+            check_distinct(names)
+        except DataError as error:
+            return error
+    return selected(converted, columns) if converted else columns
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:

@@ -176,12 +176,17 @@ ROWS = {
         {"prompt": "2 * 3?", "answer": "6", "responses": ["\\boxed{6}", "\\boxed{7}"]},
         {"sample": 0, "completion": "\\boxed{6}", "answer": "6"},
     ),
-    "completion messages": ({"prompt": "2 * 3?", "completion": [THOUGHT]}, COMPLETED),
-    "response message": ({"prompt": "2 * 3?", "response": THOUGHT}, COMPLETED),
+    "completion object": ({"prompt": "2 * 3?", "completion": [THOUGHT]}, COMPLETED),
+    "response object": ({"prompt": "2 * 3?", "response": THOUGHT}, COMPLETED),
     "OpenAI batch": (
         {"custom_id": "r1", "prompt": "2 * 3?",
          "response": {"status_code": 200, "body": {"choices": [{"message": THOUGHT}]}}},
         {"sample": 0, **COMPLETED, "custom_id": "r1", "response": {"status_code": 200}},
+    ),
+    "Anthropic batch": (
+        {"custom_id": "r1", "prompt": "2 * 3?", "result": {"type": "succeeded", "message": {"role": "assistant",
+         "content": [{"type": "thinking", "thinking": "six"}, {"type": "text", "text": "\\boxed{6}"}]}}},
+        {**COMPLETED, "custom_id": "r1", "result": {"type": "succeeded"}},
     ),
     "lm-evaluation-harness": (
         {"doc_id": 0, "doc": {"question": "2 * 3?"}, "target": "Three twos.\n#### 6", "resps": [["\\boxed{6}"]]},
@@ -325,7 +330,7 @@ def test_failed_requests_of_a_batch_say_why(tmp_path):
     source = table.read(str(stored(tmp_path, [good, failed])))
     layout = converted(source.schema, ("completion",))
     rows = [new for batch in layout.rows(source.rows) for new in to_rows(batch)]
-    assert [row[UNREAD] for row in rows] == [None, "missing-completion\tthe request of the batch failed: too long"]
+    assert [row[UNREAD] for row in rows] == [None, "missing-completion\tthe request failed: too long"]
 
 
 def test_a_layout_with_more_columns_replaces_one_with_fewer(tmp_path):
@@ -337,7 +342,10 @@ def test_a_layout_with_more_columns_replaces_one_with_fewer(tmp_path):
 
 def test_own_columns_are_left_as_they_are(tmp_path):
     source = table.read(str(stored(tmp_path, [{"id": "a", "prompt": "2?", "answer": "2", "completion": "2"}])))
-    assert converted(source.schema, ("prompt", "answer", "tests", "completion")) is None
+    layout = converted(source.schema, ("prompt", "answer", "tests", "completion"))
+    assert (layout.layout, layout.columns, layout.changes_number) == ("", {}, False)
+    (row,) = [row for batch in layout.rows(source.rows) for row in to_rows(batch)]
+    assert row == {"id": "a", "prompt": "2?", "answer": "2", "completion": "2", UNREAD: None}
 
 
 def test_description_says_what_is_recognised_by_what_and_what_could_be_meant(tmp_path):
