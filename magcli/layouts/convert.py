@@ -25,7 +25,7 @@ from magcli.layouts.types import COLUMNS, Unreadable, column_of, value_at
 from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
 
-KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error", "id"))
+KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error"))
 """Columns that are kept although a place reads them, as they contain more than is read."""
 SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
 """Roles whose columns a message names."""
@@ -198,6 +198,8 @@ def _is_listed(reading: Reading, schema: pa.Schema) -> bool:
     """Whether the completions of a row may be several."""
     if "completion" not in reading.roles:
         return False
+    if reading.place.read is responses.of_traces:
+        return True
     if reading.place.read in (responses.said, responses.batch_response):
         return any(responses.may_be_several(schema.field(name)) for name in reading.columns)
     return reading.place.read in (readers.samples_of, readers.harness_samples)

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.layouts.names import PROBLEM
 from magcli.layouts.responses import role_of
 from magcli.layouts.types import Unreadable
 from magcli.model.messages import text_of
 from magcli.verify.format import last_box
 
+SYSTEM = ("system", "developer")
+"""Roles of system prompts."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # The answer after #### at the end of a solution of GSM8K.
 _FINAL = re.compile(r"(?:\A|\n)\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
@@ -23,21 +26,74 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # ---- prompts ----
 
 
-def asked(prompt: Any) -> dict[str, Any]:
+def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
     """The prompt, and the system prompt if there is one, of a text or of messages.
+
+    ``instructions`` are a system prompt beside it.
 
     Raises:
         Unreadable: the messages have several turns besides the system prompt.
     """
+    before = [instructions] if isinstance(instructions, str) and instructions.strip() else []
     if not isinstance(prompt, list):
-        return {"prompt": prompt, "system": None}
+        return {"prompt": prompt, "system": before[0] if before else None}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
-    systems = [_content(turn) for turn in turns if role_of(turn) in ("system", "developer")]
-    others = [turn for turn in turns if role_of(turn) not in ("system", "developer")]
+    systems = [*before, *(_content(turn) for turn in turns if role_of(turn) in SYSTEM)]
+    others = [turn for turn in turns if role_of(turn) not in SYSTEM]
     if len(others) != 1 or role_of(others[0]) != "user":
         roles = ", ".join(role_of(turn) for turn in turns) or "none"
         raise Unreadable("several-turns", f"the prompt has turns of {roles}; one question is expected")
     return {"prompt": _content(others[0]), "system": "\n\n".join(filter(None, systems)) or None}
+
+
+def opened(messages: Any) -> dict[str, Any]:
+    """The prompt of a conversation: its turns without the assistant's at the end.
+
+    Raises:
+        Unreadable: there are several turns before it.
+    """
+    turns = messages if isinstance(messages, list) else []
+    ends = bool(turns) and isinstance(turns[-1], Mapping) and role_of(turns[-1]) == "assistant"
+    return asked(turns[:-1] if ends else messages)
+
+
+def asked_of_log(question: Any, messages: Any) -> dict[str, Any]:
+    """The prompt of a sample of a log, whose system prompt is in the messages that the model got."""
+    turns = [turn for turn in messages or () if isinstance(turn, Mapping)]
+    systems = [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
+    if isinstance(question, list):
+        return asked(question)
+    return asked(question, "\n\n".join(filter(None, systems)))
+
+
+def asked_of_task(data: Any, episode: Any = None) -> dict[str, Any]:
+    """The prompt of a task of verifiers; ``episode``, the id of a rollout, is not that of the problem."""
+    fields = data if isinstance(data, Mapping) else {}
+    return asked(fields.get("prompt"), fields.get("system_prompt"))
+
+
+def answer_of_task(data: Any) -> Any:
+    """The answer of a task of verifiers, under the name that its task set gives it.
+
+    Raises:
+        Unreadable: there are several, or one is a list of several.
+    """
+    fields = data if isinstance(data, Mapping) else {}
+    present = [name for name in ("answer", *PROBLEM["answer"]) if fields.get(name) is not None]
+    if len(present) > 1:
+        raise Unreadable("several-answers", f"the task has {' and '.join(present)}; one answer is expected")
+    return answer_or_final(fields[present[0]]) if present else None
+
+
+def stored_question(question: Any) -> Any:
+    """A question; OpenCodeReasoning has a dash where another data set has it.
+
+    Raises:
+        Unreadable: it is a dash.
+    """
+    if isinstance(question, str) and question.strip() == "-":
+        raise Unreadable("empty-prompt", "the question is not stored here; join it from the data set that it names")
+    return question
 
 
 def _content(turn: Mapping[str, Any]) -> Any:
@@ -239,6 +295,19 @@ def _first_text(value: Any) -> Any:
     while isinstance(value, Sequence) and not isinstance(value, str) and value:
         value = value[0]
     return value if isinstance(value, str) else None
+
+
+def without_mode(completion: Any, mode: Any) -> dict[str, Any]:
+    """A completion with its thoughts in it; ``mode`` (on or off) beside it says whether it has some."""
+    return {"completion": completion, "thoughts": None}
+
+
+def with_output(turns: Any, output: Any, system: Any, mode: Any = None) -> list[dict[str, Any]] | None:
+    """A conversation from the turns before an answer, the answer, and a system prompt beside them (Nemotron)."""
+    messages = conversation(turns, output)
+    if messages and isinstance(system, str) and system.strip() and role_of(messages[0]) not in SYSTEM:
+        return [{"role": "system", "content": system}, *messages]
+    return messages
 
 
 def turns(raw_turns: Any, system: Any) -> list[dict[str, Any]] | None:

@@ -40,8 +40,10 @@ MAX_LITERAL = 1 << 22
 """Maximum number of characters of a Python literal; parsing one takes about a hundred times its size."""
 
 
-def said(value: Any) -> Said:
+def said(value: Any, response: Any = None) -> Said:
     """The completion and its thoughts, of a text, messages or an object of an API; lists for several samples.
+
+    ``response``, the id of a response, is not that of the problem.
 
     Raises:
         Unreadable: there are several turns or tool calls, the request failed, or the object has no text.
@@ -55,8 +57,8 @@ def said(value: Any) -> Said:
     return {"completion": value, "thoughts": None}
 
 
-def batch_response(body: Any, error: Any) -> Said:
-    """What was said in the response to a request of a batch.
+def batch_response(body: Any, error: Any, request: Any = None) -> Said:
+    """What was said in the response to a request of a batch; ``request``, its id, is not that of the problem.
 
     Raises:
         Unreadable: the request failed.
@@ -64,6 +66,54 @@ def batch_response(body: Any, error: Any) -> Said:
     if error or not isinstance(body, Mapping) or not any(body.values()):
         raise _failed(error)
     return said(body)
+
+
+def last_turn(messages: Any) -> Said:
+    """What the assistant says at the end of a conversation; nothing if it ends with another turn."""
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, Mapping) or role_of(last) != "assistant":
+        return {"completion": None, "thoughts": None}
+    return turn(last)
+
+
+def last_output(output: Any, messages: Any, error: Any = None) -> Said:
+    """The output of a sample of inspect_ai.
+
+    Raises:
+        Unreadable: the sample failed, or the model had several turns or choices.
+    """
+    spoken = [entry for entry in messages or () if isinstance(entry, Mapping) and role_of(entry) == "assistant"]
+    if len(spoken) > 1:
+        raise Unreadable("several-turns", f"the sample has {len(spoken)} turns of the assistant; one is expected")
+    choices = output.get("choices") if isinstance(output, Mapping) else None
+    if not choices:
+        raise _failed(error)
+    if len(choices) > 1:
+        raise Unreadable("several-completions", f"the sample has {len(choices)} choices; one is expected")
+    return _choice(choices[0])
+
+
+def of_traces(traces: Any) -> Said:
+    """What was said in the traces of an episode of verifiers, each of which is a sample.
+
+    Raises:
+        Unreadable: they are of several agents, or an agent had several turns.
+    """
+    listed = [trace for trace in traces or () if isinstance(trace, Mapping)]
+    agents = {str(trace["agent"].get("name")) for trace in listed if isinstance(trace.get("agent"), Mapping)}
+    if len(agents) > 1:
+        names = ", ".join(sorted(agents))
+        raise Unreadable("several-agents", f"the episode has the agents {names}; traces of one are expected")
+    return _joined([_of_trace(trace) for trace in listed]) if listed else {"completion": [], "thoughts": []}
+
+
+def _of_trace(trace: Mapping[str, Any]) -> Said:
+    nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
+    spoken = [node.get("message") for node in nodes if node.get("sampled")]
+    if len(spoken) > 1:
+        raise Unreadable("several-turns", f"the trace has {len(spoken)} turns of the assistant; one is expected")
+    message = spoken[0] if spoken else None
+    return turn(message) if isinstance(message, Mapping) else {"completion": None, "thoughts": None}
 
 
 def _failed(error: Any) -> Unreadable:
@@ -109,7 +159,8 @@ def _choice(choice: Any) -> Said:
     """What was said in one of the choices of a chat or text completion."""
     fields = choice if isinstance(choice, Mapping) else {}
     if isinstance(message := fields.get("message"), Mapping):
-        return turn(message, ended_early=fields.get("finish_reason") == "length")
+        reason = fields.get("finish_reason") or fields.get("stop_reason")
+        return turn(message, ended_early=reason in ("length", "max_tokens"))
     if isinstance(fields.get("delta"), Mapping):
         raise Unreadable("not-text", "the completion is a piece of a stream; join the pieces of each response")
     return {"completion": fields.get("text"), "thoughts": None}
@@ -246,7 +297,9 @@ def turn(message: Mapping[str, Any], *, ended_early: bool = False) -> Said:
 
 def _is_hidden(part: Any) -> bool:
     """Whether a block of a content is encrypted thoughts."""
-    return isinstance(part, Mapping) and str(part.get("type") or "").startswith("redacted")
+    if not isinstance(part, Mapping):
+        return False
+    return str(part.get("type") or "").startswith("redacted") or part.get("redacted") is True
 
 
 def _block(part: Any) -> Any:

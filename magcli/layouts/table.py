@@ -20,6 +20,7 @@ RESPONSES = "|".join(
     for name in ("response", "message", "generation", "output", "responses", "completions", "generations", "outputs")
     for listed in ("", "[]")
 ) + "|choices[].message:object"  # fmt: skip
+ANSWERS = "ground_truth|answer|expected_answer|gold|target|reference_answer|final_answer"
 
 RL: tuple[Layout, ...] = (
     Layout(
@@ -36,6 +37,35 @@ RL: tuple[Layout, ...] = (
         "verl's reward_model, renamed to answer",
         ("answer.ground_truth|answer.value",),
         {"answer": Place(("answer",), programs.struct_answer)},
+    ),
+    Layout(
+        "RLVR",
+        "allenai/RLVR-GSM, RLVR-MATH; messages with an answer",
+        ("messages[].content", ANSWERS),
+        {
+            "prompt|system": Place(("messages",), readers.opened),
+            "answer|tests": Place((ANSWERS, "dataset"), programs.rlvr_truth),
+            "completion|thoughts": Place(("messages",), responses.last_turn),
+            "messages": Place(("messages",)),
+        },
+        without=("prompt", "question", "problem", "completion", "response"),
+    ),
+    Layout(
+        "OpenAI evals",
+        "openai/evals: samples.jsonl",
+        ("input[].content|input:string", "ideal"),
+        {"prompt|system": Place(("input",), readers.asked), "answer": Place(("ideal",), readers.only)},
+    ),
+    Layout(
+        "NeMo Gym",
+        "NVIDIA-NeMo/Gym: data sets of resource servers",
+        ("responses_create_params.input",),
+        {
+            "prompt|system": Place(
+                ("responses_create_params.input", "responses_create_params.instructions"), readers.asked
+            ),
+            "tests": Place(("verifier_metadata",), programs.unit_tests),
+        },
     ),
     Layout(
         "TRL messages",
@@ -61,6 +91,18 @@ RL: tuple[Layout, ...] = (
             "prompt": Place(("prompt",)),
             "answer|tests": Place(("verification_info",), programs.verified),
             "solutions": Place(("gold_standard_solution",), programs.programs),
+        },
+    ),
+    Layout(
+        "SYNTHETIC-1",
+        "PrimeIntellect/SYNTHETIC-1: problems with responses and their scores",
+        ("verification_info", "prompt", "llm_response"),
+        {
+            "prompt": Place(("prompt",)),
+            "answer|tests": Place(("verification_info",), programs.verified),
+            "solutions": Place(("gold_standard_solution",), programs.programs),
+            "completion": Place(("llm_response",)),
+            "verdict": Place(("score",), uses_up=False),
         },
     ),
     Layout(
@@ -224,7 +266,10 @@ CODE: tuple[Layout, ...] = (
         "HumanEval",
         "openai/openai_humaneval",
         ("prompt", "test:string", "entry_point"),
-        {"tests": Place(("test", "entry_point"), programs.read_all)},
+        {
+            "tests": Place(("test", "entry_point"), programs.read_all),
+            "completion": Place(("completion", "prompt"), programs.continued_text, uses_up=False),
+        },
         native=True,
     ),
     Layout(
@@ -300,6 +345,26 @@ TRACES: tuple[Layout, ...] = (
         },
     ),
     Layout(
+        "OpenCodeReasoning",
+        "nvidia/OpenCodeReasoning",
+        ("input:string", "output:string", "solution:string", "split", "difficulty"),
+        {
+            "prompt": Place(("input",), readers.stored_question),
+            "completion": Place(("output",)),
+            "solutions": Place(("solution",), programs.programs),
+        },
+    ),
+    Layout(
+        "Nemotron post-training",
+        "nvidia/Llama-Nemotron-Post-Training-Dataset: SFT",
+        ("input[].content", "output:string"),
+        {
+            "prompt|system": Place(("input", "system_prompt"), readers.asked),
+            "completion|thoughts": Place(("output", "reasoning"), readers.without_mode),
+            "messages": Place(("input", "output", "system_prompt", "reasoning"), readers.with_output),
+        },
+    ),
+    Layout(
         "Alpaca",
         "tatsu-lab/alpaca",
         ("instruction:string", "input:string", "output:string"),
@@ -357,16 +422,63 @@ DUMPS: tuple[Layout, ...] = (
         without=("completion",),
     ),
     Layout(
+        "response as a row",
+        "rows that are OpenAI's chat completions or Responses themselves, beside the problem",
+        ("object:string", "choices[]|output[]:object"),
+        {"completion|thoughts": Place(("choices[]|output[]:object", "id"), responses.said)},
+    ),
+    Layout(
         "OpenAI batch",
         "OpenAI: batch output files",
         ("custom_id", "response.body"),
-        {"completion|thoughts": Place(("response.body", "error"), responses.batch_response)},
+        {"completion|thoughts": Place(("response.body", "error", "id"), responses.batch_response)},
     ),
     Layout(
         "Anthropic batch",
         "Anthropic: results of message batches",
         ("custom_id", "result.message"),
         {"completion|thoughts": Place(("result.message", "result.error"), responses.batch_response)},
+    ),
+    Layout(
+        "NeMo Gym rollouts",
+        "NVIDIA-NeMo/Gym: ng_collect_rollouts",
+        ("responses_create_params.input", "response.output[]"),
+        {
+            "prompt|system": Place(
+                ("responses_create_params.input", "responses_create_params.instructions"), readers.asked
+            ),
+            "tests": Place(("verifier_metadata",), programs.unit_tests),
+            "completion|thoughts": Place(("response",), responses.said),
+        },
+    ),
+    Layout(
+        "inspect_ai",
+        "UKGovernmentBEIS/inspect_ai: the samples of .eval and .json logs",
+        ("input", "target", "epoch", "messages[]", "output.choices[]"),
+        {
+            "prompt|system": Place(("input", "messages"), readers.asked_of_log),
+            "answer": Place(("target",), readers.only),
+            "completion|thoughts": Place(("output", "messages", "error"), responses.last_output),
+        },
+    ),
+    Layout(
+        "LiveCodeBench outputs",
+        "LiveCodeBench: output/MODEL/*_eval_all.json",
+        ("question_content", "output_list[]", "code_list[]"),
+        {
+            "prompt": Place(("question_content", "starter_code"), readers.with_starter),
+            "completion": Place(("output_list",), readers.samples_of),
+            "verdict": Place(("graded_list",)),
+        },
+        missing="tests; join them with those of livecodebench/code_generation_lite by question_id",
+    ),
+    Layout(
+        "HumanEval samples",
+        "openai/human-eval: samples.jsonl",
+        ("task_id", "completion:string"),
+        {"completion": Place(("completion",))},
+        without=("prompt", "question", "problem", "text", "test", "tests", "test_list", "answer"),
+        missing="problems; join them with those of openai/openai_humaneval by task_id",
     ),
     Layout(
         "lm-evaluation-harness",
@@ -396,6 +508,16 @@ DUMPS: tuple[Layout, ...] = (
         {
             "prompt|system": Place(("prompt",), readers.asked),
             "completion|thoughts": Place(("completion",), responses.said),
+        },
+    ),
+    Layout(
+        "verifiers traces",
+        "verifiers 0.4: traces.jsonl, the traces of an episode a line",
+        ("task.data", "traces[].nodes"),
+        {
+            "prompt|system": Place(("task.data", "id"), readers.asked_of_task),
+            "answer": Place(("task.data",), readers.answer_of_task),
+            "completion|thoughts": Place(("traces",), responses.of_traces),
         },
     ),
     Layout(

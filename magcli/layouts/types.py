@@ -71,9 +71,9 @@ class Layout:
     """How a data set or tool names and nests its columns.
 
     ``columns`` are the paths by which it is recognised; a table that has one of ``without`` is not of this layout.
-    ``places`` say where each role lies (``answer|tests`` is both). ``native``: the code stages read its tests and
-    solutions as they are. ``views``: a column whose values tell rows apart that show the same completion. ``source`` is
-    where the layout is documented.
+    ``places`` say where each role lies (``answer|tests`` is both). ``source`` is where the layout is documented.
+    ``native``: the code stages read its tests and solutions as they are. ``views``: a column whose values tell rows
+    apart that show the same completion. ``missing`` is what a stage may need and the layout lacks, and where it is.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Layout:
     without: tuple[str, ...] = ()
     native: bool = False
     views: str = ""
+    missing: str = ""
 
     @property
     def names(self) -> frozenset[str]:

@@ -302,7 +302,9 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
     """The rows that are conversations; the others are dropped."""
     for row in rows:
         try:
-            tables.conversation(row, system)
+            turns = tables.conversation(row, system)
+            if not any(turn["role"] == "assistant" for turn in turns):
+                raise DataError("the conversation has no turn of the assistant")
         except DataError as error:
             job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
         else:

@@ -235,3 +235,17 @@ def test_repeats_of_one_filter_are_samples(tmp_path, capsys):
     row = ROWS["lm-evaluation-harness"][0] | {"filter": "none"}
     line, _ = counts("grade", tmp_path, [row, row], capsys)
     assert line.startswith("grade: 2 rows in, 2 out in")
+
+
+def test_a_layout_without_problems_or_tests_says_where_they_are(tmp_path):
+    with pytest.raises(DataError, match="HumanEval samples have no problems; join them with those of openai/"):
+        made("grade", tmp_path, [ROWS["HumanEval samples"][0]])
+    with pytest.raises(DataError, match="LiveCodeBench outputs have no tests; join them with those of livecodebench/"):
+        made("grade", tmp_path, [ROWS["LiveCodeBench outputs"][0]])
+
+
+def test_a_conversation_without_an_answer_is_no_trace(tmp_path, capsys):
+    row, _ = ROWS["RLVR"]
+    line, reasons = counts("cold-start", tmp_path, [row], capsys, allow_empty=True)
+    assert "(unusable-trace 1: the first: the conversation has no turn of the assistant)" in line
+    assert reasons == ["unusable-trace"]
