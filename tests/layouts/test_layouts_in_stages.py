@@ -249,3 +249,18 @@ def test_a_conversation_without_an_answer_is_no_trace(tmp_path, capsys):
     line, reasons = counts("cold-start", tmp_path, [row], capsys, allow_empty=True)
     assert "(unusable-trace 1: the first: the conversation has no turn of the assistant)" in line
     assert reasons == ["unusable-trace"]
+
+
+def test_instructions_are_read_in_their_own_layout(tmp_path, capsys):
+    """Responses of an API among the instructions would be trained on as JSON."""
+    folder = tmp_path / "instructions"
+    folder.mkdir()
+    response = {"choices": [{"message": {"role": "assistant", "content": "Hello!"}}]}
+    calls = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}}]}
+    rows = [{"prompt": "Say hello.", "response": json.dumps(value)} for value in (response, calls)]
+    trace = {"prompt": "What is 2 * 3?", "completion": SAID["content"]}
+    options = {"instructions": stored(folder, rows), "fraction": 0.5, "system": Path("none"), "any_format": True}
+    _, reasons = counts("cold-start", tmp_path, [trace], capsys, **options)
+    said = {row["messages"][-1]["content"] for row in rows_of(tmp_path / "out.jsonl")}
+    assert said == {SAID["content"], "Hello!"}
+    assert reasons == ["several-turns"]
