@@ -234,8 +234,7 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
         yield {SAMPLE.name: 0, **kept, **single}
         return
     if not completions:
-        shared = {name: value for name, value in values.items() if name not in columns}
-        yield {**kept, **shared, UNREAD: NO_SAMPLES}
+        yield {**kept, **values, **dict.fromkeys(columns), UNREAD: NO_SAMPLES}
     for number in range(len(completions)):
         own = {name: _nth(values[name], number, len(completions)) for name in columns if name in values}
         sample = {**values, **{name: _single(name, value) for name, value in own.items()}}

@@ -148,8 +148,8 @@ def _of_object(value: Mapping[str, Any]) -> Said:
     for key in TEXT_KEYS:
         if isinstance(value.get(key), str):
             return {"completion": value[key], "thoughts": thoughts_of({**value, "content": value[key]}) or None}
-    if value.get("error"):
-        raise _failed(value["error"])
+    if value.get("error") or any(value.get(key) == [] for key in ("choices", "candidates", "output")):
+        raise _failed(value.get("error"))
     keys = [key for key, part in value.items() if part is not None]
     fix = "name the text in it: magcli convert INPUT --rename completion=COLUMN.KEY -o OUTPUT"
     raise Unreadable("not-text", f"the completion is an object of {', '.join(keys) or 'no keys'}; {fix}")
@@ -183,8 +183,8 @@ def _candidate(candidate: Any) -> Said:
 
 def _of_items(items: Sequence[Any], response: Mapping[str, Any]) -> Said:
     """What was said in the output of OpenAI's Responses API: the text of its messages, and its reasoning."""
-    if response.get("error"):
-        raise _failed(response["error"])
+    if response.get("error") or response.get("status") in ("failed", "cancelled"):
+        raise _failed(response.get("error"))
     texts: list[str] = []
     thoughts: list[str] = []
     for item in items:

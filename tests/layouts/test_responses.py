@@ -122,6 +122,8 @@ REFUSED = {
         {"object": "response", "output": [], "error": {"code": "x", "message": "too long"}},
         "the request failed: too long",
     ),
+    "a cancelled response": ({"object": "response", "status": "cancelled", "output": []}, "the request failed"),
+    "no choices": ({"object": "chat.completion", "choices": []}, "the request failed: no response"),
     "an error": ({"error": {"message": "too many requests"}}, "the request failed: too many requests"),
     "another object": ({"reply": ANSWER, "n": 1}, "an object of reply, n; name the text in it"),
     "a printed object": ("ChatCompletion(id='a', choices=[])", "a printed ChatCompletion(...)"),
@@ -177,3 +179,13 @@ def test_a_raw_log_beside_the_completion_is_left_alone(tmp_path):
     layout = converted(source.schema, ("prompt", "completion"))
     (read,) = [row for batch in layout.rows(source.rows) for row in to_rows(batch)]
     assert read["completion"] == "\\boxed{7}"
+
+
+def test_no_messages_are_a_missing_completion(tmp_path):
+    source = table.read(str(stored(tmp_path, [{"prompt": "2?", "completion": said} for said in ([], [MESSAGE])])))
+    layout = converted(source.schema, ("prompt", "completion", "thoughts"))
+    rows = [row for batch in layout.rows(source.rows) for row in to_rows(batch)]
+    assert [(row["completion"], row[UNREAD]) for row in rows] == [
+        (None, "missing-completion\tthe list of completions is empty"),
+        (ANSWER, None),
+    ]
