@@ -103,7 +103,7 @@ def _members(path: Path) -> Iterator[bytes]:
 def _damage(path: Path) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
         raise DataError(f"{path} is truncated, damaged or no log of inspect_ai: {first_line(error)}") from None
     except OSError as error:
         if error.errno is not None:  # of the file system, not of Arrow's decompression
