@@ -108,6 +108,8 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     if not isinstance(samples, list):
         yield {**plain, "completion": _completion(_only(reasoning), samples, form), **_verdict(verdicts[0])}
         return
+    if not samples:
+        yield {**plain, "completion": None}
     for number, text in enumerate(samples):
         thoughts = reasoning[number] if isinstance(reasoning, list) and number < len(reasoning) else None
         completion = _completion(thoughts, text, form)

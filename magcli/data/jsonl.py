@@ -160,7 +160,7 @@ def is_json(path: Path) -> bool:
 
 def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
     """The rows of the file that ``opened`` opens: the elements of its array, or its lines."""
-    split = partial(_split, opened, name, _elements if array else _lines)
+    split = partial(_split, opened, name, elements if array else _lines)
     head = partial(_head, opened, name)
     return Texts(split, "element" if array else "line", head)
 
@@ -196,11 +196,11 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
         yield line
 
 
-def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
+def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes]:
     """The text of each element, split at the brackets and commas outside of strings.
 
     Raises:
-        DataError: the array does not end, or something follows it.
+        DataError: the array does not end, or it should be ``alone`` and something follows it.
     """
     text = b""
     start = at = depth = 0
@@ -220,7 +220,8 @@ def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
                     start = at
                 depth -= sign != b","  # a comma separates elements, a bracket ends a level
                 if depth == 0:
-                    _refuse_rest(chain([text[at:]], _pieces(file, name)), name)
+                    if alone:
+                        _refuse_rest(chain([text[at:]], _pieces(file, name)), name)
                     return
         # A backslash at the end of the chunk escapes the first character of the next one.
         in_escape = quoted and at < len(text) and text.endswith(b"\\")

@@ -19,6 +19,7 @@ from magcli.data import (
     durable,
     features,
     folder,
+    inspect_log,
     json_columns,
     jsonl,
     pipe,
@@ -132,6 +133,17 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
         return pipe.read(io.FileIO(name), name, bad)
     if name.endswith(SIDE_FILES):
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
+    return _open_file(path, bad, head)
+
+
+def _open_file(path: Path, bad: BadRow, head: int) -> Source:
+    """Read a file by its suffix.
+
+    Raises:
+        DataError: the suffix is unknown, or the file cannot be read.
+    """
+    if inspect_log.is_log(path):
+        return inspect_log.open_file(path, bad)
     match kind := suffix(path):
         case ".arrow" | ".feather":
             return arrow.open_file(path, verify=not head)
@@ -141,7 +153,8 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
             return jsonl.open_head(path, bad, head) if head else jsonl.open_file(path, bad)
         case _ if _text_suffix(kind) in (".csv", ".tsv"):
             return csv.open_head(path, bad, head) if head else csv.open_file(path, bad)
-    raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
+    known = ", ".join((*SUFFIXES, inspect_log.ARCHIVE))
+    raise DataError(f"{path}: unknown table format '{kind}'; known: {known}, a folder, a hub id, -")
 
 
 def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:

@@ -5,6 +5,8 @@ row become rows of their own. A row that cannot be read keeps what it has, with 
 which validation drops it.
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,19 +17,22 @@ import pyarrow as pa
 from magcli.data.json_columns import json_field
 from magcli.data.source import Rows
 from magcli.data.values import from_rows, to_rows
+from magcli.layouts import readers, responses
 from magcli.layouts.kinds import KIND, with_kinds
 from magcli.layouts.recognise import Reading, readings
+from magcli.layouts.texts import with_texts
 from magcli.layouts.types import COLUMNS, Unreadable, column_of, value_at
 from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
 
-KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error", "id"))
+KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "examples", "error"))
 """Columns that are kept although a place reads them, as they contain more than is read."""
 SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
 """Roles whose columns a message names."""
 OF_SAMPLES = ("completion", "thoughts", "verdict")
 """Roles that may have one value for each sample of a row."""
 SAMPLE = pa.field("sample", pa.int32())
+NO_SAMPLES = "missing-completion\tthe list of completions is empty"
 
 Row = dict[str, Any]
 
@@ -53,18 +58,23 @@ class Conversion:
 
     def rows(self, batches: Rows) -> Rows:
         """The converted rows."""
+        views = [Views(reading) for reading in self.readings if reading.layout.views]
         for batch in batches:
-            converted = [new for row in to_rows(batch) for new in self._converted(row)]
+            converted: list[Row] = []
+            for row in to_rows(batch):
+                copied = next(filter(None, (view.repeats(row) for view in views)), "")
+                converted += [self._unread(row, copied)] if copied else self._converted(row)
             yield from_rows(converted, self.schema)
+
+    def _unread(self, row: Row, reason: str) -> Row:
+        """A row that is dropped for a reason, with what it has."""
+        return {**{field.name: row[field.name] for field in self.unchanged}, UNREAD: reason}
 
     def _converted(self, row: Row) -> Iterator[Row]:
         try:
             values = self._values(row)
         except Unreadable as error:
-            yield {
-                **{field.name: row[field.name] for field in self.unchanged},
-                UNREAD: f"{error.reason}\t{error.detail}",
-            }
+            yield self._unread(row, f"{error.reason}\t{error.detail}")
             return
         kept = self._rest(row)
         if "tests" in values and not row.get("kind"):
@@ -95,12 +105,41 @@ class Conversion:
         return rest
 
 
+class Views:
+    """The rows of a table that show one completion in several views, of which the first counts.
+
+    The column ``views`` of a layout names the view, such as the filter by which a harness extracts the answer. Rows
+    that are equal in everything that the layout reads, and differ in it, are of one completion.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.column = reading.layout.views
+        self.read = reading.layout.columns_read
+        self.first: dict[bytes, str] = {}
+
+    def repeats(self, row: Row) -> str:
+        """Why a row is dropped: its completion was there in another view; empty if it was not."""
+        view = str(row.get(self.column))
+        values = {name: row.get(name) for name in self.read}
+        text = json.dumps(values, sort_keys=True, default=str)
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        first = self.first.setdefault(key, view)
+        if view == first:
+            return ""
+        return f"repeated-completion\tit is the completion of {self.column} {first} again, for {self.column} {view}"
+
+
 def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
     """How a table of these columns becomes one with the roles that a stage reads; None if it is one already.
 
     Raises:
         DataError: a role could be read from several places.
     """
+    layout = _converted(schema, wanted, natively=natively)
+    return with_texts(layout, schema) if "completion" in wanted else layout
+
+
+def _converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool) -> Converted | None:
     recognised = readings(schema, wanted, natively=natively)
     has_tests = any("tests" in reading.wanted for reading in recognised)
     if not recognised:
@@ -135,30 +174,35 @@ def _said(reading: Reading) -> str:
     return " or ".join(names) or reading.main
 
 
-def conversion(readings: Sequence[Reading], schema: pa.Schema) -> Conversion:
+def conversion(recognised: Sequence[Reading], schema: pa.Schema) -> Conversion:
     """How a table of these columns is converted."""
     fields = {field.name: field for field in schema}
-    for column, part in used_up(readings, schema):
+    for column, part in used_up(recognised, schema):
         remaining = _without(fields.pop(column), part) if column in fields else None
         if remaining is not None:
             fields[column] = remaining
-    for reading in readings:
+    for reading in recognised:
         for role in reading.wanted:
             field = COLUMNS[role]
             fields[field.name] = json_field(field.name) if role == "messages" else field
-    roles = [role for reading in readings for role in reading.wanted]
-    if "completion" in roles and any(_is_listed(reading) for reading in readings):
+    roles = [role for reading in recognised for role in reading.wanted]
+    if "completion" in roles and any(_is_listed(reading, schema) for reading in recognised):
         fields.setdefault(SAMPLE.name, SAMPLE)
     if "tests" in roles:
         fields.setdefault(KIND.name, KIND)
     fields[UNREAD] = pa.field(UNREAD, pa.string())
-    return Conversion(readings, schema, pa.schema(list(fields.values()), schema.metadata))
+    return Conversion(recognised, schema, pa.schema(list(fields.values()), schema.metadata))
 
 
-def _is_listed(reading: Reading) -> bool:
+def _is_listed(reading: Reading, schema: pa.Schema) -> bool:
     """Whether the completions of a row may be several."""
-    name = getattr(reading.place.read, "__name__", "")
-    return "completion" in reading.roles and name in ("samples_of", "batch_choices", "harness_samples")
+    if "completion" not in reading.roles:
+        return False
+    if reading.place.read is responses.of_traces:
+        return True
+    if reading.place.read in (responses.said, responses.batch_response):
+        return any(responses.may_be_several(schema.field(name)) for name in reading.columns)
+    return reading.place.read in (readers.samples_of, readers.harness_samples)
 
 
 def used_up(readings: Sequence[Reading], schema: pa.Schema) -> list[tuple[str, str]]:
@@ -186,8 +230,11 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
     columns = [COLUMNS[role].name for role in OF_SAMPLES]
     completions = values.get("completion")
     if not isinstance(completions, list):
-        yield {**kept, **{name: _single(name, value) for name, value in values.items()}}
+        single = {name: _single(name, value) for name, value in values.items()}
+        yield {SAMPLE.name: 0, **kept, **single}
         return
+    if not completions:
+        yield {**kept, **values, **dict.fromkeys(columns), UNREAD: NO_SAMPLES}
     for number in range(len(completions)):
         own = {name: _nth(values[name], number, len(completions)) for name in columns if name in values}
         sample = {**values, **{name: _single(name, value) for name, value in own.items()}}

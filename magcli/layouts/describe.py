@@ -44,10 +44,17 @@ def description(schema: pa.Schema) -> list[str]:
             locations[role] = f"{recognised[0].main} (layout {recognised[0].layout.name})"
         elif own := _own_column(schema, role):
             locations[role] = own
+    if lacking := what_is_missing(schema):
+        lines.append(lacking)
     lines = lines or ["no layout of another tool: columns are read by their names"]
     lines += [f"{role}: {location}" for role, location in locations.items()]
     missing = [role for role in SHOWN if role not in locations]
     return [*lines, *(f"{role}: none{could_be(schema.names, role)}" for role in missing)]
+
+
+def what_is_missing(schema: pa.Schema) -> str:
+    """What a table of its layout lacks, and where it is; empty if nothing is known."""
+    return next((f"{layout.name} have no {layout.missing}" for layout in matching(schema) if layout.missing), "")
 
 
 def _own_column(schema: pa.Schema, role: str) -> str:

@@ -80,6 +80,15 @@ def continued_program(completion: Any, prelude: Any) -> list[dict[str, Any]] | N
     return programs(f"{prelude or ''}\n{completion}")
 
 
+def continued_text(completion: Any, prompt: Any) -> Any:
+    """A completion; one that is the indented rest of the function that the prompt begins, as a whole program."""
+    lines = completion.splitlines() if isinstance(completion, str) else []
+    first = next((line for line in lines if line.strip()), "")
+    if not first[:1].isspace() or not isinstance(prompt, str) or "```" in completion:
+        return completion
+    return f"```python\n{prompt.rstrip()}\n{completion.strip(chr(10))}\n```"
+
+
 def verified(info: Any) -> dict[str, Any]:
     """The answer or the tests of ``verification_info``: an object, its JSON, or a Python literal of it.
 
@@ -118,6 +127,26 @@ def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:
     if _is_tests(value) or ability in ("code", "coding"):
         return {"answer": None, "tests": read_all(truth)}
     return {"answer": only(truth), "tests": None}
+
+
+def rlvr_truth(truth: Any, data_set: Any = None) -> dict[str, Any]:
+    """The answer, or the tests of a code problem, of RLVR's ``ground_truth``; ``data_set`` names what it is of.
+
+    Raises:
+        Unreadable: there are several answers, it is instructions to follow, or the tests cannot be read.
+    """
+    truth = truth[0] if isinstance(truth, list) and len(truth) == 1 else truth
+    names = data_set if isinstance(data_set, list) else [data_set]
+    if isinstance(truth, str) and truth.lstrip().startswith("{") and "func_name" in _mapping(truth):
+        raise Unreadable("missing-answer", "the ground truth is instructions to follow, which no verifier here checks")
+    return ground_truth(truth, "code" if "code" in names else None)
+
+
+def unit_tests(metadata: Any) -> list[Test] | None:
+    """The tests of NeMo Gym's ``verifier_metadata``; None if it has none."""
+    fields = _mapping(metadata)
+    tests = fields.get("unit_tests")
+    return read_all(tests, None, fields.get("starter_code")) if tests else None
 
 
 def _is_tests(value: Any) -> bool:

@@ -10,10 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.layouts.names import PROBLEM
+from magcli.layouts.responses import role_of
 from magcli.layouts.types import Unreadable
-from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.messages import text_of
 from magcli.verify.format import last_box
 
+SYSTEM = ("system", "developer")
+"""Roles of system prompts."""
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # The answer after #### at the end of a solution of GSM8K.
 _FINAL = re.compile(r"(?:\A|\n)\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")
@@ -22,26 +26,74 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # ---- prompts ----
 
 
-def asked(prompt: Any) -> dict[str, Any]:
+def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
     """The prompt, and the system prompt if there is one, of a text or of messages.
+
+    ``instructions`` are a system prompt beside it.
 
     Raises:
         Unreadable: the messages have several turns besides the system prompt.
     """
+    before = [instructions] if isinstance(instructions, str) and instructions.strip() else []
     if not isinstance(prompt, list):
-        return {"prompt": prompt, "system": None}
+        return {"prompt": prompt, "system": before[0] if before else None}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
-    systems = [_content(turn) for turn in turns if _role(turn) in ("system", "developer")]
-    others = [turn for turn in turns if _role(turn) not in ("system", "developer")]
-    if len(others) != 1 or _role(others[0]) != "user":
-        roles = ", ".join(_role(turn) for turn in turns) or "none"
+    systems = [*before, *(_content(turn) for turn in turns if role_of(turn) in SYSTEM)]
+    others = [turn for turn in turns if role_of(turn) not in SYSTEM]
+    if len(others) != 1 or role_of(others[0]) != "user":
+        roles = ", ".join(role_of(turn) for turn in turns) or "none"
         raise Unreadable("several-turns", f"the prompt has turns of {roles}; one question is expected")
     return {"prompt": _content(others[0]), "system": "\n\n".join(filter(None, systems)) or None}
 
 
-def _role(turn: Mapping[str, Any]) -> str:
-    role = str(turn.get("role") or turn.get("from") or "?")
-    return {"human": "user", "gpt": "assistant", "model": "assistant"}.get(role, role)
+def opened(messages: Any) -> dict[str, Any]:
+    """The prompt of a conversation: its turns without the assistant's at the end.
+
+    Raises:
+        Unreadable: there are several turns before it.
+    """
+    turns = messages if isinstance(messages, list) else []
+    ends = bool(turns) and isinstance(turns[-1], Mapping) and role_of(turns[-1]) == "assistant"
+    return asked(turns[:-1] if ends else messages)
+
+
+def asked_of_log(question: Any, messages: Any) -> dict[str, Any]:
+    """The prompt of a sample of a log, whose system prompt is in the messages that the model got."""
+    turns = [turn for turn in messages or () if isinstance(turn, Mapping)]
+    systems = [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
+    if isinstance(question, list):
+        return asked(question)
+    return asked(question, "\n\n".join(filter(None, systems)))
+
+
+def asked_of_task(data: Any, episode: Any = None) -> dict[str, Any]:
+    """The prompt of a task of verifiers; ``episode``, the id of a rollout, is not that of the problem."""
+    fields = data if isinstance(data, Mapping) else {}
+    return asked(fields.get("prompt"), fields.get("system_prompt"))
+
+
+def answer_of_task(data: Any) -> Any:
+    """The answer of a task of verifiers, under the name that its task set gives it.
+
+    Raises:
+        Unreadable: there are several, or one is a list of several.
+    """
+    fields = data if isinstance(data, Mapping) else {}
+    present = [name for name in ("answer", *PROBLEM["answer"]) if fields.get(name) is not None]
+    if len(present) > 1:
+        raise Unreadable("several-answers", f"the task has {' and '.join(present)}; one answer is expected")
+    return answer_or_final(fields[present[0]]) if present else None
+
+
+def stored_question(question: Any) -> Any:
+    """A question; OpenCodeReasoning has a dash where another data set has it.
+
+    Raises:
+        Unreadable: it is a dash.
+    """
+    if isinstance(question, str) and question.strip() == "-":
+        raise Unreadable("empty-prompt", "the question is not stored here; join it from the data set that it names")
+    return question
 
 
 def _content(turn: Mapping[str, Any]) -> Any:
@@ -209,48 +261,9 @@ def option_labels(choices: Any) -> list[str]:
 # ---- completions ----
 
 
-def said(completion: Any) -> dict[str, Any]:
-    """The completion and its thoughts, of a text, a message or messages, or of each of several samples.
-
-    Raises:
-        Unreadable: the assistant has several turns.
-    """
-    if isinstance(completion, Mapping):
-        return _turn(completion)
-    if not isinstance(completion, list):
-        return {"completion": completion, "thoughts": None}
-    if not completion or not isinstance(completion[0], Mapping):
-        return {"completion": completion, "thoughts": None}
-    turns = [turn for turn in completion if isinstance(turn, Mapping) and _role(turn) == "assistant"]
-    if len(turns) != 1 or _role(completion[-1]) != "assistant":
-        raise Unreadable("several-turns", f"the completion has {len(turns)} turns of the assistant; one is expected")
-    return _turn(turns[0])
-
-
-def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    content = turn.get("content", turn.get("value"))
-    try:
-        return {"completion": text_of(without_thoughts(content)), "thoughts": thoughts_of(turn) or None}
-    except DataError as error:
-        raise Unreadable("not-text", str(error)) from None
-
-
 def samples_of(samples: Any) -> list[Any]:
     """Several samples, of which each is a text or a message, as texts."""
     return list(samples) if isinstance(samples, list) else [samples]
-
-
-def batch_choices(body: Any, error: Any) -> dict[str, Any]:
-    """The completions of a response of OpenAI's batch API.
-
-    Raises:
-        Unreadable: the request failed.
-    """
-    choices = body.get("choices") if isinstance(body, Mapping) else None
-    if not choices:
-        raise Unreadable("missing-completion", f"the request of the batch failed: {as_text(error) or 'no choices'}")
-    turns = [_turn(choice.get("message") or {}) for choice in choices]
-    return {role: [turn[role] for turn in turns] for role in ("completion", "thoughts")}
 
 
 def harness_samples(resps: Any) -> list[Any]:
@@ -284,13 +297,26 @@ def _first_text(value: Any) -> Any:
     return value if isinstance(value, str) else None
 
 
+def without_mode(completion: Any, mode: Any) -> dict[str, Any]:
+    """A completion with its thoughts in it; ``mode`` (on or off) beside it says whether it has some."""
+    return {"completion": completion, "thoughts": None}
+
+
+def with_output(turns: Any, output: Any, system: Any, mode: Any = None) -> list[dict[str, Any]] | None:
+    """A conversation from the turns before an answer, the answer, and a system prompt beside them (Nemotron)."""
+    messages = conversation(turns, output)
+    if messages and isinstance(system, str) and system.strip() and role_of(messages[0]) not in SYSTEM:
+        return [{"role": "system", "content": system}, *messages]
+    return messages
+
+
 def turns(raw_turns: Any, system: Any) -> list[dict[str, Any]] | None:
     """Turns of ``from`` and ``value`` as messages, after the system prompt of a column of its own."""
     if not isinstance(raw_turns, list):
         return None
     messages = []
     for turn in raw_turns:
-        message = {**turn, "role": _role(turn), "content": turn.get("content", turn.get("value"))}
+        message = {**turn, "role": role_of(turn), "content": turn.get("content", turn.get("value"))}
         message.pop("from", None)
         message.pop("value", None)
         messages.append(message)

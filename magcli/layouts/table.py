@@ -6,15 +6,12 @@ another one and more replaces it; of others a stage refuses to choose (``magcli.
 
 from collections.abc import Mapping
 
-from magcli.layouts import programs, readers
+from magcli.layouts import programs, readers, responses
+from magcli.layouts.dumps import DUMPS
 from magcli.layouts.types import Layout, Place
 
 QUESTION = "question|problem|prompt|Question|Problem"
-SAMPLES = "|".join(
-    f"{name}[]:string"
-    for name in ("responses", "completions", "generations", "samples", "response", "completion", "generation",
-                 "outputs", "output")
-)  # fmt: skip
+ANSWERS = "ground_truth|answer|expected_answer|gold|target|reference_answer|final_answer"
 
 RL: tuple[Layout, ...] = (
     Layout(
@@ -31,6 +28,35 @@ RL: tuple[Layout, ...] = (
         "verl's reward_model, renamed to answer",
         ("answer.ground_truth|answer.value",),
         {"answer": Place(("answer",), programs.struct_answer)},
+    ),
+    Layout(
+        "RLVR",
+        "allenai/RLVR-GSM, RLVR-MATH; messages with an answer",
+        ("messages[].content", ANSWERS),
+        {
+            "prompt|system": Place(("messages",), readers.opened),
+            "answer|tests": Place((ANSWERS, "dataset"), programs.rlvr_truth),
+            "completion|thoughts": Place(("messages",), responses.last_turn),
+            "messages": Place(("messages",)),
+        },
+        without=("prompt", "question", "problem", "completion", "response"),
+    ),
+    Layout(
+        "OpenAI evals",
+        "openai/evals: samples.jsonl",
+        ("input[].content|input:string", "ideal"),
+        {"prompt|system": Place(("input",), readers.asked), "answer": Place(("ideal",), readers.only)},
+    ),
+    Layout(
+        "NeMo Gym",
+        "NVIDIA-NeMo/Gym: data sets of resource servers",
+        ("responses_create_params.input",),
+        {
+            "prompt|system": Place(
+                ("responses_create_params.input", "responses_create_params.instructions"), readers.asked
+            ),
+            "tests": Place(("verifier_metadata",), programs.unit_tests),
+        },
     ),
     Layout(
         "TRL messages",
@@ -56,6 +82,18 @@ RL: tuple[Layout, ...] = (
             "prompt": Place(("prompt",)),
             "answer|tests": Place(("verification_info",), programs.verified),
             "solutions": Place(("gold_standard_solution",), programs.programs),
+        },
+    ),
+    Layout(
+        "SYNTHETIC-1",
+        "PrimeIntellect/SYNTHETIC-1: problems with responses and their scores",
+        ("verification_info", "prompt", "llm_response"),
+        {
+            "prompt": Place(("prompt",)),
+            "answer|tests": Place(("verification_info",), programs.verified),
+            "solutions": Place(("gold_standard_solution",), programs.programs),
+            "completion": Place(("llm_response",)),
+            "verdict": Place(("score",), uses_up=False),
         },
     ),
     Layout(
@@ -219,7 +257,10 @@ CODE: tuple[Layout, ...] = (
         "HumanEval",
         "openai/openai_humaneval",
         ("prompt", "test:string", "entry_point"),
-        {"tests": Place(("test", "entry_point"), programs.read_all)},
+        {
+            "tests": Place(("test", "entry_point"), programs.read_all),
+            "completion": Place(("completion", "prompt"), programs.continued_text, uses_up=False),
+        },
         native=True,
     ),
     Layout(
@@ -295,6 +336,26 @@ TRACES: tuple[Layout, ...] = (
         },
     ),
     Layout(
+        "OpenCodeReasoning",
+        "nvidia/OpenCodeReasoning",
+        ("input:string", "output:string", "solution:string", "split", "difficulty"),
+        {
+            "prompt": Place(("input",), readers.stored_question),
+            "completion": Place(("output",)),
+            "solutions": Place(("solution",), programs.programs),
+        },
+    ),
+    Layout(
+        "Nemotron post-training",
+        "nvidia/Llama-Nemotron-Post-Training-Dataset: SFT",
+        ("input[].content", "output:string"),
+        {
+            "prompt|system": Place(("input", "system_prompt"), readers.asked),
+            "completion|thoughts": Place(("output", "reasoning"), readers.without_mode),
+            "messages": Place(("input", "output", "system_prompt", "reasoning"), readers.with_output),
+        },
+    ),
+    Layout(
         "Alpaca",
         "tatsu-lab/alpaca",
         ("instruction:string", "input:string", "output:string"),
@@ -309,7 +370,7 @@ TRACES: tuple[Layout, ...] = (
         ("prompt[].content", "completion[].content"),
         {
             "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), readers.said),
+            "completion|thoughts": Place(("completion",), responses.said),
             "messages": Place(("prompt", "completion"), readers.conversation),
         },
     ),
@@ -329,73 +390,6 @@ TRACES: tuple[Layout, ...] = (
     ),
 )
 """Traces to learn from."""
-
-DUMPS: tuple[Layout, ...] = (
-    Layout(
-        "samples",
-        "several completions a row, as vLLM scripts and verl's main_generation write them",
-        (SAMPLES,),
-        {"completion": Place((SAMPLES,), readers.samples_of)},
-        native=True,
-    ),
-    Layout(
-        "completion messages",
-        "TRL: docs/source/dataset_formats.md, conversational completions",
-        ("completion[].content",),
-        {"completion|thoughts": Place(("completion",), readers.said)},
-    ),
-    Layout(
-        "response message",
-        "a message with reasoning_content, as an OpenAI-compatible server returns it",
-        ("response.content|message.content|completion.content",),
-        {"completion|thoughts": Place(("response|message|completion",), readers.said)},
-    ),
-    Layout(
-        "OpenAI batch",
-        "OpenAI: batch output files",
-        ("custom_id", "response.body.choices[].message"),
-        {"completion|thoughts": Place(("response.body", "error"), readers.batch_choices)},
-    ),
-    Layout(
-        "lm-evaluation-harness",
-        "EleutherAI/lm-evaluation-harness: --log_samples",
-        ("doc", "target", "resps[]", "doc_id"),
-        {
-            "prompt": Place(("doc", "arguments"), readers.harness_prompt, uses_up=False),
-            "answer": Place(("target",), readers.answer_or_final),
-            "completion": Place(("resps",), readers.harness_samples),
-        },
-    ),
-    Layout(
-        "verl dump",
-        "verl: trainer.rollout_data_dir",
-        ("input:string", "output:string", "gts", "score"),
-        {
-            "prompt": Place(("input",)),
-            "completion": Place(("output",)),
-            "answer|tests": Place(("gts", "ability"), programs.ground_truth),
-        },
-    ),
-    Layout(
-        "verifiers results",
-        "verifiers and prime-rl: results.jsonl of vf-eval",
-        ("prompt[].content", "completion[].content", "example_id", "reward"),
-        {
-            "prompt|system": Place(("prompt",), readers.asked),
-            "completion|thoughts": Place(("completion",), readers.said),
-        },
-    ),
-    Layout(
-        "distilabel",
-        "argilla-io/distilabel: TextGeneration",
-        ("instruction:string", "generation", "model_name"),
-        {
-            "prompt": Place(("instruction",)),
-            "completion": Place(("generation",), readers.samples_of),
-        },
-    ),
-)
-"""Completions that other tools wrote."""
 
 GROUPS: Mapping[str, tuple[Layout, ...]] = {
     "Problems for RL": RL,

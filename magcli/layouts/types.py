@@ -2,7 +2,7 @@
 
 A path names a value: ``answer``, ``reward_model.ground_truth`` (a field of an object), ``prompt[].role`` (of the
 objects of a list). ``question|problem`` is whichever of them the table has. A type may follow for recognition:
-``answer:int``. Columns that store JSON, whose values may be of any type, may have any field.
+``answer:int``. Columns that store JSON, whose values may be of any type, may be objects with any field.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,8 @@ COLUMNS: Mapping[str, pa.Field] = {
 
 TYPES: Mapping[str, Callable[[pa.DataType], bool]] = {
     "int": pa.types.is_integer,
-    "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)),
+    "string": lambda kind: bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)),
+    "object": pa.types.is_struct,
 }
 """The types that a path may ask for."""
 
@@ -70,8 +71,9 @@ class Layout:
     """How a data set or tool names and nests its columns.
 
     ``columns`` are the paths by which it is recognised; a table that has one of ``without`` is not of this layout.
-    ``places`` say where each role lies (``answer|tests`` is both). ``native``: the code stages read its tests and
-    solutions as they are. ``source`` is where the layout is documented.
+    ``places`` say where each role lies (``answer|tests`` is both). ``source`` is where the layout is documented.
+    ``native``: the code stages read its tests and solutions as they are. ``views``: a column whose values tell rows
+    apart that show the same completion. ``missing`` is what a stage may need and the layout lacks, and where it is.
     """
 
     name: str
@@ -80,11 +82,19 @@ class Layout:
     places: Mapping[str, Place]
     without: tuple[str, ...] = ()
     native: bool = False
+    views: str = ""
+    missing: str = ""
 
     @property
     def names(self) -> frozenset[str]:
         """The columns, without what lies in them, by which it is recognised."""
         return frozenset(column_of(option) for path in self.columns for option in path.split("|"))
+
+    @property
+    def columns_read(self) -> frozenset[str]:
+        """The columns that it reads, and those by which it is recognised."""
+        paths = (path for place in self.places.values() for path in place.paths)
+        return self.names | {column_of(option) for path in paths for option in path.split("|")}
 
 
 def column_of(path: str) -> str:
@@ -110,7 +120,7 @@ def _has(schema: pa.Schema, path: str) -> bool:
         return False
     field = schema.field(name)
     if is_json_text(field):
-        return not kind or bool(inner) or column.endswith("[]")
+        return not kind or (kind == "object" and "[]" not in steps)
     inner_type = _type_at(field.type, column, inner)
     return inner_type is not None and (not kind or TYPES[kind](inner_type))
 

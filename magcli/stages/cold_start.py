@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from magcli.curate.tables import SpilledRows
     from magcli.curate.traces import Candidate, MixedRow, Pick, Selection
-    from magcli.data.source import Rows
+    from magcli.data.source import Rows, Source
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.run.layout import Converted
@@ -107,13 +107,12 @@ def _layout(table: pa.Schema) -> dict[str, str] | Converted | DataError:
     names = (converted.schema if converted else table).names
     answer = _answer_column(names)
     columns = {"answer" if name == answer else name: name for name in columns_read(names, answer)}
-    if converted:
-        return selected(converted, columns)
-    try:
-        check_distinct(names)
-    except DataError as error:
-        return error
-    return columns
+    if converted is None or not converted.layout:
+        try:
+            check_distinct(names)
+        except DataError as error:
+            return error
+    return selected(converted, columns) if converted else columns
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
@@ -303,7 +302,9 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
     """The rows that are conversations; the others are dropped."""
     for row in rows:
         try:
-            tables.conversation(row, system)
+            turns = tables.conversation(row, system)
+            if not any(turn["role"] == "assistant" for turn in turns):
+                raise DataError("the conversation has no turn of the assistant")
         except DataError as error:
             job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
         else:
@@ -399,14 +400,38 @@ def _answer(row: Row) -> str:
 
 
 def _instructions(config: Config, form: ThoughtForm, job: Job) -> Iterator[Row]:
-    from magcli.curate.published import columns_read
     from magcli.curate.tables import read_lenient
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
+        yield from _traces(_in_layout(source, job), form)
+
+
+def _in_layout(source: Source, job: Job) -> Rows:
+    """The rows of the instructions in the columns that are read; those that cannot be read are dropped.
+
+    Raises:
+        DataError: the layout of the table is ambiguous, or it has no traces.
+    """
+    from magcli.data.values import to_rows
+    from magcli.run.layout import Converted
+    from magcli.run.validation import UNREAD
+
+    layout = _layout(source.schema)
+    if isinstance(layout, DataError):
+        raise DataError(f"cold-start: {source.name}: {layout}")
+    if not isinstance(layout, Converted) or not layout.layout:
         _check_columns(source.schema, source.name)
-        names = columns_read(source.schema.names)
-        yield from _traces((batch.select(names) for batch in source.rows), form)
+    if not isinstance(layout, Converted):
+        names = list(layout)
+        yield from (batch.select(names) for batch in source.rows)
+        return
+    for batch in layout.rows(source.rows):
+        why = batch.column(UNREAD)
+        for row in to_rows(batch.filter(why.is_valid())):
+            reason, _, detail = row.pop(UNREAD).partition("\t")
+            job.drops.row(_key(row), reason, {**row, "error": detail})
+        yield batch.filter(why.is_null()).drop_columns([UNREAD])
 
 
 def _measure(config: Config) -> Callable[[Row], int]:

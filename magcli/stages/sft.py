@@ -140,7 +140,13 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
 
 def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
     """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
-    return [None if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1]) for table in input_schemas]
+    return [_layout(table) for table in input_schemas]
+
+
+def _layout(table: pa.Schema) -> Converted | DataError | None:
+    from magcli.layouts.texts import with_texts
+
+    return with_texts(None, table) if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1])
 
 
 def _is_own(table: pa.Schema) -> bool:

@@ -24,7 +24,7 @@ ROWS = [{"id": str(n), "text": f'{n} "[{{\\\\' * n, "part": [{"a": n}]} for n in
 
 def split(text: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     monkeypatch.setattr(jsonl, "CHUNK", chunk)
-    return list(jsonl._elements(io.BytesIO(text.encode()), "x.json"))
+    return list(jsonl.elements(io.BytesIO(text.encode()), "x.json"))
 
 
 def rows_of(place: Path, bad=table.ignore) -> list[dict]:

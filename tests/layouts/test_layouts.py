@@ -39,6 +39,16 @@ ROWS = {
         {**TURNS, "answer": "6", "tests": None, "kind": None, "reward_model": {"style": "rule"}},
     ),
     "verl-answer": ({"prompt": "2 * 3?", "answer": {"ground_truth": "6", "style": "rule"}}, {"answer": "6"}),
+    "RLVR": (
+        {"messages": [SYSTEM, USER], "ground_truth": "6", "dataset": "gsm8k"},
+        {"messages": [SYSTEM, USER], "ground_truth": "6"},
+    ),
+    "OpenAI evals": ({"input": [SYSTEM, USER], "ideal": "6"}, {**TURNS, "answer": "6"}),
+    "NeMo Gym": (
+        {"responses_create_params": {"input": [{**USER, "type": "message"}], "instructions": "Answer briefly."},
+         "verifier_metadata": {"unit_tests": {"inputs": ["1 2\n"], "outputs": ["3\n"]}}},
+        {**TURNS, "tests": [FEED], "kind": "code"},
+    ),
     "TRL messages": ({"prompt": [SYSTEM, USER], "answer": "6"}, {**TURNS, "answer": "6"}),
     "TRL solution": (
         {"prompt": [SYSTEM, USER], "solution": "$6$"},
@@ -47,6 +57,11 @@ ROWS = {
     "verification_info": (
         {"prompt": "2 * 3?", "verification_info": "{'ground_truth': '6'}", "gold_standard_solution": "It is 6."},
         {"prompt": "2 * 3?", "answer": "6", "tests": None},
+    ),
+    "SYNTHETIC-1": (
+        {"prompt": "2 * 3?", "verification_info": "{'ground_truth': '6'}", "gold_standard_solution": "It is 6.",
+         "llm_response": "<think>six</think>\\boxed{6}", "score": 1.0},
+        {"prompt": "2 * 3?", "answer": "6", "completion": "<think>six</think>\\boxed{6}", "correct": "1.0"},
     ),
     "verifiable-coding": (
         {
@@ -159,6 +174,15 @@ ROWS = {
         {"question": "2 * 3?", "solution": "6", "attempt": "\\boxed{6}", "thinking_trajectories": ["six"]},
         {"answer": "6", **COMPLETED},
     ),
+    "OpenCodeReasoning": (
+        {"id": "a", "input": "Add.", "output": "<think>add</think>", "solution": PROGRAM, "split": "train",
+         "difficulty": "1", "source": "x"},
+        {"prompt": "Add.", "completion": "<think>add</think>", "solutions": [written(PROGRAM)]},
+    ),
+    "Nemotron post-training": (
+        {"input": [USER], "output": SAID["content"], "reasoning": "on", "system_prompt": "detailed thinking on"},
+        {"messages": [{"role": "system", "content": "detailed thinking on"}, USER, SAID]},
+    ),
     "Alpaca": (
         {"instruction": "Add.", "input": "1 and 2", "output": "3"},
         {"prompt": "Add.\n\n1 and 2", "completion": "3"},
@@ -176,13 +200,40 @@ ROWS = {
         {"prompt": "2 * 3?", "answer": "6", "responses": ["\\boxed{6}", "\\boxed{7}"]},
         {"sample": 0, "completion": "\\boxed{6}", "answer": "6"},
     ),
-    "completion messages": ({"prompt": "2 * 3?", "completion": [THOUGHT]}, COMPLETED),
-    "response message": ({"prompt": "2 * 3?", "response": THOUGHT}, COMPLETED),
+    "completion object": ({"prompt": "2 * 3?", "completion": [THOUGHT]}, COMPLETED),
+    "response object": ({"prompt": "2 * 3?", "response": THOUGHT}, COMPLETED),
+    "response as a row": (
+        {"id": "chatcmpl-1", "object": "chat.completion", "prompt": "2 * 3?", "choices": [{"message": THOUGHT}]},
+        {"sample": 0, **COMPLETED},
+    ),
     "OpenAI batch": (
         {"custom_id": "r1", "prompt": "2 * 3?",
          "response": {"status_code": 200, "body": {"choices": [{"message": THOUGHT}]}}},
         {"sample": 0, **COMPLETED, "custom_id": "r1", "response": {"status_code": 200}},
     ),
+    "Anthropic batch": (
+        {"custom_id": "r1", "prompt": "2 * 3?", "result": {"type": "succeeded", "message": {"role": "assistant",
+         "content": [{"type": "thinking", "thinking": "six"}, {"type": "text", "text": "\\boxed{6}"}]}}},
+        {**COMPLETED, "custom_id": "r1", "result": {"type": "succeeded"}},
+    ),
+    "NeMo Gym rollouts": (
+        {"responses_create_params": {"input": [SYSTEM, USER]}, "expected_answer": "6", "reward": 1.0,
+         "response": {"object": "response", "output": [
+             {"type": "reasoning", "summary": [{"type": "summary_text", "text": "six"}]},
+             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "\\boxed{6}"}]}]}},
+        {**TURNS, **COMPLETED, "expected_answer": "6"},
+    ),
+    "inspect_ai": (
+        {"id": "a", "epoch": 2, "input": USER["content"], "target": "6", "messages": [SYSTEM, USER, THOUGHT],
+         "output": {"model": "m", "choices": [{"message": THOUGHT, "stop_reason": "stop"}]}, "scores": {}},
+        {**TURNS, **COMPLETED, "id": "a", "epoch": 2, "answer": "6"},
+    ),
+    "LiveCodeBench outputs": (
+        {"question_id": "a1", "question_content": "Add.", "starter_code": "", "output_list": ["one", "two"],
+         "code_list": ["1", "2"], "graded_list": [True, False]},
+        {"sample": 0, "prompt": "Add.", "completion": "one", "correct": "True"},
+    ),
+    "HumanEval samples": ({"task_id": "HumanEval/0", "completion": "    return 1"}, {"completion": "    return 1"}),
     "lm-evaluation-harness": (
         {"doc_id": 0, "doc": {"question": "2 * 3?"}, "target": "Three twos.\n#### 6", "resps": [["\\boxed{6}"]]},
         {"prompt": "2 * 3?", "answer": "6", "sample": 0, "completion": "\\boxed{6}"},
@@ -194,6 +245,12 @@ ROWS = {
     "verifiers results": (
         {"example_id": 0, "prompt": [USER], "completion": [THOUGHT], "answer": "6", "reward": 1.0},
         {"prompt": "What is 2 * 3?", **COMPLETED, "answer": "6"},
+    ),
+    "verifiers traces": (
+        {"id": "e1", "task": {"type": "T", "data": {"idx": 0, "prompt": USER["content"], "system_prompt":
+         "Answer briefly.", "answer": "6"}}, "ok": True, "traces": [{"id": "t1", "agent": {"name": "agent"}, "nodes": [
+             {"message": USER}, {"parent": 0, "message": THOUGHT, "sampled": True}]}]},
+        {**TURNS, **COMPLETED, "sample": 0, "answer": "6"},
     ),
     "distilabel": (
         {"instruction": "2 * 3?", "generation": "\\boxed{6}", "model_name": "m"},
@@ -305,6 +362,28 @@ UNREADABLE = {
         ROWS["Codeforces"][0] | {"generated_checker": "import sys"},
         "no-checker\tseveral outputs are accepted; the data set's checker has another interface",
     ),
+    "a question that is stored elsewhere": (
+        ROWS["OpenCodeReasoning"][0] | {"input": "-"},
+        "empty-prompt\tthe question is not stored here; join it from the data set that it names",
+    ),
+    "traces of several agents": (
+        {
+            "task": {"data": {"prompt": "2?"}},
+            "traces": [
+                {"agent": {"name": "a"}, "nodes": [{"message": SAID}]},
+                {"agent": {"name": "b"}, "nodes": [{"message": SAID}]},
+            ],
+        },
+        "several-agents\tthe episode has the agents a, b; traces of one are expected",
+    ),
+    "a log of an agent": (
+        ROWS["inspect_ai"][0] | {"messages": [USER, SAID, USER, SAID]},
+        "several-turns\tthe sample has 2 turns of the assistant; one is expected",
+    ),
+    "a sample that failed": (
+        ROWS["inspect_ai"][0] | {"output": {"choices": []}, "error": {"message": "no answer"}},
+        "missing-completion\tthe request failed: no answer",
+    ),
     "a likelihood task": (
         {"doc_id": 0, "doc": {"q": "?"}, "target": "a", "resps": [[[-1.5, False]], [[-2.5, True]]]},
         "missing-completion\tthe row has no generated text: its task compares likelihoods",
@@ -325,7 +404,7 @@ def test_failed_requests_of_a_batch_say_why(tmp_path):
     source = table.read(str(stored(tmp_path, [good, failed])))
     layout = converted(source.schema, ("completion",))
     rows = [new for batch in layout.rows(source.rows) for new in to_rows(batch)]
-    assert [row[UNREAD] for row in rows] == [None, "missing-completion\tthe request of the batch failed: too long"]
+    assert [row[UNREAD] for row in rows] == [None, "missing-completion\tthe request failed: too long"]
 
 
 def test_a_layout_with_more_columns_replaces_one_with_fewer(tmp_path):
@@ -337,7 +416,10 @@ def test_a_layout_with_more_columns_replaces_one_with_fewer(tmp_path):
 
 def test_own_columns_are_left_as_they_are(tmp_path):
     source = table.read(str(stored(tmp_path, [{"id": "a", "prompt": "2?", "answer": "2", "completion": "2"}])))
-    assert converted(source.schema, ("prompt", "answer", "tests", "completion")) is None
+    layout = converted(source.schema, ("prompt", "answer", "tests", "completion"))
+    assert (layout.layout, layout.columns, layout.changes_number) == ("", {}, False)
+    (row,) = [row for batch in layout.rows(source.rows) for row in to_rows(batch)]
+    assert row == {"id": "a", "prompt": "2?", "answer": "2", "completion": "2", UNREAD: None}
 
 
 def test_description_says_what_is_recognised_by_what_and_what_could_be_meant(tmp_path):
@@ -360,3 +442,53 @@ def test_tests_without_an_answer_mean_code_and_both_are_ambiguous(tmp_path):
     found = [row for batch in layout.rows(source.rows) for row in to_rows(batch)]
     assert [row["kind"] for row in found] == ["code", None, "math", None]
     assert [bool(row[UNREAD]) for row in found] == [False, True, False, False]
+
+
+PROBLEM = ("prompt", "system", "answer", "tests", "completion", "thoughts")
+MESSAGES = {
+    "a question": (
+        {"messages": [SYSTEM, USER], "ground_truth": "6", "dataset": "gsm8k"},
+        {**TURNS, "answer": "6", "completion": None},
+    ),
+    "a question and its completion": ({"messages": [USER, THOUGHT], "answer": "6"}, {**COMPLETED, "answer": "6"}),
+    "a question of code": (
+        {"messages": [USER], "ground_truth": [json.dumps([ADDS])], "dataset": ["code"]},
+        {"tests": [asserted(ADDS)], "kind": "code"},
+    ),
+    "instructions to follow": (
+        {"messages": [USER], "ground_truth": '{"func_name": "validate_json"}', "dataset": "ifeval"},
+        {UNREAD: "missing-answer\tthe ground truth is instructions to follow, which no verifier here checks"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_with_an_answer_are_problems_and_completions(name, tmp_path):
+    row, expected = MESSAGES[name]
+    _, (first,) = read_as(tmp_path, row, PROBLEM)
+    assert {column: first.get(column) for column in expected} == expected
+
+
+def test_thoughts_on_is_no_thought(tmp_path):
+    """Nemotron's column reasoning says whether there are thoughts; they are in the output."""
+    row, _ = ROWS["Nemotron post-training"]
+    _, (first,) = read_as(tmp_path, row, PROBLEM)
+    assert (first["completion"], first["reasoning_content"]) == (SAID["content"], None)
+    assert "reasoning" not in first
+
+
+def test_rollouts_of_one_task_are_of_one_problem(tmp_path):
+    """An episode's and a response's own id would make each sample a problem of its own."""
+    for name in ("verifiers traces", "response as a row", "OpenAI batch"):
+        row, _ = ROWS[name]
+        _, (first, *_) = read_as(tmp_path, row | {"id": "episode"}, PROBLEM)
+        assert "id" not in first
+
+
+def test_the_rest_of_a_function_is_read_as_the_whole(tmp_path):
+    row = ROWS["HumanEval"][0] | {"completion": "    return a + b\n"}
+    _, (first,) = read_as(tmp_path, row, PROBLEM)
+    assert first["completion"] == "```python\ndef add(a, b):\n    return a + b\n```"
+    whole = "```python\ndef add(a, b):\n    return a + b\n```"
+    _, (first,) = read_as(tmp_path, row | {"completion": whole}, PROBLEM)
+    assert first["completion"] == whole

@@ -186,3 +186,81 @@ def test_show_says_the_layout_and_why(tmp_path, capsys):
 def test_grade_judges_programs_of_verl(tmp_path):
     (row,) = made("grade", tmp_path, [TESTED | {"completion": PROGRAM_SAID}], sandbox="auto")
     assert (row["reason"], row["tests"]) == ("accepted", [FEED])
+
+
+def counts(stage, folder, rows, capsys, **options):
+    """The line with which a stage ends, and the reason of each dropped row."""
+    dropped = folder / "dropped.jsonl"
+    call_stage(stage, stored(folder, rows), output=folder / "out.jsonl", dropped=dropped, quiet=False, **options)
+    *_, line = (line for line in capsys.readouterr().err.splitlines() if "rows in" in line)
+    return line, [row["drop_reason"] for row in rows_of(dropped)]
+
+
+def test_a_row_without_samples_is_counted(tmp_path, capsys):
+    """Otherwise the problems that a model never answered would leave the accuracy without a trace."""
+    samples = [["<think>a</think>\\boxed{42}"], [], [None], None, [""]]
+    rows = [{"question": f"What is 6*{7 + n}?", "answer": "42", "responses": texts} for n, texts in enumerate(samples)]
+    line, reasons = counts("grade", tmp_path, rows, capsys)
+    assert line.startswith("grade: 5 rows in, 2 out, dropped 3 (missing-completion 3")
+    assert reasons == ["missing-completion"] * 3
+    line, reasons = counts("cold-start", tmp_path, rows, capsys, any_format=True, restart=True, overwrite=True)
+    assert line.startswith("cold-start: 5 rows in, 1 out, dropped 4 ")
+    assert len(reasons) == 4
+
+
+def test_samples_with_verdicts_are_counted_when_there_are_none(tmp_path, capsys):
+    row = ROWS["OpenR1-Math"][0]
+    empty = {**row, "problem": "What is 4 * 5?", "generations": [], "correctness_math_verify": []}
+    line, reasons = counts("grade", tmp_path, [row, empty], capsys)
+    assert line.startswith("grade: 3 rows in, 2 out, dropped 1 (missing-completion 1: the first: the list of")
+    assert reasons == ["missing-completion"]
+
+
+def test_the_filters_of_one_log_count_a_completion_once(tmp_path, capsys):
+    """A harness logs a completion once for each filter; counted twice, pass@2 would be that of copies."""
+    rows = []
+    for number, said in enumerate(("<think>six</think>\\boxed{6}", "<think>six</think>\\boxed{7}")):
+        for name in ("strict-match", "flexible-extract"):
+            doc = {"question": f"What is 2 * {3 + number}?"}
+            rows.append({"doc_id": number, "doc": doc, "target": "6", "resps": [[said]], "filter": name})
+    line, reasons = counts("grade", tmp_path, rows, capsys)
+    said = "it is the completion of filter strict-match again, for filter flexible-extract"
+    assert line.startswith(f"grade: 4 rows in, 2 out, dropped 2 (repeated-completion 2: the first: {said})")
+    assert reasons == ["repeated-completion"] * 2
+    assert [row["correct"] for row in rows_of(tmp_path / "out.jsonl")] == [True, False]
+
+
+def test_repeats_of_one_filter_are_samples(tmp_path, capsys):
+    """The same text said twice under one filter is two samples, as a model may well repeat itself."""
+    row = ROWS["lm-evaluation-harness"][0] | {"filter": "none"}
+    line, _ = counts("grade", tmp_path, [row, row], capsys)
+    assert line.startswith("grade: 2 rows in, 2 out in")
+
+
+def test_a_layout_without_problems_or_tests_says_where_they_are(tmp_path):
+    with pytest.raises(DataError, match="HumanEval samples have no problems; join them with those of openai/"):
+        made("grade", tmp_path, [ROWS["HumanEval samples"][0]])
+    with pytest.raises(DataError, match="LiveCodeBench outputs have no tests; join them with those of livecodebench/"):
+        made("grade", tmp_path, [ROWS["LiveCodeBench outputs"][0]])
+
+
+def test_a_conversation_without_an_answer_is_no_trace(tmp_path, capsys):
+    row, _ = ROWS["RLVR"]
+    line, reasons = counts("cold-start", tmp_path, [row], capsys, allow_empty=True)
+    assert "(unusable-trace 1: the first: the conversation has no turn of the assistant)" in line
+    assert reasons == ["unusable-trace"]
+
+
+def test_instructions_are_read_in_their_own_layout(tmp_path, capsys):
+    """Responses of an API among the instructions would be trained on as JSON."""
+    folder = tmp_path / "instructions"
+    folder.mkdir()
+    response = {"choices": [{"message": {"role": "assistant", "content": "Hello!"}}]}
+    calls = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}]}}]}
+    rows = [{"prompt": "Say hello.", "response": json.dumps(value)} for value in (response, calls)]
+    trace = {"prompt": "What is 2 * 3?", "completion": SAID["content"]}
+    options = {"instructions": stored(folder, rows), "fraction": 0.5, "system": Path("none"), "any_format": True}
+    _, reasons = counts("cold-start", tmp_path, [trace], capsys, **options)
+    said = {row["messages"][-1]["content"] for row in rows_of(tmp_path / "out.jsonl")}
+    assert said == {SAID["content"], "Hello!"}
+    assert reasons == ["several-turns"]

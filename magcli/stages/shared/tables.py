@@ -74,15 +74,19 @@ def _lacking(
 
     Without such a column, or without a column that could be meant, the harness says what is missing.
     """
-    from magcli.layouts.describe import could_be
+    from magcli.layouts.describe import could_be, what_is_missing
 
     if not input_schemas:
         return {}
     for requirement in required:
         role, *others = requirement.split("|")
+        named = " or ".join((role, *others))
         accepted = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
+        is_lacking = role != "id" and accepted.isdisjoint(present)
+        if is_lacking and (missing := what_is_missing(input_schemas[0])):
+            return {0: DataError(f"lacks column {named}: {missing}")}
         hint = could_be(input_schemas[0].names, role)
-        if role != "id" and hint and accepted.isdisjoint(present):
+        if is_lacking and hint:
             fix = f"rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT"
             return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(input_schemas[0].names)}; {fix}")}
     return {}

@@ -1,0 +1,147 @@
+"""The layouts of completions that other tools wrote; those of problems and traces are in ``magcli.layouts.table``."""
+
+from magcli.layouts import programs, readers, responses
+from magcli.layouts.types import Layout, Place
+
+SAMPLES = "|".join(
+    f"{name}[]:string"
+    for name in ("responses", "completions", "generations", "samples", "response", "completion", "generation",
+                 "outputs", "output")
+)  # fmt: skip
+RESPONSES = "|".join(
+    f"{name}{listed}:object"
+    for name in ("response", "message", "generation", "output", "responses", "completions", "generations", "outputs")
+    for listed in ("", "[]")
+) + "|choices[].message:object"  # fmt: skip
+
+DUMPS: tuple[Layout, ...] = (
+    Layout(
+        "samples",
+        "several completions a row, as vLLM scripts and verl's main_generation write them",
+        (SAMPLES,),
+        {"completion": Place((SAMPLES,), readers.samples_of)},
+        native=True,
+    ),
+    Layout(
+        "completion object",
+        "TRL: docs/source/dataset_formats.md, conversational completions; what an API returned",
+        ("completion:object|completion[]:object",),
+        {"completion|thoughts": Place(("completion",), responses.said)},
+    ),
+    Layout(
+        "response object",
+        "what an API returned: a message, OpenAI's chat completions and Responses, Anthropic, Gemini",
+        (RESPONSES,),
+        {"completion|thoughts": Place((RESPONSES,), responses.said)},
+        without=("completion",),
+    ),
+    Layout(
+        "response as a row",
+        "rows that are OpenAI's chat completions or Responses themselves, beside the problem",
+        ("object:string", "choices[]|output[]:object"),
+        {"completion|thoughts": Place(("choices[]|output[]:object", "id"), responses.said)},
+    ),
+    Layout(
+        "OpenAI batch",
+        "OpenAI: batch output files",
+        ("custom_id", "response.body"),
+        {"completion|thoughts": Place(("response.body", "error", "id"), responses.batch_response)},
+    ),
+    Layout(
+        "Anthropic batch",
+        "Anthropic: results of message batches",
+        ("custom_id", "result.message"),
+        {"completion|thoughts": Place(("result.message", "result.error"), responses.batch_response)},
+    ),
+    Layout(
+        "NeMo Gym rollouts",
+        "NVIDIA-NeMo/Gym: ng_collect_rollouts",
+        ("responses_create_params.input", "response.output[]"),
+        {
+            "prompt|system": Place(
+                ("responses_create_params.input", "responses_create_params.instructions"), readers.asked
+            ),
+            "tests": Place(("verifier_metadata",), programs.unit_tests),
+            "completion|thoughts": Place(("response",), responses.said),
+        },
+    ),
+    Layout(
+        "inspect_ai",
+        "UKGovernmentBEIS/inspect_ai: the samples of .eval and .json logs",
+        ("input", "target", "epoch", "messages[]", "output.choices[]"),
+        {
+            "prompt|system": Place(("input", "messages"), readers.asked_of_log),
+            "answer": Place(("target",), readers.only),
+            "completion|thoughts": Place(("output", "messages", "error"), responses.last_output),
+        },
+    ),
+    Layout(
+        "LiveCodeBench outputs",
+        "LiveCodeBench: output/MODEL/*_eval_all.json",
+        ("question_content", "output_list[]", "code_list[]"),
+        {
+            "prompt": Place(("question_content", "starter_code"), readers.with_starter),
+            "completion": Place(("output_list",), readers.samples_of),
+            "verdict": Place(("graded_list",)),
+        },
+        missing="tests; join them with those of livecodebench/code_generation_lite by question_id",
+    ),
+    Layout(
+        "HumanEval samples",
+        "openai/human-eval: samples.jsonl",
+        ("task_id", "completion:string"),
+        {"completion": Place(("completion",))},
+        without=("prompt", "question", "problem", "text", "test", "tests", "test_list", "answer"),
+        missing="problems; join them with those of openai/openai_humaneval by task_id",
+    ),
+    Layout(
+        "lm-evaluation-harness",
+        "EleutherAI/lm-evaluation-harness: --log_samples",
+        ("doc", "target", "resps[]", "doc_id"),
+        {
+            "prompt": Place(("doc", "arguments"), readers.harness_prompt, uses_up=False),
+            "answer": Place(("target",), readers.answer_or_final),
+            "completion": Place(("resps",), readers.harness_samples),
+        },
+        views="filter",
+    ),
+    Layout(
+        "verl dump",
+        "verl: trainer.rollout_data_dir",
+        ("input:string", "output:string", "gts", "score"),
+        {
+            "prompt": Place(("input",)),
+            "completion": Place(("output",)),
+            "answer|tests": Place(("gts", "ability"), programs.ground_truth),
+        },
+    ),
+    Layout(
+        "verifiers results",
+        "verifiers and prime-rl: results.jsonl of vf-eval",
+        ("prompt[].content", "completion[].content", "example_id", "reward"),
+        {
+            "prompt|system": Place(("prompt",), readers.asked),
+            "completion|thoughts": Place(("completion",), responses.said),
+        },
+    ),
+    Layout(
+        "verifiers traces",
+        "verifiers 0.4: traces.jsonl, the traces of an episode a line",
+        ("task.data", "traces[].nodes"),
+        {
+            "prompt|system": Place(("task.data", "id"), readers.asked_of_task),
+            "answer": Place(("task.data",), readers.answer_of_task),
+            "completion|thoughts": Place(("traces",), responses.of_traces),
+        },
+    ),
+    Layout(
+        "distilabel",
+        "argilla-io/distilabel: TextGeneration",
+        ("instruction:string", "generation", "model_name"),
+        {
+            "prompt": Place(("instruction",)),
+            "completion": Place(("generation",), readers.samples_of),
+        },
+    ),
+)
+"""Completions that other tools wrote."""

@@ -1,0 +1,90 @@
+"""Columns of text in which a completion may be the JSON of what an API returned, as CSV files and some loggers have it.
+
+Only such texts are parsed; a completion that is JSON by itself stays as it is.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data.source import Rows
+from magcli.layouts import names
+from magcli.layouts.responses import PRINTED, object_in, said
+from magcli.layouts.types import Unreadable
+from magcli.model.thoughts import THINK
+from magcli.run.layout import Converted
+from magcli.run.validation import UNREAD
+
+# What such a text begins with: an object or a list of objects, in JSON or as Python prints it.
+STARTS = r"^\s*\[?\s*\{\s*['\"]|^(" + "|".join(client.replace("(", r"\(") for client in PRINTED) + ")"
+SEVERAL = "several-completions\tthe text is a response of {} completions; store the object itself instead of its JSON"
+
+
+def completion_column(schema: pa.Schema) -> str:
+    """The column of text that is read as the completion; empty if there is none, or several could be it."""
+    own = [name for name in names.COMPLETION if name in schema.names]
+    present = own or [name for name in names.COMPLETION["completion"] if name in schema.names]
+    return present[0] if len(present) == 1 and pa.types.is_string(schema.field(present[0]).type) else ""
+
+
+def with_texts(layout: Converted | None, schema: pa.Schema) -> Converted | None:
+    """A table whose completions are texts, also where these are the JSON of an API's object.
+
+    Args:
+        layout: How the table is converted otherwise, if it is.
+        schema: Its columns, before that.
+    """
+    before = layout.schema if layout else schema
+    name = completion_column(before)
+    if not name:
+        return layout
+    fields = [*(field for field in before if field.name != UNREAD), pa.field(UNREAD, pa.string())]
+    after = pa.schema(fields, before.metadata)
+
+    def rows(batches: Rows) -> Rows:
+        for batch in layout.rows(batches) if layout else batches:
+            yield _with_texts(batch, name, after)
+
+    if layout is None:
+        return Converted(after, rows, {}, "")
+    return Converted(after, rows, layout.columns, layout.layout, layout.changes_number)
+
+
+def _with_texts(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBatch:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    reasons = columns.get(UNREAD, pa.nulls(batch.num_rows, pa.string()))
+    starts = pc.match_substring_regex(batch.column(name), STARTS)
+    if pc.any(starts).as_py():
+        texts = batch.column(name).to_pylist()
+        why = reasons.to_pylist()
+        for row, text, reason in _read(texts, pc.indices_nonzero(starts).to_pylist()):
+            texts[row] = text
+            why[row] = why[row] or reason
+        columns[name] = pa.array(texts, pa.string())
+        reasons = pa.array(why, pa.string())
+    columns[UNREAD] = reasons
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
+
+
+def _read(texts: list[Any], rows: list[int]) -> Iterator[tuple[int, str | None, str | None]]:
+    """The row, the text that was said, and why it cannot be read, of each text that is an object of an API."""
+    for row in rows:
+        try:
+            value = object_in(texts[row])
+            if value is not None:
+                yield row, *_text_of(value)
+        except Unreadable as error:
+            yield row, texts[row], f"{error.reason}\t{error.detail}"
+
+
+def _text_of(value: Any) -> tuple[str | None, str | None]:
+    """What was said in an object, after its thoughts; and why it cannot be read."""
+    completed = said(value)
+    completion = completed["completion"]
+    if isinstance(completion, list):
+        return None, SEVERAL.format(len(completion))
+    if completed["thoughts"] and completion is not None:
+        return THINK.join(completed["thoughts"], completion), None
+    return completion, None
