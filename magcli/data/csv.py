@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
 from magcli.data.packed import PACKED, Opener, damage, foreign, opener
+from magcli.data.readable import readable_numbers, readable_values, time_texts
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
-from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 PATTERNS = {
@@ -242,7 +242,7 @@ class CsvWriter:
 
         refuse_bytes(schema, "CSV")
         self.fields = list(schema)
-        self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
+        self.schema = pa.schema([(field.name, _cell_type(field.type)) for field in schema])
         self.writer = arrow_csv.CSVWriter(file, self.schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -255,6 +255,13 @@ class CsvWriter:
         self.writer.close()
 
 
+def _cell_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's cells as ``pyarrow.csv`` writes them."""
+    if pa.types.is_float16(kind):
+        return pa.float64()
+    return kind if _primitive(kind) else pa.string()
+
+
 def _primitive(kind: pa.DataType) -> bool:
     is_a = pa.types
     return bool(is_a.is_boolean(kind) or is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_string(kind))
@@ -264,11 +271,13 @@ def _cells_of(column: pa.Array, field: pa.Field) -> pa.Array:
     """The cells of a column; values without a form in CSV are JSON."""
     if is_json_text(field):
         return pa.array(map(_json_cell, column.to_pylist()), pa.string())
+    if pa.types.is_float16(column.type):
+        return readable_numbers(column)
     if _primitive(column.type):
         return column
     if pa.types.is_nested(column.type):
-        return encoded(map(finite, python_values(column)))
-    return column.cast(pa.string())
+        return encoded(map(finite, readable_values(column)))
+    return time_texts(column) if pa.types.is_temporal(column.type) else column.cast(pa.string())
 
 
 def _json_cell(text: str | None) -> str | None:
