@@ -202,7 +202,12 @@ def open_json(text: bytes) -> dict[str, Any]:
         ValueError: it is truncated or damaged.
         KeyError: it has no checksum.
     """
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")
     check = value.pop("check")
     if check != hash_text(pack(value)) or seal_json(value).encode() != text:
         raise ValueError("content and checksum differ")

@@ -19,6 +19,7 @@ from magcli.data import (
     durable,
     features,
     folder,
+    inside,
     json_columns,
     jsonl,
     pipe,
@@ -150,7 +151,7 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
     if (path / "dataset_dict.json").exists():
-        return folder.open_folder(path / split)
+        return folder.open_folder(inside.named_in(path, split, f"{path}:{split}") if split else path)
     splits = repository.splits_of(path, READABLE)
     if not splits:
         return folder.open_folder(path)
