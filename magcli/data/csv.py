@@ -5,10 +5,11 @@ inference changes values: ``01234`` becomes 1234, and long integers next to floa
 columns stay text. An empty cell is null; a quoted empty one (``""``) is an empty text.
 """
 
+import codecs
 import contextlib
 import csv
-import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -33,6 +34,8 @@ PATTERNS = {
 """Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
+HEADER = 1 << 24
+"""Maximum bytes of the header."""
 HEAD_BLOCK = 1 << 24
 """The same where only the first rows are read."""
 
@@ -122,11 +125,28 @@ def _header(file: Cells) -> list[str]:
     if what:
         raise DataError(f"{file.name} is not readable as CSV{what}")
     with damage(file.name), file.opened() as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
-        names = next(csv.reader(text, delimiter=file.delimiter), [])
+        try:
+            names = next(csv.reader(_header_lines(raw), delimiter=file.delimiter), [])
+        except csv.Error as error:
+            raise DataError(f"{file.name}: line 1 is not a header of column names ({first_line(error)})") from None
     if not names or len(set(names)) < len(names):
         raise DataError(f"{file.name}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
+
+
+def _header_lines(raw: BinaryIO) -> Iterator[str]:
+    """The lines of the header, of which a quoted name may take several.
+
+    Raises:
+        csv.Error: it has more than ``HEADER`` bytes.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    size = 0
+    while line := raw.readline(HEADER + 1):
+        size += len(line)
+        if size > HEADER:
+            raise csv.Error(f"it has more than {HEADER:,} bytes")
+        yield decoder.decode(line)
 
 
 def _delimiter(path: Path) -> str:

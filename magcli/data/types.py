@@ -5,6 +5,7 @@ read as ``string``, ``binary`` and ``list``, extension types as ``plain`` says, 
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,7 +83,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
         fields = [_plain_column(field, features.get(field.name)) for field in schema]
     except UnicodeDecodeError:
         raise DataError(f"{name} is damaged, or has a column whose name is not valid UTF-8") from None
-    twice = sorted({column for column in names if names.count(column) > 1})
+    twice = sorted(column for column, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
             f"{name} has more than one column named {', '.join(twice)}; rename them with the tool that wrote it"

@@ -172,6 +172,13 @@ def test_integers_of_128_bits_of_polars(tmp_path: Path, kind: str) -> None:
     assert [json.loads(line) for line in again] == frame.to_dicts()
 
 
+def test_polars_reads_columns_of_json_as_the_docs_say(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"c": 1}\n{"c": {"a": "x"}}\n')
+    frame = polars.read_parquet(_converted(tmp_path / "x.jsonl", tmp_path / "x.parquet"))
+    text = polars.col("c").ext.storage()
+    assert frame.select(text.str.json_path_match("$.a"))["c"].to_list() == [None, "x"]
+
+
 def test_a_damaged_schema_with_wide_integers_is_one_error(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     polars.DataFrame({"c": polars.Series(WIDE, dtype=polars.Int128)}).write_ipc_stream(buffer)
