@@ -84,7 +84,7 @@ def _matching(folder: Path, pattern: Any) -> list[Path]:
         if parts.count("**") > MAX_RECURSIVE:
             raise ValueError("too many **")
         files = [path for path in sorted(folder.glob("/".join(parts))) if path.is_file()]
-    except (ValueError, NotImplementedError, RecursionError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         problem = f"{card} names {pattern[:200]!a}, which is not a pattern of files"
         raise DataError(f"{problem} ({first_line(error)}); correct it, or remove the card's configs") from None
     if not files:
