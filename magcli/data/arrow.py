@@ -7,13 +7,14 @@ Every other reader, such as `datasets`, can read them.
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import durable, manifest, seal, types
+from magcli.data import durable, intervals, manifest, seal, types, wide_integers
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, first_line
 
@@ -49,14 +50,33 @@ def open_file(path: Path, name: str = "", *, verify: bool = True) -> Source:
 
 def _open_random_access(path: Path, name: str, digest: str | None, verify: bool) -> Source:
     try:
-        reader = pa.ipc.open_file(pa.OSFile(str(path)))
+        reader, widths = _opened(path, pa.ipc.open_file)
         total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Arrow file: {first_line(error)}") from None
     schema = reader.schema.with_metadata(seal.foreign_metadata(reader.schema.metadata))
     chain = _random_access_chain(reader) if digest else ()
-    rows = _random_access_rows(reader, schema, name)
+    schema, rows = _widened(schema, _random_access_rows(reader, schema, name), widths)
     return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), total)
+
+
+def _opened(path: Path, opens: Callable[[Any], Any]) -> tuple[Any, wide_integers.Widths]:
+    """What ``opens`` makes of a file, also if it refuses integers of 128 bits; where these are."""
+    try:
+        return opens(pa.OSFile(str(path))), {}
+    except pa.ArrowNotImplementedError as error:
+        if not str(error).startswith(wide_integers.REFUSED):
+            raise
+    file, widths = wide_integers.of_file(path)
+    return opens(file), widths
+
+
+def _widened(schema: pa.Schema, rows: Rows, widths: wide_integers.Widths) -> tuple[pa.Schema, Rows]:
+    """Schema and rows with their integers of 128 bits."""
+    if not widths:
+        return schema, rows
+    wide = wide_integers.widened_schema(schema, widths)
+    return wide, (wide_integers.widened(batch, wide, widths) for batch in rows)
 
 
 def _random_access_chain(reader: Any) -> manifest.Chain:
@@ -74,7 +94,12 @@ def _random_access_rows(reader: Any, schema: pa.Schema, name: str) -> Rows:
 
 def _closing(path: Path) -> tuple[manifest.Chain, int]:
     """The history and row count of a verified file, from its last message."""
-    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+    # ``ArrowNotImplementedError``: integers of 128 bits, which no file of magcli has.
+    with (
+        contextlib.suppress(pa.ArrowNotImplementedError),
+        pa.memory_map(str(path)) as file,
+        pa.ipc.open_stream(file) as reader,
+    ):
         for _, metadata in _messages(reader, str(path)):
             if metadata:
                 return _chain_and_rows(metadata)
@@ -85,14 +110,15 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
     """Read a stream from a pipe or an open file; the end mark is checked when it arrives."""
     hashing = seal.HashingReader(file)
     try:
-        reader = pa.ipc.open_stream(pa.PythonFile(hashing, mode="r"))
+        stream, widths = wide_integers.of_stream(hashing)
+        reader = pa.ipc.open_stream(pa.PythonFile(stream, mode="r"))
         schema = reader.schema
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
     types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
     source = Source(name, schema.with_metadata(seal.foreign_metadata(schema.metadata)), iter(()))
-    source.rows = _rows(reader, hashing, source, source.schema, ours)
+    source.schema, source.rows = _widened(source.schema, _rows(reader, hashing, source, source.schema, ours), widths)
     return source
 
 
@@ -211,7 +237,7 @@ def _with_head(schema: pa.Schema, head: str) -> pa.Schema:
 def _write_closing(writer: Any, schema: pa.Schema, chain: manifest.Chain, rows: int) -> None:
     """Write an empty batch with the history and the place of the digest, and close the writer."""
     closing = seal.pack({"chain": manifest.to_json(chain), "rows": rows})
-    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
     writer.write_batch(empty, custom_metadata={seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.PLACEHOLDER})
     writer.close()
 
@@ -227,7 +253,7 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
     name = name or str(path)
     digest = seal.verify_file(path) if verify else None
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
+        file, widths = _opened(path, partial(pq.ParquetFile, page_checksum_verification=True))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not a complete Parquet file: {first_line(error)}") from None
     extra = file.metadata.metadata or {}
@@ -236,8 +262,28 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
         raise DataError(f"{name} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
-    rows = _parquet_rows(file, schema, name)
+    schema, rows = _with_intervals(file, schema, _parquet_rows(file, schema, name))
+    schema, rows = _widened(schema, rows, widths)
     return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), file.metadata.num_rows)
+
+
+def _with_intervals(file: Any, schema: pa.Schema, rows: Rows) -> tuple[pa.Schema, Rows]:
+    """Schema and rows with the intervals of Parquet, such as DuckDB's, which pyarrow reads as 12 bytes."""
+    columns = [file.schema.column(number) for number in range(len(file.schema))]
+    names = {column.path for column in columns if column.converted_type == "INTERVAL"}.intersection(schema.names)
+    if not names:
+        return schema, rows
+    kind = pa.month_day_nano_interval()
+    timed = pa.schema([field.with_type(kind) if field.name in names else field for field in schema], schema.metadata)
+    return timed, (_interval_batch(batch, timed) for batch in rows)
+
+
+def _interval_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        intervals.parquet_intervals(column) if pa.types.is_interval(field.type) else column
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _parquet_rows(file: Any, schema: pa.Schema, name: str) -> Rows:
@@ -268,7 +314,11 @@ class ParquetSink:
 
     def _flush(self) -> None:
         if self.pending:
-            self.writer.write_table(pa.Table.from_batches(self.pending))
+            try:
+                self.writer.write_table(pa.Table.from_batches(self.pending))
+            except pa.ArrowInvalid as error:
+                problem = f"the table has a value that Parquet cannot store: {first_line(error)}"
+                raise DataError(f"{problem}; write arrow, or change the column's type") from None
             self.pending.clear()
 
     def close(self) -> None:

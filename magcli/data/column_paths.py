@@ -18,7 +18,7 @@ def top_name(path: str, schema: pa.Schema) -> str | None:
     """The column that a path names or starts in; None if there is none."""
     parts = path.split(".")
     names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((name for name in names if name in schema.names), None)
+    return next((name for name in names if schema.get_field_index(name) >= 0), None)
 
 
 def has(path: str, schema: pa.Schema) -> bool:

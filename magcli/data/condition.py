@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from magcli.data import column_paths
 from magcli.data.json_columns import DECODER, is_json_text
+from magcli.data.readable import is_short_float, readable_numbers
 from magcli.errors import DataError, UsageError, first_line
 
 COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -196,7 +197,7 @@ def _json_contains(value: Any, part: Any) -> bool:
 
 
 def _list_contains(column: pa.Array, constant: pa.Scalar) -> pa.Array:
-    elements, other = _of_one_type(column.flatten(), constant)
+    elements, other = _of_one_type(_as_shown(column.flatten()), constant)
     rows = pc.list_parent_indices(column).filter(pc.equal(elements, other))
     mask = np.zeros(len(column), bool)
     mask[rows.to_numpy()] = True
@@ -215,8 +216,13 @@ def _values(tree: ast.expr, batch: pa.RecordBatch, beside: pa.Scalar | None) -> 
             column = column_paths.column_at(batch, name)
             if beside is not None and is_json_text(column_paths.field_at(batch.schema, name)):
                 return _of_json(column, beside.type)
-            return column
+            return _as_shown(column)
     raise UsageError(HELP)
+
+
+def _as_shown(column: pa.Array) -> pa.Array:
+    """The numbers that a table shows: a float32 of 0.1 equals 0.1."""
+    return readable_numbers(column) if is_short_float(column.type) else column
 
 
 def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -5,10 +5,11 @@ inference changes values: ``01234`` becomes 1234, and long integers next to floa
 columns stay text. An empty cell is null; a quoted empty one (``""``) is an empty text.
 """
 
+import codecs
 import contextlib
 import csv
-import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -18,11 +19,11 @@ import pyarrow.compute as pc
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
 from magcli.data.packed import PACKED, Opener, damage, foreign, opener
+from magcli.data.readable import readable_numbers, readable_values, time_texts
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.selection import first
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
-from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 PATTERNS = {
@@ -33,6 +34,8 @@ PATTERNS = {
 """Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
+HEADER = 1 << 24
+"""Maximum bytes of the header."""
 HEAD_BLOCK = 1 << 24
 """The same where only the first rows are read."""
 
@@ -122,11 +125,28 @@ def _header(file: Cells) -> list[str]:
     if what:
         raise DataError(f"{file.name} is not readable as CSV{what}")
     with damage(file.name), file.opened() as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
-        names = next(csv.reader(text, delimiter=file.delimiter), [])
+        try:
+            names = next(csv.reader(_header_lines(raw), delimiter=file.delimiter), [])
+        except csv.Error as error:
+            raise DataError(f"{file.name}: line 1 is not a header of column names ({first_line(error)})") from None
     if not names or len(set(names)) < len(names):
         raise DataError(f"{file.name}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
+
+
+def _header_lines(raw: BinaryIO) -> Iterator[str]:
+    """The lines of the header, of which a quoted name may take several.
+
+    Raises:
+        csv.Error: it has more than ``HEADER`` bytes.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    size = 0
+    while line := raw.readline(HEADER + 1):
+        size += len(line)
+        if size > HEADER:
+            raise csv.Error(f"it has more than {HEADER:,} bytes")
+        yield decoder.decode(line)
 
 
 def _delimiter(path: Path) -> str:
@@ -242,7 +262,7 @@ class CsvWriter:
 
         refuse_bytes(schema, "CSV")
         self.fields = list(schema)
-        self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
+        self.schema = pa.schema([(field.name, _cell_type(field.type)) for field in schema])
         self.writer = arrow_csv.CSVWriter(file, self.schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -255,6 +275,13 @@ class CsvWriter:
         self.writer.close()
 
 
+def _cell_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's cells as ``pyarrow.csv`` writes them."""
+    if pa.types.is_float16(kind):
+        return pa.float64()
+    return kind if _primitive(kind) else pa.string()
+
+
 def _primitive(kind: pa.DataType) -> bool:
     is_a = pa.types
     return bool(is_a.is_boolean(kind) or is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_string(kind))
@@ -264,11 +291,13 @@ def _cells_of(column: pa.Array, field: pa.Field) -> pa.Array:
     """The cells of a column; values without a form in CSV are JSON."""
     if is_json_text(field):
         return pa.array(map(_json_cell, column.to_pylist()), pa.string())
+    if pa.types.is_float16(column.type):
+        return readable_numbers(column)
     if _primitive(column.type):
         return column
     if pa.types.is_nested(column.type):
-        return encoded(map(finite, python_values(column)))
-    return column.cast(pa.string())
+        return encoded(map(finite, readable_values(column)))
+    return time_texts(column) if pa.types.is_temporal(column.type) else column.cast(pa.string())
 
 
 def _json_cell(text: str | None) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
+from magcli.data.inside import named_in, refuse_outside
 from magcli.data.manifest import manifest_path
 from magcli.data.source import Source
 from magcli.errors import DataError, EnvironmentFault
@@ -46,9 +47,9 @@ def _data_files(path: Path) -> list[Path]:
         splits = ", ".join(str(path / folder.name) for folder in sorted(path.iterdir()) if folder.is_dir())
         raise DataError(f"{path} contains several tables; give one of them: {splits}")
     try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        files = [path / entry["filename"] for entry in state["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        state = json.loads(refuse_outside(path / "state.json", path).read_text(encoding="utf-8"))
+        files = [named_in(path, entry["filename"], path / "state.json") for entry in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{path} is not a folder that `datasets` saved, and has no table in it") from None
     if not files:
         raise DataError(f"{path} has no data file")
@@ -68,10 +69,10 @@ def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
         files = record["files"]
         chain = manifest.from_json(record["chain"])
         rows = int(record["rows"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{manifest_file} is damaged") from None
     for name, digest in files.items():
-        if not (path / name).exists() or seal.hash_file(path / name) != digest:
+        if not named_in(path, name, manifest_file).exists() or seal.hash_file(path / name) != digest:
             raise DataError(f"{path / name} is truncated, damaged or missing: its digest in {manifest_file} differs")
     return chain, rows
 

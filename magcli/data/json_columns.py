@@ -1,16 +1,20 @@
 """Columns of JSON values without a common type: text of JSON within magcli, ``arrow.json`` in Arrow and Parquet files.
 
 ``arrow.json`` is Arrow's extension type for JSON, `datasets`' feature ``Json()``. Other tools use it at any depth, for
-example a list of JSON objects; magcli reads such a column as a column of JSON.
+example a list of JSON objects; magcli reads such a column as a column of JSON, and a column of unions too.
 """
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 
+from magcli.data.plain import plain_array, plain_type
+from magcli.data.readable import readable_values
+from magcli.data.rebuild import fixed_size_values, physical_runs
 from magcli.errors import DataError, first_line
 
 TEXT_KEY = b"magcli.json_text"
@@ -30,9 +34,13 @@ def is_json_text(field: pa.Field) -> bool:
 
 
 def holds_json(kind: pa.DataType) -> bool:
-    """Whether a type is ``arrow.json``, or has it at any depth."""
-    if isinstance(kind, pa.JsonType):
+    """Whether a type is ``arrow.json`` or a union, or has one at any depth: values without a common type."""
+    if isinstance(kind, pa.JsonType) or pa.types.is_union(kind):
         return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return holds_json(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return holds_json(kind.value_type)
     if not pa.types.is_nested(kind):
         return False
     return any(holds_json(kind.field(i).type) for i in range(kind.num_fields))
@@ -47,7 +55,7 @@ def json_texts(column: pa.Array, name: str) -> pa.Array:
     try:
         if isinstance(column.type, pa.JsonType):
             return pa.array(map(_checked, column.to_pylist()), pa.string())
-        return pa.array(map(dumps, parsed_values(column)), pa.string())
+        return encoded(json_values(column))
     except (ValueError, RecursionError) as error:
         raise DataError(f"column {name} has a text that is not JSON: {first_line(error)}") from None
 
@@ -65,23 +73,78 @@ def dumps(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def parsed_values(column: pa.Array) -> list[Any]:
-    """The values of a column whose type ``holds_json``, with those of JSON parsed."""
-    return [_parsed(value, column.type) for value in column.to_pylist()]
-
-
-def _parsed(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
+def json_values(column: pa.Array) -> list[Any]:
+    """The values of a column whose type ``holds_json``: of unions as they are, of JSON parsed."""
+    kind = column.type
+    if not holds_json(kind):
+        return readable_values(plain_array(column, plain_type(kind)))
     if isinstance(kind, pa.JsonType):
-        return DECODER.decode(value)
+        return [None if text is None else DECODER.decode(text) for text in column.to_pylist()]
     if isinstance(kind, pa.BaseExtensionType):
-        return _parsed(value, kind.storage_type)
+        return json_values(column.storage)
+    if pa.types.is_union(kind):
+        return _union_values(column)
     if pa.types.is_struct(kind):
-        return {field.name: _parsed(value[field.name], field.type) for field in kind}
-    if pa.types.is_nested(kind) and not pa.types.is_map(kind) and kind.num_fields == 1:
-        return [_parsed(part, kind.value_type) for part in value]
-    return value
+        return _struct_values(column)
+    if pa.types.is_map(kind):
+        return _map_values(column)
+    if pa.types.is_dictionary(kind):
+        return _taken(json_values(column.dictionary), column.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _taken(json_values(column.values), physical_runs(column))
+    return _list_values(column)
+
+
+def _taken(values: Sequence[Any], numbers: pa.Array) -> list[Any]:
+    return [None if number is None else values[number] for number in numbers.to_pylist()]
+
+
+def _union_values(column: pa.Array) -> list[Any]:
+    """Each value from the child of its type code: in a dense union at its offset, in a sparse one at its row."""
+    children = {code: json_values(column.field(index)) for index, code in enumerate(column.type.type_codes)}
+    codes = column.type_codes.to_pylist()
+    is_dense = column.type.mode == "dense"
+    places = column.offsets.to_pylist() if is_dense else range(len(column))
+    return [children[code][place] for code, place in zip(codes, places, strict=True)]
+
+
+def _struct_values(column: pa.Array) -> list[Any]:
+    names = [field.name for field in column.type]
+    parts = zip(*map(json_values, column.flatten()), strict=True)
+    valid = column.is_valid().to_pylist()
+    return [
+        dict(zip(names, row, strict=True)) if is_valid else None for row, is_valid in zip(parts, valid, strict=True)
+    ]
+
+
+def _map_values(column: pa.Array) -> list[Any]:
+    """Maps as objects; those with keys that are no text, or that repeat, as pairs."""
+    start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    keys = json_values(column.keys.slice(start, end - start))
+    pairs = list(zip(keys, json_values(column.items.slice(start, end - start)), strict=True))
+    maps: list[Any] = []
+    for begin, stop, is_valid in _spans(column.offsets.to_pylist(), column):
+        part = pairs[begin - start : stop - start]
+        has_text_keys = pa.types.is_string(plain_type(column.type.key_type))
+        is_object = has_text_keys and len(dict(part)) == len(part)
+        maps.append((dict(part) if is_object else part) if is_valid else None)
+    return maps
+
+
+def _list_values(column: pa.Array) -> list[Any]:
+    if pa.types.is_fixed_size_list(column.type):
+        values = json_values(fixed_size_values(column))
+        offsets = range(0, len(values) + 1, column.type.list_size) if column.type.list_size else [0] * (len(column) + 1)
+    else:
+        values = json_values(column.flatten())
+        lengths = column.value_lengths().fill_null(0).to_pylist()
+        offsets = list(accumulate(lengths, initial=0))
+    return [values[begin:stop] if is_valid else None for begin, stop, is_valid in _spans(offsets, column)]
+
+
+def _spans(offsets: Sequence[int], column: pa.Array) -> Iterator[tuple[int, int, bool]]:
+    """Start, end and validity of each list."""
+    return zip(offsets, offsets[1:], column.is_valid().to_pylist(), strict=False)
 
 
 def with_arrow_json(schema: pa.Schema) -> pa.Schema:

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -25,10 +26,10 @@ import pyarrow as pa
 from magcli.data.json_columns import finite, is_json_text
 from magcli.data.manifest import TextWriter, check_manifest, with_manifest
 from magcli.data.packed import Opener, damage, described, opener
+from magcli.data.readable import is_short_float, nested_types, readable_values
 from magcli.data.shapes import ABSENT_KEY, Column, key_order
 from magcli.data.source import NOT_UTF8, BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
-from magcli.data.values import python_values
 from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
@@ -360,7 +361,12 @@ def style_of(schema: pa.Schema) -> Style:
 
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
-    """The rows of a batch as JSON text without newlines."""
+    """The rows of a batch as JSON text without newlines.
+
+    Raises:
+        DataError: a column has raw bytes.
+    """
+    refuse_bytes(batch.schema, "JSON")
     columns = [_json_values(batch.column(field.name), field) for field in batch.schema]
     names = batch.schema.names
     absent = {field.name for field in batch.schema if ABSENT_KEY in (field.metadata or {})}
@@ -377,9 +383,14 @@ def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
 
 def _json_values(column: pa.Array, field: pa.Field) -> list[Any]:
     """The values of a column in JSON types."""
-    exact = is_exact_in_json(field.type)
-    values: list[Any] = column.to_pylist() if exact else list(map(_jsonable, python_values(column)))
+    is_plain = is_exact_in_json(field.type) and not any(map(_is_shortened, nested_types(field.type)))
+    values: list[Any] = column.to_pylist() if is_plain else list(map(_jsonable, readable_values(column)))
     return values
+
+
+def _is_shortened(kind: pa.DataType) -> bool:
+    """Whether JSON has other numbers than Python: floats with fewer digits, whole decimals as integers."""
+    return is_short_float(kind) or bool(pa.types.is_decimal(kind))
 
 
 def _line_with_texts(
@@ -396,13 +407,13 @@ def _line_with_texts(
 
 
 def _jsonable(value: Any) -> Any:
-    """A value in JSON types, at any depth: dates and the like as text."""
-    if isinstance(value, bytes):
-        raise DataError("a column of raw bytes has no JSON form; drop it or write parquet or arrow")
+    """A value in JSON types, at any depth: dates and the like as text, decimals too unless they are whole numbers."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, dict):
         return {key: _jsonable(part) for key, part in value.items()}
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else str(value)
     return [_jsonable(part) for part in value] if isinstance(value, list | tuple) else str(value)
 
 

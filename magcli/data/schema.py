@@ -10,9 +10,9 @@ import pyarrow as pa
 from magcli.data.column_paths import has
 from magcli.data.features import FEATURE_KEY
 from magcli.data.json_columns import encoded, is_json_text, json_field
+from magcli.data.readable import readable_values
 from magcli.data.shapes import ABSENT_KEY, NULL_KEY
 from magcli.data.types import refuse_bytes
-from magcli.data.values import python_values
 from magcli.errors import DataError, first_line
 
 PROBLEM = pa.schema(
@@ -340,7 +340,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return pa.nulls(batch.num_rows, field.type)
     if is_json_text(field) and not is_json_text(own_field):
         refuse_bytes(pa.schema([own_field]), "JSON")
-        return encoded(python_values(column))
+        return encoded(readable_values(column))
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:

@@ -84,6 +84,10 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+PIECE = 1 << 26
+"""Bytes that are read from a stream at a time."""
+
+
 class HashingWriter(io.RawIOBase):
     """A file that hashes what is written, and can hold back the last bytes until their digest is known."""
 
@@ -132,9 +136,17 @@ class HashingReader:
 
     def read(self, size: int = -1) -> bytes:
         """Read exactly ``size`` bytes, fewer only at the end."""
-        data = self.source.read(size)
+        data = self.source.read(size) if size <= PIECE else self._pieces(size)
         self.recent.append(data)
         return data
+
+    def _pieces(self, size: int) -> bytes:
+        """Read piece by piece, because a damaged stream may announce more bytes than memory has."""
+        pieces = []
+        while size > 0 and (piece := self.source.read(min(size, PIECE))):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
 
     def mark(self) -> None:
         """Hash the bytes so far, which are not part of the seal."""
@@ -190,7 +202,12 @@ def open_json(text: bytes) -> dict[str, Any]:
         ValueError: it is truncated or damaged.
         KeyError: it has no checksum.
     """
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")
     check = value.pop("check")
     if check != hash_text(pack(value)) or seal_json(value).encode() != text:
         raise ValueError("content and checksum differ")

@@ -5,9 +5,11 @@ union of their keys. A key whose values have no common type is stored as JSON (`
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from heapq import heappop, heappush
 from typing import Any
 
 import pyarrow as pa
@@ -60,18 +62,22 @@ class Column:
 
 def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
     """The keys in an order that agrees with every row, or in order of appearance if rows contradict each other."""
-    seen = dict.fromkeys(key for keys in orders for key in keys)
-    after: dict[str, set[str]] = {key: set() for key in seen}
+    seen = {key: number for number, key in enumerate(dict.fromkeys(key for keys in orders for key in keys))}
+    following: dict[str, set[str]] = {key: set() for key in seen}
     for keys in orders:
         for before, key in itertools.pairwise(keys):
-            after[key].add(before)
+            following[before].add(key)
+    waits = Counter(key for keys in following.values() for key in keys)
+    ready = [(number, key) for key, number in seen.items() if not waits[key]]
     ordered: list[str] = []
-    while waiting := [key for key in seen if key not in ordered]:
-        ready = next((key for key in waiting if after[key].issubset(ordered)), None)
-        if ready is None:
-            return list(seen)
-        ordered.append(ready)
-    return ordered
+    while ready:
+        _, before = heappop(ready)
+        ordered.append(before)
+        for key in following[before]:
+            waits[key] -= 1
+            if not waits[key]:
+                heappush(ready, (seen[key], key))
+    return ordered if len(ordered) == len(seen) else list(seen)
 
 
 def json_shape(value: Any, depth: int = 0) -> Shape | None:

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.data.readable import is_short_float, readable_numbers
+
 MAX_LISTED = 12
 """Maximum number of different texts that are listed with their counts."""
 MAX_COUNTED = 100_000
@@ -41,7 +43,7 @@ class ColumnStatistics:
         elif pa.types.is_boolean(self.kind):
             self.total += pc.sum(column).as_py() or 0
         elif _is_number(self.kind):
-            self._add_numbers(column)
+            self._add_numbers(readable_numbers(column) if is_short_float(column.type) else column)
 
     def _add_numbers(self, column: pa.Array) -> None:
         low, high = pc.min_max(column).as_py().values()

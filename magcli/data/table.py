@@ -19,10 +19,12 @@ from magcli.data import (
     durable,
     features,
     folder,
+    inside,
     inspect_log,
     json_columns,
     jsonl,
     pipe,
+    plain,
     repository,
     seal,
     stream,
@@ -162,7 +164,7 @@ def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:
     if (path / "state.json").exists() and not split:
         return folder.open_folder(path)
     if (path / "dataset_dict.json").exists():
-        return folder.open_folder(path / split)
+        return folder.open_folder(inside.named_in(path, split, f"{path}:{split}") if split else path)
     splits = repository.splits_of(path, READABLE)
     if not splits:
         return folder.open_folder(path)
@@ -249,7 +251,7 @@ def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[S
         with SINKS[kind](path, schema, head) as sink:
             yield sink
         return
-    stored = _stored(schema)
+    stored = _stored(schema, kind)
     with SINKS.get(kind, folder.folder_sink)(path, stored, head) as sink:
         yield _StoringSink(sink, stored)
 
@@ -258,16 +260,20 @@ def write(name: str, schema: pa.Schema, head: str, form: str = "") -> Iterator[S
 def _stream_sink(name: str, schema: pa.Schema, head: str, form: str) -> Iterator[Sink]:
     is_stdout = name == stream.STDOUT
     label = "stdout" if is_stdout else name
-    stored = _stored(schema) if form == "arrow" else schema
+    stored = _stored(schema, ".arrow") if form == "arrow" else schema
     file = sys.stdout.fileno() if is_stdout else name
     with durable.disk_errors(Path(label)), open(file, "wb", closefd=not is_stdout) as out:
         sink = stream.sink(out, stored, head, form)
         yield _StoringSink(sink, stored) if form == "arrow" else sink
 
 
-def _stored(schema: pa.Schema) -> pa.Schema:
-    """The schema in Arrow and Parquet files, as `datasets` writes it: ``arrow.json``, and features."""
-    return features.with_features(json_columns.with_arrow_json(schema))
+def _stored(schema: pa.Schema, kind: str) -> pa.Schema:
+    """The schema in Arrow and Parquet files, as `datasets` writes it: ``arrow.json``, and features.
+
+    A folder (no ``kind``) has plain types, because `datasets` does not know the others.
+    """
+    fields = [plain.stored_field(field, in_parquet=kind == ".parquet") if kind else field for field in schema]
+    return features.with_features(json_columns.with_arrow_json(pa.schema(fields, schema.metadata)))
 
 
 @dataclass
@@ -279,15 +285,23 @@ class _StoringSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        columns = [
-            pa.ExtensionArray.from_storage(field.type, column) if isinstance(field.type, pa.JsonType) else column
-            for column, field in zip(batch.columns, self.schema, strict=True)
-        ]
+        columns = [_as_stored(column, field) for column, field in zip(batch.columns, self.schema, strict=True)]
         self.sink.write(pa.RecordBatch.from_arrays(columns, schema=self.schema))
 
     def finish(self, chain: Chain) -> str:
         """End the table."""
         return self.sink.finish(chain)
+
+
+def _as_stored(column: pa.Array, field: pa.Field) -> pa.Array:
+    if isinstance(field.type, pa.JsonType):
+        return pa.ExtensionArray.from_storage(field.type, column)
+    try:
+        return plain.stored_array(column, field.type)
+    except ValueError as error:
+        raise DataError(
+            f"column {field.name} was {field.type}, and has another value now: {first_line(error)}"
+        ) from None
 
 
 def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:

@@ -1,10 +1,11 @@
 """Column types: the plain types that stages get, and the size of rows.
 
 Other tools write dictionaries, large or view strings, lists with 64-bit offsets, and columns of type null. They are
-read as ``string``, ``binary`` and ``list``; an extension type is read as its storage type, ``arrow.json`` as JSON text.
+read as ``string``, ``binary`` and ``list``, extension types as ``plain`` says, ``arrow.json`` and unions as JSON text.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow.compute as pc
 
 from magcli.data.features import feature_marks, features_of
 from magcli.data.json_columns import holds_json, json_field, json_texts
+from magcli.data.plain import marked_type, plain_array, plain_type, type_marks
+from magcli.data.rebuild import fixed_size_values, is_listlike, physical_runs
 from magcli.data.shapes import NULL_KEY
 from magcli.errors import DataError
 
@@ -33,7 +36,14 @@ def refuse_bytes(schema: pa.Schema, form: str) -> None:
     """
     for field in schema:
         if any(map(_is_bytes, _leaves(field.type))):
-            raise DataError(f"column {field.name} has raw bytes, which have no {form} form; drop it or write arrow")
+            problem = f"column {field.name} has raw bytes, which have no {form} form (its type is {_type_name(field)})"
+            raise DataError(f"{problem}; drop it or write arrow")
+
+
+def _type_name(field: pa.Field) -> str:
+    """The type of a column in the file that it came from."""
+    name = (field.metadata or {}).get(b"ARROW:extension:name")
+    return name.decode("utf-8", "replace") if name else str(marked_type(field) or field.type)
 
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
@@ -56,7 +66,8 @@ def is_exact_in_json(kind: pa.DataType) -> bool:
         return is_exact_in_json(kind.value_type)
     if pa.types.is_struct(kind):
         return all(is_exact_in_json(kind.field(i).type) for i in range(kind.num_fields))
-    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
+    is_number = is_whole or pa.types.is_floating(kind)
     return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
@@ -72,7 +83,7 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
         fields = [_plain_column(field, features.get(field.name)) for field in schema]
     except UnicodeDecodeError:
         raise DataError(f"{name} is damaged, or has a column whose name is not valid UTF-8") from None
-    twice = sorted({column for column in names if names.count(column) > 1})
+    twice = sorted(column for column, count in Counter(names).items() if count > 1)
     if twice:
         raise DataError(
             f"{name} has more than one column named {', '.join(twice)}; rename them with the tool that wrote it"
@@ -82,13 +93,26 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
 
 def _plain_column(field: pa.Field, feature: Any) -> pa.Field:
     """A column in plain types, with its feature of `datasets`."""
-    plain = _plain_field(field)
-    marks = {**(plain.metadata or {}), **_extension_marks(field.type), **feature_marks(feature)}
+    metadata = _without_foreign(field.metadata)
     if holds_json(field.type):
-        return json_field(field.name, plain.metadata)
+        _refuse_bytes_in_json(field)
+        return json_field(field.name, metadata)
+    plain = pa.field(field.name, plain_type(field.type))
+    marks = {**(metadata or {}), **_extension_marks(field.type), **type_marks(field.type), **feature_marks(feature)}
     if pa.types.is_null(field.type):
         return pa.field(field.name, pa.string(), metadata={**marks, NULL_KEY: b"1"})
     return plain.with_metadata(marks or None)
+
+
+def _refuse_bytes_in_json(field: pa.Field) -> None:
+    """Check that a column that becomes JSON has no raw bytes.
+
+    Raises:
+        DataError: it has; the message names the column and its type.
+    """
+    if any(_is_bytes(plain_type(leaf)) for leaf in _leaves(field.type)):
+        problem = f"column {field.name} of type {field.type} has raw bytes beside values of other types"
+        raise DataError(f"{problem}; convert it with the tool that wrote it")
 
 
 def _extension_marks(kind: pa.DataType) -> dict[bytes, bytes]:
@@ -101,28 +125,6 @@ def _extension_marks(kind: pa.DataType) -> dict[bytes, bytes]:
 
 def _without_foreign(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
     return {key: value for key, value in (metadata or {}).items() if key not in FOREIGN_KEYS} or None
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, plain_type(field.type), metadata=_without_foreign(field.metadata))
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The plain type with the same values."""
-    is_a = pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return plain_type(kind.storage_type)
-    if is_a.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if is_a.is_large_string(kind) or is_a.is_string_view(kind):
-        return pa.string()
-    if is_a.is_large_binary(kind) or is_a.is_binary_view(kind):
-        return pa.binary()
-    if is_a.is_list(kind) or is_a.is_large_list(kind):
-        return pa.list_(_plain_field(kind.value_field).with_name("item"))
-    if is_a.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
-    return kind
 
 
 def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -143,8 +145,7 @@ def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if holds_json(column.type):
         return json_texts(column, field.name)
-    storage = column.storage if isinstance(column, pa.ExtensionArray) else column
-    return storage if storage.type == field.type else storage.cast(field.type)
+    return plain_array(column, field.type)
 
 
 def fitting_rows(sizes: Sizes, max_bytes: int) -> int:
@@ -159,27 +160,34 @@ def row_bytes(batch: pa.RecordBatch) -> Sizes:
 
 def _value_bytes(column: pa.Array) -> Sizes:
     is_a, kind = pa.types, column.type
+    sizes: Sizes
     if isinstance(column, pa.ExtensionArray):
         return _value_bytes(column.storage)
     if is_a.is_dictionary(kind):
         return _numbers(pc.take(pa.array(_value_bytes(column.dictionary)), column.indices))
+    if is_a.is_run_end_encoded(kind):
+        sizes = _value_bytes(column.values)[physical_runs(column).to_numpy()]
+        return sizes
     if is_a.is_string(kind) or is_a.is_binary(kind) or is_a.is_large_string(kind) or is_a.is_large_binary(kind):
         return _numbers(pc.binary_length(column)) + 8
     if is_a.is_string_view(kind) or is_a.is_binary_view(kind):
         return _numbers(pc.binary_length(column.cast(pa.large_binary()))) + 8
-    if is_a.is_list(kind) or is_a.is_large_list(kind):
+    if is_listlike(kind):
         return _list_bytes(column)
+    if is_a.is_fixed_size_list(kind) and len(column):
+        sizes = _value_bytes(fixed_size_values(column)).reshape(len(column), -1).sum(axis=1) + 8
+        return sizes
     if is_a.is_struct(kind):
         return sum((_value_bytes(part) for part in column.flatten()), np.zeros(len(column), np.int64))
     return np.full(len(column), 8, np.int64)
 
 
 def _list_bytes(column: pa.Array) -> Sizes:
-    """Sums of the elements' bytes between the offsets of each list."""
-    before = np.concatenate([[0], np.cumsum(_value_bytes(column.values))])
-    offsets = column.offsets.to_numpy()
-    sizes = before[offsets[1:]] - before[offsets[:-1]] + 8
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), sizes, 8)
+    """Sums of the elements' bytes of each list."""
+    before = np.concatenate([[0], np.cumsum(_value_bytes(column.flatten()))])
+    ends = np.cumsum(_numbers(pc.list_value_length(column)))
+    sizes: Sizes = np.diff(before[np.concatenate([[0], ends])]) + 8
+    return sizes
 
 
 def _numbers(values: pa.Array) -> Sizes:

@@ -7,18 +7,27 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data.json_columns import encoded, is_json_text
+from magcli.data.readable import readable_values
 from magcli.errors import DataError, first_line
 
 
 def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a batch, with the values of columns that store JSON text."""
+    return _rows(batch, python_values)
+
+
+def readable_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as people read them: see ``readable_values``."""
+    return _rows(batch, readable_values)
+
+
+def _rows(batch: pa.RecordBatch, of_column: Callable[[pa.Array], list[Any]]) -> list[dict[str, Any]]:
     names = batch.schema.names
-    columns = [_values(batch.column(field.name), field) for field in batch.schema]
+    columns = [_parsed(of_column(batch.column(field.name)), field) for field in batch.schema]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _values(column: pa.Array, field: pa.Field) -> list[Any]:
-    values = python_values(column)
+def _parsed(values: list[Any], field: pa.Field) -> list[Any]:
     if not is_json_text(field):
         return values
     try:

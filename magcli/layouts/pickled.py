@@ -41,12 +41,12 @@ def packed_json(text: str) -> Any:
     """
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     value = plain_data(_decompressed(text))
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError("the pickled text is not JSON") from None
 
 

@@ -108,7 +108,7 @@ def _value_of(text: str) -> Any:
     if start in ("[", "{", '"'):
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return _literal(text)
     if text[:2] == "eJ":  # the start of every text that is compressed with zlib and in base64
         return packed_json(text)
@@ -183,7 +183,7 @@ def _json_value(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

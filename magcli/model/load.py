@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import atomic_folder
+from magcli.data.inside import refuse_links
 from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.model import nested
@@ -240,6 +241,7 @@ def plain_decoder(name: str) -> DecoderConfig | None:
 def _config_folder(name: str) -> Path:
     """Where the configuration of a model is; for a hub id, in the hub client's cache."""
     if Path(name).is_dir():
+        refuse_links(Path(name))
         return Path(name)
     from transformers.utils import cached_file
 
@@ -291,6 +293,7 @@ def load_generation_config(name: str, config: Any) -> "GenerationConfig":
 def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
     """The folder of a model; for a hub id, that of the hub client's cache, with the files that match ``patterns``."""
     if Path(name).is_dir():
+        refuse_links(Path(name))
         return Path(name)
     from huggingface_hub import snapshot_download
 

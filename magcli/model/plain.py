@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from magcli.data.inside import named_in
+
 FAMILIES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -77,7 +79,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None if it is missing, damaged or not an object."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -168,12 +170,13 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     from safetensors import SafetensorError, safe_open
 
     single = folder / "model.safetensors"
-    index = None if single.is_file() else read_json(folder / "model.safetensors.index.json")
+    index_file = folder / "model.safetensors.index.json"
+    index = None if single.is_file() else read_json(index_file)
     names: dict[str, str] = (index or {}).get("weight_map", {})
     tensors = {}
     try:
         with ExitStack() as stack:
-            for path in {folder / name for name in names.values()} or {single}:
+            for path in {named_in(folder, name, index_file) for name in names.values()} or {single}:
                 file = stack.enter_context(safe_open(path, framework="pt"))
                 tensors.update({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, SafetensorError):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from magcli.data.durable import atomic_file
+from magcli.data.inside import refuse_links
 from magcli.data.seal import hash_file
 from magcli.errors import DataError
 from magcli.model.settings import INDEX, code_paths, deciding_paths, setting_paths
@@ -60,8 +61,9 @@ def check_settings(folder: Path) -> None:
     """Check a model's settings against their digests; one that has none there is not checked.
 
     Raises:
-        DataError: a file does not match its digest in the folder.
+        DataError: a file does not match its digest in the folder, or is a link that leads out of it.
     """
+    refuse_links(folder)
     recorded = _read_sums(folder / SUMS)
     for path in _small_paths(folder):
         digest = recorded.get(path.relative_to(folder).as_posix())

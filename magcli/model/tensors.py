@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from magcli.data.inside import named_in
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.settings import with_dtype, with_values
 
@@ -81,7 +82,7 @@ def weight_files(folder: Path) -> list[Path]:
         named = read_object(folder / INDEX).get("weight_map")
         if not isinstance(named, dict):
             raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map); save or copy the model again")
-        return [folder / name for name in sorted(set(named.values()))]
+        return sorted({named_in(folder, name, folder / INDEX) for name in named.values()})
     if not (folder / SINGLE).is_file():
         raise EnvironmentFault(f"model {folder}: the folder has no safetensors weights ({SINGLE} or {INDEX})")
     return [folder / SINGLE]
@@ -91,7 +92,7 @@ def read_object(file: Path) -> dict[str, Any]:
     """A JSON file of a model, such as its config.json."""
     try:
         content = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{file}: not JSON ({error}); save or copy the model again") from None
     if not isinstance(content, dict):
         raise DataError(f"{file}: expected a JSON object; save or copy the model again")

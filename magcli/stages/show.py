@@ -131,12 +131,12 @@ def _print_lines(config: Config, rows: Rows) -> None:
 
 
 def _show(config: Config, rows: Rows, job: Job) -> None:
-    from magcli.data.values import to_rows
+    from magcli.data.values import readable_rows
 
     thoughts = forms.recorded_form(job.sources)
     shown = more = 0
     for batch in rows:
-        for row in to_rows(batch):
+        for row in readable_rows(batch):
             if config.limit and shown >= config.limit:
                 more += 1
                 continue

@@ -1,0 +1,77 @@
+"""The front matter of a hub repository's card (README.md), which is YAML of others: small, and read in bounded time.
+
+An alias of YAML stands for a value again. Aliases within aliases are few bytes that stand for billions of values, which
+``yaml.safe_load`` copies where they are merged.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from magcli.data.inside import refuse_outside
+from magcli.errors import DataError
+
+FRONT_MATTER = re.compile(r"\A---[^\S\n]*\n(.*?)\n---", re.DOTALL)
+MAX_BYTES = 1 << 22
+"""Of a card; the rest is not read."""
+MAX_NODES = 1_000_000
+"""Values with all that their aliases stand for."""
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """The front matter of a folder's card; empty without one, or if it is not a YAML object.
+
+    Raises:
+        DataError: its aliases stand for too many values, it is nested too deeply, or a link leads out of the folder.
+    """
+    import yaml
+
+    path = folder / "README.md"
+    try:
+        with open(refuse_outside(path, folder), encoding="utf-8") as file:
+            head = FRONT_MATTER.match(file.read(MAX_BYTES))
+        card = _loaded(head[1]) if head else None
+    except RecursionError:
+        raise DataError(f"{path}: its front matter is nested too deeply; remove it to read the files by name") from None
+    except _Endless:
+        problem = "its front matter stands for too many values, by aliases within aliases"
+        raise DataError(f"{path}: {problem}; remove it to read the files by name") from None
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return card if isinstance(card, dict) else {}
+
+
+class _Endless(Exception):
+    """Aliases that stand for too many values."""
+
+
+def _loaded(text: str) -> Any:
+    import yaml
+
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count(node: Any, counted: dict[int, int]) -> int:
+    """The number of values that a node stands for; a node that contains itself is endless."""
+    import yaml
+
+    if id(node) in counted:
+        total = counted[id(node)]
+    else:
+        counted[id(node)] = MAX_NODES + 1
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        total = 1
+        for part in parts:
+            total += sum(_count(half, counted) for half in part) if isinstance(part, tuple) else _count(part, counted)
+        counted[id(node)] = total
+    if total > MAX_NODES:
+        raise _Endless
+    return total

@@ -1,0 +1,93 @@
+"""Intervals of months, days and nanoseconds, and durations, as text of ISO 8601: ``P1M2DT3H``, ``PT0.5S``."""
+
+import re
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+SECOND, MINUTE, HOUR, DAY = 10**9, 60 * 10**9, 3600 * 10**9, 86400 * 10**9
+"""In nanoseconds."""
+UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+TEXT = re.compile(
+    r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?)(\d+)(?:\.(\d{1,9}))?S)?)?"
+)
+
+
+def interval_text(months: int, days: int, nanoseconds: int) -> str:
+    """An interval as text; each part has its own sign."""
+    years, months = _divided(months, 12)
+    hours, rest = _divided(nanoseconds, HOUR)
+    minutes, rest = _divided(rest, MINUTE)
+    date = "".join(f"{count}{unit}" for count, unit in ((years, "Y"), (months, "M"), (days, "D")) if count)
+    time = "".join(f"{count}{unit}" for count, unit in ((hours, "H"), (minutes, "M")) if count)
+    if rest:
+        whole, fraction = divmod(abs(rest), SECOND)
+        decimals = f".{fraction:09}".rstrip("0") if fraction else ""
+        time += f"{'-' * (rest < 0)}{whole}{decimals}S"
+    return f"P{date}{'T' if time else ''}{time}" if date or time else "PT0S"
+
+
+def _divided(value: int, size: int) -> tuple[int, int]:
+    """Quotient and rest of the same sign."""
+    sign = -1 if value < 0 else 1
+    quotient, rest = divmod(abs(value), size)
+    return sign * quotient, sign * rest
+
+
+def interval_of(text: str) -> pa.MonthDayNano:
+    """The inverse of ``interval_text``.
+
+    Raises:
+        ValueError: it is not such a text.
+    """
+    match = TEXT.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not an interval such as P1M2DT3S")
+    years, months, days, hours, minutes = (int(number or 0) for number in match.groups()[:5])
+    sign, whole, decimals = match.groups()[5:]
+    seconds = int(whole or 0) * SECOND + int((decimals or "").ljust(9, "0"))
+    nanoseconds = hours * HOUR + minutes * MINUTE + (-seconds if sign else seconds)
+    return pa.MonthDayNano([years * 12 + months, days, nanoseconds])
+
+
+def interval_texts(array: pa.Array) -> pa.Array:
+    """An array of intervals as text."""
+    return pa.array([None if value is None else interval_text(*value) for value in array.to_pylist()], pa.string())
+
+
+def intervals_of(texts: pa.Array) -> pa.Array:
+    """The inverse of ``interval_texts``.
+
+    Raises:
+        ValueError: a text is no interval.
+    """
+    values = [None if text is None else interval_of(text) for text in texts.to_pylist()]
+    return pa.array(values, pa.month_day_nano_interval())
+
+
+def duration_texts(array: pa.Array) -> pa.Array:
+    """An array of durations as text, exact in any unit."""
+    unit = UNITS[array.type.unit]
+    return pa.array([_duration(value, unit) for value in array.cast(pa.int64()).to_pylist()], pa.string())
+
+
+def _duration(value: int | None, unit: int) -> str | None:
+    if value is None:
+        return None
+    days, rest = _divided(value * unit, DAY)
+    return interval_text(0, days, rest)
+
+
+def parquet_intervals(array: pa.Array) -> pa.Array:
+    """Parquet's intervals, 12 bytes of months, days and milliseconds each, as Arrow's."""
+    stored = np.dtype([("months", "<u4"), ("days", "<u4"), ("ms", "<u4")])
+    wide = np.dtype([("months", "<i4"), ("days", "<i4"), ("ns", "<i8")])
+    data = b"".join(value or bytes(12) for value in cast(list[Any], array.to_pylist()))
+    parts = np.frombuffer(data, stored)
+    intervals = np.zeros(len(array), wide)
+    intervals["months"] = parts["months"].astype(np.int32)
+    intervals["days"] = parts["days"].astype(np.int32)
+    intervals["ns"] = parts["ms"].astype(np.int64) * 10**6
+    valid = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(array), [valid, pa.py_buffer(intervals.tobytes())])

@@ -1,0 +1,235 @@
+"""Integers of 128 bits, such as polars' Int128, which Arrow's format has and pyarrow refuses together with their table.
+
+The schema of a table is a FlatBuffer. In it, such a type is replaced in place by ``fixed_size_binary[16]``, which is
+stored alike; the 16 bytes are then read as ``decimal256(39, 0)``.
+"""
+
+import base64
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from magcli.data.rebuild import is_listlike, rebuilt
+from magcli.errors import DataError
+
+REFUSED = "Integers with more than 64 bits"
+"""How pyarrow's message starts."""
+WIDE = pa.decimal256(39, 0)
+BYTES = pa.binary(16)
+INT, FIXED_SIZE_BINARY = 2, 15
+"""Numbers of types in Arrow's Schema.fbs; the slots of its tables follow."""
+MESSAGE_HEADER, FOOTER_SCHEMA, SCHEMA_FIELDS = 2, 1, 1
+FIELD_TYPE_NUMBER, FIELD_TYPE, FIELD_CHILDREN = 2, 3, 5
+INT_BITS, INT_IS_SIGNED = 0, 1
+MAX_SCHEMA = 1 << 26
+MAX_LEVELS = 64
+PARQUET_SCHEMA = b"ARROW:schema"
+
+Widths = dict[tuple[int, ...], bool]
+"""Where integers of 128 bits are, by the numbers of the column and of the children in it; whether they have a sign."""
+
+
+class Readable(Protocol):
+    """What a stream is read from."""
+
+    def read(self, size: int = -1) -> bytes: ...
+
+
+class Rejoined:
+    """A stream whose start was read already."""
+
+    closed = False
+
+    def __init__(self, start: bytes, rest: Readable) -> None:
+        self.start, self.rest = start, rest
+
+    def read(self, size: int = -1) -> bytes:
+        """Read exactly ``size`` bytes, fewer only at the end."""
+        if not self.start:
+            return self.rest.read(size)
+        start, self.start = (self.start, b"") if size < 0 else (self.start[:size], self.start[size:])
+        missing = size - len(start)
+        return start if missing == 0 else start + self.rest.read(missing if size >= 0 else -1)
+
+
+def of_stream(stream: Readable) -> tuple[Rejoined, Widths]:
+    """A stream of Arrow with its schema readable, and where integers of 128 bits are."""
+    start = stream.read(8)
+    length = struct.unpack("<i", start[4:])[0] if len(start) == 8 else 0
+    head = bytearray(stream.read(length)) if 0 < length <= MAX_SCHEMA else bytearray()
+    widths = _patched(head, MESSAGE_HEADER)
+    return Rejoined(start + bytes(head), stream), widths
+
+
+def of_file(path: Path) -> tuple[pa.BufferReader, Widths]:
+    """A random-access file of Arrow, or Parquet file, with its schema readable, and where such integers are."""
+    with open(path, "rb") as file:
+        # Private pages of the file: what is replaced is not written to it.
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    widths = _patched_parquet(data) if data[:4] == b"PAR1" else _patched_footer(data)
+    return pa.BufferReader(pa.py_buffer(data)), widths
+
+
+def _patched_footer(data: mmap.mmap) -> Widths:
+    end = len(data) - 10  # the length of the footer, and ARROW1
+    size = struct.unpack("<i", data[end : end + 4])[0]
+    if not 0 < size <= min(end, MAX_SCHEMA):
+        return {}
+    footer = bytearray(data[end - size : end])
+    widths = _patched(footer, FOOTER_SCHEMA)
+    data[end - size : end] = bytes(footer)
+    return widths
+
+
+def _patched_parquet(data: mmap.mmap) -> Widths:
+    """The schema of Arrow is base64 in the metadata of the footer: its key, 0x18, its length, its text."""
+    at = data.rfind(PARQUET_SCHEMA) + len(PARQUET_SCHEMA) + 1
+    length = shift = 0
+    more = at > len(PARQUET_SCHEMA)
+    while more and shift < 32:
+        length |= (data[at] & 0x7F) << shift
+        more, shift, at = data[at] >= 0x80, shift + 7, at + 1
+    try:
+        schema = bytearray(base64.b64decode(data[at : at + length], validate=True))
+    except ValueError:
+        return {}
+    message = schema[8:]  # after a mark and the length
+    widths = _patched(message, MESSAGE_HEADER)
+    text = base64.b64encode(schema[:8] + message)
+    if len(text) != length:
+        return {}
+    data[at : at + length] = text
+    return widths
+
+
+# ---- FlatBuffers ----
+
+
+def _patched(data: bytearray, schema_slot: int) -> Widths:
+    """Replace the integers of 128 bits in the schema of a message or footer; a damaged one is left to pyarrow."""
+    if struct.pack("<i", 128) not in data:
+        return {}
+    widths: Widths = {}
+    try:
+        root = struct.unpack_from("<I", data, 0)[0]
+        schema = _table(data, root, schema_slot)
+        for path, field in _fields(data, schema, SCHEMA_FIELDS, ()):
+            _replace(data, path, field, widths)
+    except (struct.error, IndexError):
+        return {}
+    return widths
+
+
+def _replace(data: bytearray, path: tuple[int, ...], field: int, widths: Widths) -> None:
+    number, kind = _slot(data, field, FIELD_TYPE_NUMBER), _table(data, field, FIELD_TYPE)
+    bits = _slot(data, kind, INT_BITS) if kind else 0
+    if not number or not bits or data[number] != INT or struct.unpack_from("<i", data, bits)[0] != 128:
+        return
+    sign = _slot(data, kind, INT_IS_SIGNED)
+    widths[path] = bool(sign and data[sign])
+    data[number] = FIXED_SIZE_BINARY
+    struct.pack_into("<i", data, bits, 16)
+
+
+def _fields(data: bytearray, table: int, slot: int, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The fields in a vector of a table, and those nested in them, with their paths."""
+    vector = _table(data, table, slot) if table else 0
+    if not vector or len(path) >= MAX_LEVELS:
+        return
+    count = struct.unpack_from("<I", data, vector)[0]
+    for number in range(min(count, len(data) // 4)):
+        at = vector + 4 + 4 * number
+        field = at + struct.unpack_from("<I", data, at)[0]
+        yield (*path, number), field
+        yield from _fields(data, field, FIELD_CHILDREN, (*path, number))
+
+
+def _slot(data: bytearray, table: int, slot: int) -> int:
+    """Where a table has the value of a slot; 0 if it has none."""
+    names = table - struct.unpack_from("<i", data, table)[0]
+    entry = 4 + 2 * slot
+    if entry >= struct.unpack_from("<H", data, names)[0]:
+        return 0
+    offset: int = struct.unpack_from("<H", data, names + entry)[0]
+    return table + offset if offset else 0
+
+
+def _table(data: bytearray, table: int, slot: int) -> int:
+    """Where the table or vector is to which a slot leads; 0 if there is none."""
+    at = _slot(data, table, slot)
+    return at + int(struct.unpack_from("<I", data, at)[0]) if at else 0
+
+
+# ---- values ----
+
+
+def widened_schema(schema: pa.Schema, widths: Widths) -> pa.Schema:
+    """The schema with the type of integers of 128 bits.
+
+    Raises:
+        DataError: some are within a type other than lists, structs and maps.
+    """
+    fields = list(schema)
+    for path in widths:
+        field = fields[path[0]]
+        try:
+            fields[path[0]] = field.with_type(_widened_type(field.type, path[1:]))
+        except TypeError as error:
+            problem = f"column {field.name} has integers of 128 bits within {error}, which cannot be read"
+            raise DataError(f"{problem}; cast it to text or leave it out with the tool that wrote it") from None
+    return pa.schema(fields, schema.metadata)
+
+
+def _widened_type(kind: pa.DataType, path: tuple[int, ...]) -> pa.DataType:
+    if not path:
+        if kind != BYTES:
+            raise TypeError(str(kind))
+        return WIDE
+    if is_listlike(kind):
+        return pa.list_(_widened_type(kind.value_type, path[1:]))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_widened_type(kind.value_type, path[1:]), kind.list_size)
+    if pa.types.is_struct(kind):
+        parts = list(kind)
+        parts[path[0]] = parts[path[0]].with_type(_widened_type(parts[path[0]].type, path[1:]))
+        return pa.struct(parts)
+    raise TypeError(str(kind))
+
+
+def widened(batch: pa.RecordBatch, schema: pa.Schema, widths: Widths) -> pa.RecordBatch:
+    """The rows with their integers of 128 bits, in the schema of ``widened_schema``."""
+    columns = list(batch.columns)
+    for signed in (True, False):
+        paths = {path: sign for path, sign in widths.items() if sign is signed}
+        for number in {path[0] for path in paths}:
+            own = {path: sign for path, sign in paths.items() if path[0] == number}
+            partial = widened_schema(pa.schema([pa.field(str(n), c.type) for n, c in enumerate(columns)]), own)
+            part = _signed if signed else _unsigned
+            columns[number] = rebuilt(columns[number], partial.field(number).type, part)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _signed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _decimals(array, kind, signed=True)
+
+
+def _unsigned(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return _decimals(array, kind, signed=False)
+
+
+def _decimals(array: pa.Array, kind: pa.DataType, *, signed: bool) -> pa.Array:
+    """The 16 bytes of each integer, the lowest first, with 16 more that repeat its sign."""
+    if kind != WIDE:
+        return array.cast(kind)
+    words: Any = np.frombuffer(array.buffers()[1], "<i8").reshape(-1, 2)[array.offset : array.offset + len(array)]
+    wide = np.zeros((len(array), 4), "<i8")
+    wide[:, :2] = words
+    if signed:
+        wide[:, 2:] = words[:, 1:] >> 63
+    valid = pa.array(array.is_valid().to_numpy(zero_copy_only=False)).buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(WIDE, len(array), [valid, pa.py_buffer(wide.tobytes())])

@@ -1,0 +1,60 @@
+"""Odd shapes of text files end in one line, in bounded time."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from magcli.data import table
+from magcli.data.shapes import key_order
+from magcli.errors import DataError
+
+COLUMNS = [f"k{number}" for number in range(10_000)]
+
+
+def test_the_order_of_many_keys_agrees_with_every_row_in_little_time() -> None:
+    random_keys = random.Random(0)
+    rows = [tuple(COLUMNS), *(tuple(sorted(random_keys.sample(COLUMNS, 50), key=COLUMNS.index)) for _ in range(20))]
+    started = time.monotonic()
+    assert key_order(rows[::-1]) == COLUMNS
+    assert time.monotonic() - started < 10
+    assert key_order([("b", "c"), ("a", "b")]) == ["a", "b", "c"]
+    assert key_order([("b", "a"), ("a", "b"), ("c",)]) == ["b", "a", "c"], "a contradiction: in order of appearance"
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
+def test_ten_thousand_columns_are_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"x{kind}"
+    if kind == ".jsonl":
+        path.write_text(json.dumps(dict.fromkeys(COLUMNS, 1)) + "\n")
+    else:
+        pq.write_table(pa.table({name: [1] for name in COLUMNS}), path)
+    started = time.monotonic()
+    source = table.read(str(path))
+    assert source.schema.names == COLUMNS
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.parametrize("head", ["a" * 200_000 + ",b\n1,2\n", '"' + "a\n" * 200_000, "a" * (20 << 20)])
+@pytest.mark.parametrize("packing", ["", ".zst"])
+def test_a_header_that_is_none_is_one_error(tmp_path: Path, head: str, packing: str) -> None:
+    path = tmp_path / f"x.csv{packing}"
+    with pa.output_stream(str(path), compression="zstd" if packing else None) as file:
+        file.write(head.encode())
+    with pytest.raises(DataError, match=r"line 1 is not a header of column names"):
+        table.read(str(path))
+
+
+def test_a_header_of_names_in_several_lines_is_read(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes('\ufeff"a\né",b\r\n1,2\r\n'.encode())
+    assert table.read(str(tmp_path / "x.csv")).schema.names == ["a\né", "b"]
+
+
+def test_a_stream_that_announces_too_many_bytes_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "x.arrow").write_bytes(b"\xff\xff\xff\xff\xff\xff\xff\x7f" + b"\0" * 100)
+    with pytest.raises(DataError, match="not an Arrow stream"):
+        table.read(str(tmp_path / "x.arrow"))
