@@ -14,28 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from magcli.verify.code.proxies import (
-        Handle,
-        Named,
-        Nodes,
-        is_unordered,
-        refused,
-        refused_object,
-        values_of_nodes,
-    )
+    from magcli.verify.code.handles import Handle, Named, Nodes, values_of_nodes
+    from magcli.verify.code.proxies import ask, is_unordered, refused, refused_object
     from magcli.verify.code.values import in_any_order, same, shown
 else:
-    from proxies import Handle, Named, Nodes, is_unordered, refused, refused_object, values_of_nodes
+    from handles import Handle, Named, Nodes, values_of_nodes
+    from proxies import ask, is_unordered, refused, refused_object
     from values import in_any_order, same, shown
 
 
 class Rule:
-    """The comparison of the problem, what the last comparison of an assert found, and whether there was an assert."""
+    """The comparison of the problem, and the difference that the last comparison of an assert had."""
 
     mode = "tokens"
     tolerance: "float | None" = None
     difference = ""
-    asserted = False
+    empty = False
+    """Whether a comparison has held in which something empty or zero was expected of the program."""
 
 
 rule = Rule()
@@ -99,8 +94,9 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         return noted(about.matches(actual), about.value, actual)
     if is_array(left) or is_array(right):
         return equal_arrays(left, right)
+    if isinstance(left, Handle) and isinstance(right, Handle):
+        return left == right
     if from_left == from_right:
-        refuse_handles(left, right)
         return bool(left == right)
     expected, actual = (right, left) if from_left else (left, right)
     if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:
@@ -111,9 +107,16 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
 
 def noted(met: bool, expected: "Any", actual: "Any") -> bool:
     """Whether a comparison holds; if not, its values are noted for the verdict."""
-    if not met:
+    if met:
+        rule.empty = rule.empty or is_empty(expected)
+    else:
         rule.difference = f"expected {shown(expected)}, got {shown(actual)}"
     return met
+
+
+def is_empty(value: "Any") -> bool:
+    """Whether an expected value is zero or has no elements."""
+    return isinstance(value, int | str | bytes | list | tuple | dict | set | frozenset) and not value
 
 
 def equal_by_rule(expected: "Any", actual: "Any") -> bool:
@@ -141,7 +144,11 @@ def equal_arrays(left: "Any", right: "Any") -> "Any":
 
 def contains(container: "Any", value: "Any", from_program: bool) -> bool:
     """``in``; where an element of an expected collection equals a value as above."""
+    if from_program and isinstance(value, Handle):
+        return bool(value in container)
     refuse_handles(value)
+    if isinstance(container, str) and value == "" and container and not from_program:
+        raise refused("an empty text, which is in any")
     if isinstance(container, list | tuple) and not from_program:
         return any(equal_by_rule(item, value) for item in container)
     if isinstance(container, set | frozenset | dict) and not from_program and isinstance(value, bool):
@@ -153,19 +160,9 @@ def identical(left: "Any", right: "Any", from_program: bool) -> bool:
     """``is``, of which only types, None, True and False can say anything about a value of the program."""
     if not from_program or any(value is None or isinstance(value, bool | type) for value in (left, right)):
         return left is right
+    if isinstance(left, Handle) and isinstance(right, Handle):
+        return ask(f"H[{left.number_}] is H[{right.number_}]") is True
     raise refused("compared by 'is', which says nothing of a value")
-
-
-def comparison(value: "Any") -> "Any":
-    """The value of an assert that is a single comparison."""
-    rule.asserted = True
-    return value
-
-
-def condition(value: "Any") -> "Any":
-    """The value of any other assert, of which the verdict names no two values."""
-    rule.difference = ""
-    return comparison(value)
 
 
 class Approx:
@@ -186,28 +183,6 @@ class Approx:
         if isinstance(actual, bool) or not isinstance(actual, int | float | Fraction | Decimal):
             return False
         return math.isclose(actual, self.value, rel_tol=self._rel, abs_tol=self._abs)
-
-
-class Raises:
-    """``pytest.raises`` as a context manager."""
-
-    def __init__(self, *kinds: "Any", match: str = "") -> None:
-        self._kinds, self._match = kinds, match
-
-    def __enter__(self) -> "Raises":
-        return self
-
-    def __exit__(self, kind: "Any", error: "Any", trace: object) -> bool:
-        if kind is None:
-            raise AssertionError
-        if not isinstance(error, self._kinds):
-            return False
-        if self._match:
-            import re
-
-            assert re.search(self._match, str(error))
-        self.value = error
-        return True
 
 
 def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":
