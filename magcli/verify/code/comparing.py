@@ -24,13 +24,18 @@ else:
 
 
 class Rule:
-    """The comparison of the problem, and the difference that the last comparison of an assert had."""
+    """The comparison of the problem, and what comparisons had.
 
-    mode = "tokens"
-    tolerance: "float | None" = None
-    difference = ""
-    empty = False
-    """Whether a comparison has held in which something empty or zero was expected of the program."""
+    ``difference``: of the last one of an assert; ``empty``: whether one has held in which something empty or zero was
+    expected of the program; ``looked``: of each place that asserts something of all elements, whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.mode = "tokens"
+        self.tolerance: float | None = None
+        self.difference = ""
+        self.empty = False
+        self.looked: dict[object, bool] = {}
 
 
 rule = Rule()
@@ -55,6 +60,8 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
     refuse_unordered((left, right))
     if (from_left or from_right) and isinstance(left, float) and left == right and math.isinf(left):
         raise refused("an infinity, which has no order")
+    if isinstance(left, set | frozenset) and isinstance(right, set | frozenset) and from_left != from_right:
+        rule.looked["subset"] = rule.looked.get("subset", False) or bool(left if from_left else right)
     return ORDER[sign](left, right)
 
 
@@ -72,12 +79,12 @@ def refuse_unordered(values: "Iterable[Any]") -> None:
         raise refused("NaN, which has no order")
 
 
-def refuse_handles(*values: "Any") -> None:
-    """Raise Refused if one of the values is or contains an object of the program."""
+def refuse_handles(*values: "Any", unless_expected: bool = False) -> None:
+    """Raise Refused if one of the values is or contains an object of the program (that the script does not expect)."""
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if isinstance(value, Handle):
+        if isinstance(value, Handle) and not (unless_expected and value.is_object_()):
             raise refused_object(value.kind_)
         if isinstance(value, list | tuple):
             waiting.extend(value)
@@ -97,6 +104,7 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
     if isinstance(left, Handle) and isinstance(right, Handle):
         return left == right
     if from_left == from_right:
+        refuse_handles(left, right, unless_expected=True)
         return bool(left == right)
     expected, actual = (right, left) if from_left else (left, right)
     if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:

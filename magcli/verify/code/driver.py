@@ -10,7 +10,7 @@ methods, whatever the class overrides. numpy arrays and scalars are lists and nu
 
 import posix
 import sys
-from _collections import deque
+from _collections import deque  # type: ignore[import-not-found]
 from _json import encode_basestring_ascii
 
 TYPE_CHECKING = False
@@ -127,7 +127,7 @@ def text_of_object(value: object, name_of_kind: str) -> str:
     return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1},"{abilities}"]}}'
 
 
-SEQUENCES = (range, deque, type({}.keys()), type({}.values()), type({}.items()))
+SEQUENCES: "tuple[type, ...]" = (range, deque, type({}.keys()), type({}.values()), type({}.items()))
 """Types of objects whose elements are sent with them."""
 ABILITIES = (("i", "__iter__"), ("n", "__next__"), ("c", "__contains__"))
 THINGS: "dict[int, Any]" = {}
@@ -284,13 +284,19 @@ def reply_to(request: str) -> str:
 def tool(name: str) -> "Any":
     """A function of ``objects.py``, which is loaded when it is first needed."""
     if "equal" not in OBJECT_TOOLS:
-        OBJECT_TOOLS.update(__name__="objects", send=send, text_of=text_of, OBJECTS=OBJECTS)
+        OBJECT_TOOLS["__name__"] = "objects"
         with open("objects.py", "rb") as file:
             exec(file.read(), OBJECT_TOOLS)
+        OBJECT_TOOLS.update(OBJECTS=OBJECTS, report_output=report_output)
     return OBJECT_TOOLS[name]
 
 
 OBJECT_TOOLS: "dict[str, Any]" = {}
+
+
+def report_output(stream: str, text: str) -> None:
+    """Send what the program wrote to a stream that the script has replaced."""
+    send(f"printed {text_of((stream, text))}")
 
 
 def text_of_exception(error: BaseException) -> str:
@@ -301,7 +307,12 @@ def text_of_exception(error: BaseException) -> str:
     if id(error) in OF_SCRIPT:
         return text_of(OF_SCRIPT[id(error)][0])
     names = tuple([kind.__name__ for kind in type(error).__mro__])
-    parts = [names, plain_or((), lambda: error.args), plain_or("", lambda: str(error)), plain_or({}, lambda: vars(error))]
+    parts = [
+        names,
+        plain_or((), lambda: error.args),
+        plain_or("", lambda: str(error)),
+        plain_or({}, lambda: vars(error)),
+    ]
     return text_of(tuple(parts))
 
 
@@ -367,7 +378,7 @@ def content_of(value: "Any") -> "list[Any] | bytes":
     if isinstance(value, dict):
         return [*dict.keys(value), *dict.values(value)]
     if isinstance(value, list | deque | set):
-        return list(type(value).__iter__(value))
+        return list(value)
     return bytes(value) if type(value) is bytearray else value.tobytes()
 
 
@@ -452,7 +463,7 @@ def exception_of_script(number: int, name: str, args: "tuple[Any, ...]") -> Base
     except Exception:
         error = Exception(*args)
     OF_SCRIPT[id(error)] = number, error
-    return error
+    return error  # type: ignore[no-any-return]
 
 
 def iterator(number: int) -> "Any":

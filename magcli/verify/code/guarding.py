@@ -67,7 +67,10 @@ class Guard:
         for text in self._texts:
             for mode in ("eval", "exec"):
                 try:
-                    if compile(text.strip(), code.co_filename, mode) == code or compile(text, code.co_filename, mode) == code:
+                    if (
+                        compile(text.strip(), code.co_filename, mode) == code
+                        or compile(text, code.co_filename, mode) == code
+                    ):
                         return True
                 except (SyntaxError, ValueError):
                     continue

@@ -47,9 +47,10 @@ class Evidence:
     ``ended``: no more is asked, as the verdict is being written.
     """
 
-    objects = False
-    answered: "set[str]" = set()
-    ended = False
+    def __init__(self) -> None:
+        self.objects = False
+        self.answered: set[str] = set()
+        self.ended = False
 
 
 evidence = Evidence()
@@ -154,7 +155,7 @@ class Handle:
             return len(self.items_)
         if not self.is_object_():
             raise TypeError(f"a {self.kind_} has no length")
-        return self._unary("N('builtins','len')", int)
+        return int(self._unary("N('builtins','len')", int))
 
     def __getitem__(self, index: "Any") -> "Any":
         if self.items_ is not None and self.kind_ in SEQUENCES[:2]:
@@ -169,7 +170,7 @@ class Handle:
 
     def __reversed__(self) -> "Iterator[Any]":
         if self.items_ is not None:
-            return reversed(self.items_)
+            return iter(self.items_[::-1])
         return iter(of_origin(ask(f"N('builtins','reversed')(H[{self.number_}])"), "value", f"{self._root}[]"))
 
     # ---- what plain data has, too ----
@@ -226,7 +227,7 @@ class Handle:
         if not isinstance(other, Handle):
             raise refused_object(self.kind_)
         if self.items_ is not None and other.items_ is not None and self.kind_ == other.kind_:
-            return self.items_ == other.items_
+            return bool(self.items_ == other.items_)
         return certain(asked("X('equal')({},{})", self, other), self.kind_, "equality")
 
     def __ne__(self, other: object) -> bool:
@@ -408,7 +409,9 @@ def is_instance(value: "Any", kind: "Any") -> bool:
     others = tuple(one for one in kinds if not isinstance(one, Named))
     if isinstance(value, others):
         return True
-    return isinstance(value, Handle) and any(asked("N('builtins','isinstance')({},{})", value, one) is True for one in own)
+    return isinstance(value, Handle) and any(
+        asked("N('builtins','isinstance')({},{})", value, one) is True for one in own
+    )
 
 
 # ---- nodes ----

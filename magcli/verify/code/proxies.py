@@ -57,12 +57,13 @@ class State:
     ``unsendable``: why a value of the script could not be sent.
     """
 
-    calls = 0
-    raised: "BaseException | None" = None
-    returned: "Any" = None
-    final = ""
-    sent: "list[Any]" = []
-    unsendable = ""
+    def __init__(self) -> None:
+        self.calls = 0
+        self.raised: BaseException | None = None
+        self.returned: Any = None
+        self.final = ""
+        self.sent: list[Any] = []
+        self.unsendable = ""
 
 
 state = State()

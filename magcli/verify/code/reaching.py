@@ -28,8 +28,8 @@ class Reached:
     """What was reached so far.
 
     ``asserted``: whether an assert was; ``lenient``: how many handlers of ``AssertionError`` are around; ``pending``:
-    the assert that failed there; ``cut``: whether a swallowed exception skipped an assert; ``looked``: of each place
-    with a loop, whether it had an element; ``ended``: the bodies of ``with`` that ran to their end.
+    the assert that failed there; ``cut``: whether a swallowed exception skipped an assert; ``ended``: the bodies of
+    ``with`` that ran to their end.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,6 @@ class Reached:
         self.lenient = 0
         self.pending = ""
         self.cut = False
-        self.looked: dict[int, bool] = {}
         self.ended: set[int] = set()
 
 
@@ -128,9 +127,9 @@ def after(place: int) -> None:
 
 def looped(place: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
     """The elements of what the program returned; notes whether there was one."""
-    reached.looked.setdefault(place, False)
+    rule.looked.setdefault(place, False)
     for item in iterable:
-        reached.looked[place] = True
+        rule.looked[place] = True
         yield item
 
 
@@ -138,9 +137,9 @@ def filled(place: int, value: "Any") -> "Any":
     """An array of the program; notes whether it has elements."""
     size = getattr(value, "size", None)
     if isinstance(size, int):
-        reached.looked[place] = size > 0 or reached.looked.get(place, False)
+        rule.looked[place] = size > 0 or rule.looked.get(place, False)
     elif hasattr(value, "__len__"):
-        reached.looked[place] = len(value) > 0 or reached.looked.get(place, False)
+        rule.looked[place] = len(value) > 0 or rule.looked.get(place, False)
     return value
 
 
@@ -159,7 +158,7 @@ def zipped(of_program: "tuple[bool, ...]", *iterables: "Iterable[Any]") -> "Iter
             try:
                 row.append(next(iterator))
             except StopIteration:
-                if is_own and any(len(value) > count for value in sequences):
+                if is_own and any(len(value) > count for value in sequences):  # type: ignore[arg-type]
                     raise refused("shorter than what it is compared with") from None
                 return
         count += 1
@@ -199,7 +198,9 @@ def fail(reason: str = "", *more: object) -> None:
 # ---- arrays ----
 
 
-def close(function: "Callable[..., Any]", from_left: bool, left: "Any", right: "Any", *more: "Any", **words: "Any") -> "Any":
+def close(
+    function: "Callable[..., Any]", from_left: bool, left: "Any", right: "Any", *more: "Any", **words: "Any"
+) -> "Any":
     """A function of numpy that compares two arrays, of which one is the program's.
 
     Raises Refused if that is empty, and the other is not.
@@ -230,6 +231,6 @@ def unreached() -> str:
         return reached.pending
     if reached.cut:
         return "an assert is skipped, as the script catches an exception of the program"
-    if not rule.empty and not all(reached.looked.values()):
+    if not rule.empty and not all(rule.looked.values()):
         return f"nothing is asserted of what is empty where the call returns {described(state.returned)}"
     return ""

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         unreached,
         zipped,
     )
-    from magcli.verify.code.rewriting import mentions, must_assert, names_of_program, rewritten
+    from magcli.verify.code.rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
     from magcli.verify.code.script_library import MEMBERS, MODULES
     from magcli.verify.code.values import shown
     from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
@@ -83,7 +83,7 @@ else:
         unreached,
         zipped,
     )
-    from rewriting import mentions, must_assert, names_of_program, rewritten
+    from rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
     from script_library import MEMBERS, MODULES
     from values import shown
     from writing import CLASSES, CannotSend, begin_request, written
@@ -180,19 +180,9 @@ def prepare(tree: ast.Module, names: "list[str]") -> None:
         isinstance(node, ast.Attribute)
         and node.attr not in PLAIN_ATTRIBUTES
         and not node.attr.startswith("__")
-        and is_of_program(node.value, of_program)
+        and is_part_of(node.value, of_program)
         for node in ast.walk(tree)
     )
-
-
-def is_of_program(node: ast.expr, of_program: "set[str]") -> bool:
-    """Whether an expression is a value of the program or a part of it, not what a function of a library makes of it."""
-    match node:
-        case ast.Name(name):
-            return name in of_program
-        case ast.Attribute(inner) | ast.Subscript(inner) | ast.Call(inner):
-            return is_of_program(inner, of_program)
-    return False
 
 
 def described(value: "Any") -> str:

@@ -52,8 +52,8 @@ class Watched(ast.NodeTransformer):
         kind = "condition"
         if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
             kind = "comparison"
-        elif isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) and self._is_own(node.test):
-            kind = "absence"
+        elif isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+            kind = "absence" if is_part_of(node.test.operand, self._of_program) else kind
         self._conditions += 1
         node.test = calls_of(kind, self.visit(node.test))
         self._conditions -= 1
@@ -117,8 +117,10 @@ class Watched(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Calls whose value for no elements says nothing, and templates of the program."""
         name, own = name_of(node), [self._is_own(part) for part in node.args]
-        if name in ("all", "any") and self._conditions:
+        if name in ("all", "any", "norm") and self._conditions:
             self._look(node)
+        elif name in ("issubset", "startswith", "endswith") and isinstance(node.func, ast.Attribute):
+            self._look_at_subject(node)
         own_receiver = isinstance(node.func, ast.Attribute) and self._is_own(node.func.value)
         self.generic_visit(node)
         match node:
@@ -141,10 +143,20 @@ class Watched(ast.NodeTransformer):
                         generator.iter = calls_of("looped", self._place(), generator.iter)
             case ast.Call(ast.Name(), [argument]) if self._is_own(argument):
                 node.args = [calls_of("looped", self._place(), argument)]
-            case ast.Call(ast.Attribute(ast.Name("np" | "numpy")), [argument, *_]) if self._is_own(argument):
+            case ast.Call(ast.Attribute(), [argument, *_]) if self._is_own(argument):
                 node.args[0] = calls_of("filled", self._place(), argument)
             case ast.Call(ast.Attribute(receiver)) if self._is_own(receiver):
                 node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+
+    def _look_at_subject(self, node: ast.Call) -> None:
+        """Have a set or text of the program that must be a part of an expected one note whether it is empty."""
+        match node:
+            case ast.Call(ast.Attribute(receiver, "issubset"), [argument]):
+                if self._is_own(receiver) and not self._is_own(argument):
+                    node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+            case ast.Call(ast.Attribute(receiver), [argument]):
+                if self._is_own(argument) and not self._is_own(receiver):
+                    node.args = [calls_of("filled", self._place(), argument)]
 
     def _place(self) -> ast.expr:
         """A number of its own for a place in the script."""
@@ -174,6 +186,16 @@ class Watched(ast.NodeTransformer):
             parts.append(calls_of("compare", ast.Constant(type(sign).__name__), left, right, *flags))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
+
+
+def is_part_of(node: ast.expr, of_program: "set[str]") -> bool:
+    """Whether an expression is a value of the program or a part of it, not what a function of a library makes of it."""
+    match node:
+        case ast.Name(name):
+            return name in of_program
+        case ast.Attribute(inner) | ast.Subscript(inner) | ast.Call(inner):
+            return is_part_of(inner, of_program)
+    return False
 
 
 def has_stars(nodes: "Sequence[ast.expr]") -> bool:
@@ -234,7 +256,11 @@ def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         every.append(node)
-        waiting.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case))
+        waiting.extend(
+            part
+            for part in ast.iter_child_nodes(node)
+            if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case)
+        )
     return every
 
 

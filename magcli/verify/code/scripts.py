@@ -18,6 +18,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
+from magcli.verify.code.executors import executes_values
 from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
 from magcli.verify.code.outputs import MAX_EXCERPT
 from magcli.verify.code.rewriting import mentions, names_of_program
@@ -177,7 +178,9 @@ def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
     """The functions and classes that are called with values of the problem's functions, such as ``is_right(f(2))``."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     of_program = names_of_program(tree, [name for name in names if not _names_class(name)])
-    return {_root(call) for call in calls if any(mentions(part, of_program) for part in (*call.args, *call.keywords))} - {*names}
+    return {
+        _root(call) for call in calls if any(mentions(part, of_program) for part in (*call.args, *call.keywords))
+    } - {*names}
 
 
 def _names_class(name: str) -> bool:
@@ -246,6 +249,8 @@ def _check_statements(tree: ast.Module, names: Sequence[str]) -> None:
     """Raise ValueError if a script asserts nothing, compares the program with itself, or needs a class of it."""
     if not any(map(_asserts, ast.walk(tree))):
         raise ValueError("it asserts nothing")
+    if executes_values(tree, names):
+        raise ValueError("it executes what the program returns, which could then decide on itself")
     for node in ast.walk(tree):
         functions = [name for name in names if not _names_class(name)]
         if isinstance(node, ast.Compare) and _compares_with_itself(node) and _names_one(node, functions):

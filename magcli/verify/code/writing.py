@@ -109,9 +109,7 @@ def written_array(value: "Any") -> str:
     kind = type(value)
     if kind.__name__ != "ndarray":
         return f"N('numpy', {kind.__name__!r})({written(value.tolist())})"
-    return written_kept(
-        value, lambda array: f"N('numpy', 'array')({written(array.tolist())}, {str(array.dtype)!r})"
-    )
+    return written_kept(value, lambda array: f"N('numpy', 'array')({written(array.tolist())}, {str(array.dtype)!r})")
 
 
 def written_iterator(value: "Iterator[Any]") -> str:
