@@ -107,6 +107,8 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         refuse_handles(left, right, unless_expected=True)
         return bool(left == right)
     expected, actual = (right, left) if from_left else (left, right)
+    if isinstance(actual, Handle) and "p" in actual.abilities_:
+        actual = ask(f"plain(H[{actual.number_}])")
     if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:
         return noted(same(list(expected), list(actual)), expected, list(actual))
     refuse_handles(actual)

@@ -123,6 +123,8 @@ def text_of_object(value: object, name_of_kind: str) -> str:
     kind = type(value)
     items = text_of_items(first_items(value)) if kind in SEQUENCES else "null"
     abilities = "".join([letter for letter, method in ABILITIES if hasattr(kind, method)])
+    if any(base in WRITERS for base in kind.__mro__):
+        abilities += "p"
     OBJECTS.append(value)
     return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1},"{abilities}"]}}'
 
@@ -130,6 +132,7 @@ def text_of_object(value: object, name_of_kind: str) -> str:
 SEQUENCES: "tuple[type, ...]" = (range, deque, type({}.keys()), type({}.values()), type({}.items()))
 """Types of objects whose elements are sent with them."""
 ABILITIES = (("i", "__iter__"), ("n", "__next__"), ("c", "__contains__"))
+"""What an object can do, as the judge abbreviates it; ``p`` is a value of a class derived from a plain type."""
 THINGS: "dict[int, Any]" = {}
 """Objects of the script's own classes, by their number there."""
 NUMBERS: "dict[int, int]" = {}
@@ -255,7 +258,9 @@ def serve() -> None:
     READER.append(channel.read)
     space = load(name, set(mentioned.split()))
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
-    TOOLS.update(K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things, some=some)
+    TOOLS.update(
+        plain=plain, K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things, some=some
+    )
     while (request := receive()) is not None:
         if request == "!" and RAISED:
             raise RAISED[-1]
@@ -269,8 +274,7 @@ def reply_to(request: str) -> str:
     SENT.clear()
     TOUCHED.clear()
     try:
-        value = eval(request, TOOLS)
-        return f"value {value.text if type(value) is Text else text_of(value)}"
+        return f"value {text_of(eval(request, TOOLS))}"
     except MemoryError:
         raise
     except NotPlain as refused:
@@ -336,6 +340,11 @@ def plain_text(value: object) -> str:
         SERVING[:] = was_serving
 
 
+def plain(value: object) -> "Text":
+    """The plain data that a value of a derived class is."""
+    return Text(text_of(value))
+
+
 # ---- arguments that the program changes ----
 
 
@@ -346,6 +355,9 @@ class Text:
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+WRITERS[Text] = lambda value: value.text
 
 
 def keep(number: int, value: "Any") -> "Any":
@@ -360,17 +372,28 @@ def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
     Objects of the script have negative numbers.
     """
     if not SENT and not TOUCHED:
-        return Text(f'{{"tuple":[{text_of(function(*args, **kwargs))},{{"dict":[]}}]}}')
+        return Text(f'{{"tuple":[{text_of(value_of_call(function, args, kwargs))},{{"dict":[]}}]}}')
     kept = {number: (value, content_of(value)) for number, value in SENT.items()}
     kept.update({-1 - NUMBERS[id(one)]: (vars(one), content_of(vars(one))) for one in TOUCHED})
     numbers = {id(value): number for number, (value, _) in kept.items() if number >= 0}
-    value = function(*args, **kwargs)
+    value = value_of_call(function, args, kwargs)
     changed = [
         f"[{number},{text_with_references(kept_value, numbers)}]"
         for number, (kept_value, before) in kept.items()
         if has_changed(before, content_of(kept_value))
     ]
     return Text(f'{{"tuple":[{text_of(value)},{{"dict":[{",".join(changed)}]}}]}}')
+
+
+def value_of_call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> object:
+    """The value of a call; an object with methods of its own stays one if it is made from a class of the program."""
+    value = function(*args, **kwargs)
+    if type(value) is function and type(value) not in WRITERS and function.__module__ == "program":
+        own = vars(function)
+        if any(callable(own[name]) for name in own if name == "__missing__" or name[0] != "_"):
+            name = encode_basestring_ascii(function.__name__)
+            return Text(text_of_object(value, name)) if not isinstance(value, BaseException) else value
+    return value
 
 
 def content_of(value: "Any") -> "list[Any] | bytes":

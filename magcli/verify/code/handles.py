@@ -338,12 +338,18 @@ for called in ("method", "method of a solution", "name"):
     METHOD_OF_ORIGIN[called] = "value"
 
 
-def handle(parts: "list[Any]") -> Handle:
-    """Read a handle; raises NotPlain."""
+def handle(parts: "list[Any]") -> "Any":
+    """Read a handle; of a coroutine, one of the script. Raises NotPlain."""
     kind, items, number, abilities = parts
     if type(kind) is not str or not isinstance(items, list | None) or type(number) is not int:
         raise NotPlain("malformed object")
-    return Handle(kind[:MAX_NAME], None if items is None else tuple(items), number, str(abilities))
+    made = Handle(kind[:MAX_NAME], None if items is None else tuple(items), number, str(abilities))
+    return made if kind != "coroutine" else awaited(made)
+
+
+async def awaited(coroutine: Handle) -> "Any":
+    """What a coroutine of the program returns, which runs in an event loop there."""
+    return of_origin(asked("N('asyncio','run')({})", coroutine), "value", "await")
 
 
 READERS["other"] = handle
@@ -412,6 +418,13 @@ def is_instance(value: "Any", kind: "Any") -> bool:
     return isinstance(value, Handle) and any(
         asked("N('builtins','isinstance')({},{})", value, one) is True for one in own
     )
+
+
+def is_subclass(kind: "Any", other: "Any") -> bool:
+    """``issubclass``, also of classes of the program."""
+    if isinstance(kind, Named) or isinstance(other, Named):
+        return asked("N('builtins','issubclass')({},{})", kind, other) is True
+    return issubclass(kind, other)
 
 
 # ---- nodes ----

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from magcli.verify.code.comparing import rule
+    from magcli.verify.code.handles import Handle
     from magcli.verify.code.proxies import refused, state
 else:
     from comparing import rule
+    from handles import Handle
     from proxies import refused, state
 
 
@@ -135,6 +137,8 @@ def looped(place: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
 
 def filled(place: int, value: "Any") -> "Any":
     """An array of the program; notes whether it has elements."""
+    if isinstance(value, Handle):
+        return value
     size = getattr(value, "size", None)
     if isinstance(size, int):
         rule.looked[place] = size > 0 or rule.looked.get(place, False)

@@ -9,6 +9,7 @@ The verdict is one word and a detail, on descriptor 3: ``passed``, ``failed``, `
 ``ended`` (the program its process), ``too-large`` (a value), ``broken`` (the test itself).
 """
 
+import _signal
 import ast
 import gc
 import json
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Nodes,
         evidence,
         is_instance,
+        is_subclass,
         values_of_nodes,
     )
     from magcli.verify.code.proxies import STANDINS, Refused, read_value, refused, send, state, write_all
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 else:
     from comparing import Approx, compare, ordered, rule, same_nodes, type_of
     from guarding import guard
-    from handles import PLAIN_ATTRIBUTES, Handle, Named, Nodes, evidence, is_instance, values_of_nodes
+    from handles import PLAIN_ATTRIBUTES, Handle, Named, Nodes, evidence, is_instance, is_subclass, values_of_nodes
     from proxies import STANDINS, Refused, read_value, refused, send, state, write_all
     from reaching import (
         DESCRIBE,
@@ -113,7 +115,7 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
         elif name in MEMBERS:
             namespace[name] = getattr(__import__(MEMBERS[name]), name)
     namespace.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max))
-    namespace.update(type=type_of, isinstance=is_instance)
+    namespace.update(type=type_of, isinstance=is_instance, issubclass=is_subclass)
     return namespace
 
 
@@ -242,6 +244,7 @@ gc.freeze()  # a fork then does not copy the pages of these objects
 def main() -> None:
     """Judge the test on stdin, and report on descriptor 3."""
     gc.enable()
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)  # a program may end at any time
     with open(0, "rb", closefd=False) as stdin:
         asked = json.load(stdin)
     rule.mode = asked["mode"]

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 CLOSE = frozenset(("allclose", "isclose", "array_equiv"))
 """Functions of numpy that repeat the smaller of two arrays, besides those of ``numpy.testing``."""
+OF_ALL = frozenset(("all", "any", "sum", "max", "min", "norm"))
+"""Functions whose value for no elements says nothing of the program."""
 EXPECTING = ("raises", "assertRaises", "assertRaisesRegex", "warns", "deprecated_call")
 """Contexts that expect an exception."""
 
@@ -56,6 +58,13 @@ class Watched(ast.NodeTransformer):
             kind = "absence" if is_part_of(node.test.operand, self._of_program) else kind
         self._conditions += 1
         node.test = calls_of(kind, self.visit(node.test))
+        self._conditions -= 1
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        """What a helper function returns is asserted."""
+        self._conditions += 1
+        self.generic_visit(node)
         self._conditions -= 1
         return node
 
@@ -117,9 +126,9 @@ class Watched(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """Calls whose value for no elements says nothing, and templates of the program."""
         name, own = name_of(node), [self._is_own(part) for part in node.args]
-        if name in ("all", "any", "norm") and self._conditions:
+        if name in OF_ALL and self._conditions:
             self._look(node)
-        elif name in ("issubset", "startswith", "endswith") and isinstance(node.func, ast.Attribute):
+        elif name in ("issubset", "issuperset", "startswith", "endswith") and isinstance(node.func, ast.Attribute):
             self._look_at_subject(node)
         own_receiver = isinstance(node.func, ast.Attribute) and self._is_own(node.func.value)
         self.generic_visit(node)
@@ -130,6 +139,8 @@ class Watched(ast.NodeTransformer):
             case ast.Call(_, [_, _, *_]) if own[0] != own[1] and (name in CLOSE or name.startswith("assert_")):
                 node.args = [node.func, ast.Constant(own[0]), *node.args]
                 node.func = ast.Name("__close__", ast.Load())
+            case ast.Call(ast.Attribute(ast.Name("str"), "format" | "format_map"), [template, *_]) if own[0]:
+                node.args[0] = calls_of("template", template)
             case ast.Call(ast.Attribute(receiver, "format" | "format_map")) if own_receiver:
                 node.func.value = calls_of("template", receiver)  # type: ignore[attr-defined]
         return node

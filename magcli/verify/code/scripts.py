@@ -269,8 +269,6 @@ def _compares_with_itself(node: ast.Compare) -> bool:
 def _types_in(node: ast.AST) -> list[ast.expr]:
     """The parts of a node that must be classes."""
     match node:
-        case ast.Call(ast.Name("issubclass"), [_, kind]):
-            return [kind]
         case ast.ClassDef(bases=bases):
             return bases
     return []
