@@ -258,9 +258,7 @@ def serve() -> None:
     READER.append(channel.read)
     space = load(name, set(mentioned.split()))
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
-    TOOLS.update(
-        plain=plain, K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things, some=some
-    )
+    TOOLS.update(plain=plain, K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things)
     while (request := receive()) is not None:
         if request == "!" and RAISED:
             raise RAISED[-1]
@@ -291,16 +289,12 @@ def tool(name: str) -> "Any":
         OBJECT_TOOLS["__name__"] = "objects"
         with open("objects.py", "rb") as file:
             exec(file.read(), OBJECT_TOOLS)
-        OBJECT_TOOLS.update(OBJECTS=OBJECTS, report_output=report_output)
+        OBJECT_TOOLS.update(OBJECTS=OBJECTS)
+        OBJECT_TOOLS["DRIVER"].update(text_of=text_of, send=send)
     return OBJECT_TOOLS[name]
 
 
 OBJECT_TOOLS: "dict[str, Any]" = {}
-
-
-def report_output(stream: str, text: str) -> None:
-    """Send what the program wrote to a stream that the script has replaced."""
-    send(f"printed {text_of((stream, text))}")
 
 
 def text_of_exception(error: BaseException) -> str:
@@ -378,7 +372,7 @@ def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
     numbers = {id(value): number for number, (value, _) in kept.items() if number >= 0}
     value = value_of_call(function, args, kwargs)
     changed = [
-        f"[{number},{text_with_references(kept_value, numbers)}]"
+        f"[{number},{tool('text_with_references')(kept_value, numbers)}]"
         for number, (kept_value, before) in kept.items()
         if has_changed(before, content_of(kept_value))
     ]
@@ -410,26 +404,6 @@ def has_changed(before: "list[Any] | bytes", after: "list[Any] | bytes") -> bool
     if isinstance(before, bytes) or isinstance(after, bytes):
         return before != after
     return len(before) != len(after) or list(map(id, before)) != list(map(id, after))
-
-
-def text_with_references(value: "Any", numbers: "dict[int, int]") -> str:
-    """The content of a changed container, in which others that the judge has are numbers of theirs."""
-    if isinstance(value, dict):
-        pairs = [f"[{text_of(key)},{text_or_reference(item, numbers)}]" for key, item in dict.items(value)]
-        return f'{{"dict":[{",".join(pairs)}]}}'
-    if type(value) is set or type(value) is bytearray:
-        return text_of(value)
-    items = value if isinstance(value, list | tuple | deque) else value.tolist()
-    return f"[{','.join([text_or_reference(item, numbers) for item in items])}]"
-
-
-def text_or_reference(value: "Any", numbers: "dict[int, int]") -> str:
-    """A value in a changed container."""
-    if id(value) in numbers:
-        return f'{{"sent":{numbers[id(value)]}}}'
-    if type(value) is tuple:
-        return f'{{"tuple":{text_with_references(value, numbers)}}}'
-    return text_with_references(value, numbers) if type(value) in (list, dict) else text_of(value)
 
 
 def with_things(things: "list[tuple[Any, dict[str, Any]]]", run: "Callable[[], Any]") -> "Any":
@@ -494,17 +468,6 @@ def iterator(number: int) -> "Any":
     following = callback(number)
     while element := following():
         yield element[0]
-
-
-def some(source: "Any", most: int) -> "tuple[list[Any], bool]":
-    """The next elements of an iterator, and whether it has ended."""
-    items: list[Any] = []
-    while len(items) < most:
-        try:
-            items.append(next(source))
-        except StopIteration:
-            return items, True
-    return items, False
 
 
 def send(text: str) -> None:

@@ -131,7 +131,7 @@ class Handle:
         """Fetch elements of an iterator; whether there is one."""
         if self._ended:
             return False
-        reply = ask(f"some(H[{self.number_}],{most})")
+        reply = ask(f"X('some')(H[{self.number_}],{most})")
         if type(reply) is not tuple or len(reply) != 2 or type(reply[0]) is not list:
             raise refused("a malformed reply")
         self._left.extend([of_origin(value, "value", f"{self._root}[]") for value in reply[0]])

@@ -4,9 +4,9 @@ Runs inside the program's sandbox, without magcli.
 """
 
 import builtins
-import copy
 import io
 import sys
+from collections import deque
 from functools import partial
 
 TYPE_CHECKING = False
@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 
 OBJECTS: "list[Any]" = []
 """The program's objects that the judge has; the driver's own list."""
-
-
-def report_output(stream: str, text: str) -> None:
-    """Send what the program wrote to a stream; the driver's own function."""
-    raise NotImplementedError
-
+DRIVER: "dict[str, Callable[..., Any]]" = {}
+"""The driver's ``text_of`` and ``send``."""
 
 MAX_COMPARED = 50
 """Objects with which one is compared to find out whether its equality tells any apart."""
@@ -76,6 +72,8 @@ def variants(value: "Any") -> "list[Any]":
 
 def variant(value: "Any", name: str) -> "Any":
     """A copy of an object with another value of an attribute; None if there is none."""
+    import copy
+
     try:
         made = copy.copy(value)
         object.__setattr__(made, name, other_value(getattr(value, name)))
@@ -148,6 +146,40 @@ def leave_context(manager: "Any", name: str, args: "tuple[Any, ...]") -> bool:
     return bool(manager.__exit__(kind, error, None))
 
 
+# ---- iterators and changed arguments ----
+
+
+def some(source: "Any", most: int) -> "tuple[list[Any], bool]":
+    """The next elements of an iterator, and whether it has ended."""
+    items: list[Any] = []
+    while len(items) < most:
+        try:
+            items.append(next(source))
+        except StopIteration:
+            return items, True
+    return items, False
+
+
+def text_with_references(value: "Any", numbers: "dict[int, int]") -> str:
+    """The content of a changed container, in which others that the judge has are numbers of theirs."""
+    if isinstance(value, dict):
+        pairs = [f"[{DRIVER['text_of'](key)},{text_or_reference(item, numbers)}]" for key, item in dict.items(value)]
+        return f'{{"dict":[{",".join(pairs)}]}}'
+    if type(value) is set or type(value) is bytearray:
+        return str(DRIVER["text_of"](value))
+    items = value if isinstance(value, list | tuple | deque) else value.tolist()
+    return f"[{','.join([text_or_reference(item, numbers) for item in items])}]"
+
+
+def text_or_reference(value: "Any", numbers: "dict[int, int]") -> str:
+    """A value in a changed container."""
+    if id(value) in numbers:
+        return f'{{"sent":{numbers[id(value)]}}}'
+    if type(value) is tuple:
+        return f'{{"tuple":{text_with_references(value, numbers)}}}'
+    return text_with_references(value, numbers) if type(value) in (list, dict) else DRIVER["text_of"](value)
+
+
 # ---- streams ----
 
 
@@ -158,12 +190,15 @@ class Lines(io.TextIOBase):
         self._read, self._readline = read, readline
 
     def readable(self) -> bool:
+        """It can be read."""
         return True
 
     def read(self, size: "int | None" = -1) -> str:
+        """What is left, or so many characters."""
         return self._read(-1 if size is None else size)
 
     def readline(self, size: int = -1) -> str:  # type: ignore[override]
+        """The next line."""
         return self._readline(size)
 
 
@@ -194,4 +229,4 @@ def redirected(
             streams[name].flush()
             written = streams[name].buffer.getvalue().decode("utf-8", "replace")
             if written:
-                report_output(name, written)
+                DRIVER["send"](f"printed {DRIVER['text_of']((name, written))}")

@@ -9,7 +9,7 @@ The verdict is one word and a detail, on descriptor 3: ``passed``, ``failed``, `
 ``ended`` (the program its process), ``too-large`` (a value), ``broken`` (the test itself).
 """
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import ast
 import gc
 import json
