@@ -23,7 +23,11 @@ from magcli.verify.sandbox.program import attempt_often, finish_together
 from magcli.verify.types import Fault
 
 REFEREE = "referee.py"
-FILES = (REFEREE, "proxies.py", "comparing.py", "rewriting.py", "script_library.py", "values.py")
+FILES = (
+    REFEREE, "comparing.py", "guarding.py", "handles.py", "proxies.py", "reaching.py", "rewriting.py",
+    "script_library.py", "values.py", "writing.py",
+)  # fmt: skip
+"""The judge's script, and the modules that it imports."""
 JUDGE_MEMORY = 128 << 20
 """Bytes that a judge has in any case: of its own, numpy, and one value of the largest size."""
 # Addresses of objects, which differ in every run.
