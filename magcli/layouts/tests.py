@@ -7,7 +7,8 @@ what is stored                                     where
 ``{"inputs": [..], "outputs": [..]}``              APPS, TACO, CodeContests (``input``, ``output``)
 the same with ``fn_name``                          functions of APPS and TACO
 ``type`` or ``testtype``, ``fn_name``              PrimeIntellect's ``test_cases``, LiveCodeBench (name in ``metadata``)
-``["assert f(1) == 2"]``, a script                 MBPP, HumanEval and LeetCodeDataset (``check``), pytest (KodCode)
+``["assert f(1) == 2"]``, a script                 MBPP, HumanEval and LeetCodeDataset (``check``), pytest (KodCode),
+                                                   unittest (BigCodeBench)
 JSON text, a Python literal, a compressed pickle   of any of these (``magcli.layouts.pickled``)
 =================================================  =====================================================================
 
@@ -24,8 +25,10 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.layouts.pickled import packed_json
+from magcli.verify.code import suites
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.extraction import SubstituteNames, parsed
+from magcli.verify.code.scripts import parse_script
 
 TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
 """What ``make-tests`` notes on a test, which stays with it."""
@@ -191,11 +194,18 @@ def _json_value(value: Any) -> Any:
 
 
 def _script_asserts(source: str, entry_point: str) -> list[str]:
-    """The asserts of a script: at its top level, of ``check(candidate)``, or of pytest's functions ``test_*``."""
-    tests = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
-    if not any(node.name.startswith("test") for node in tests):
+    """The asserts of a script: at its top level, of ``check(candidate)``, or of pytest's functions ``test_*``.
+
+    Tests of unittest, and those of pytest that are more than asserts, stay suites (``magcli.verify.code.suites``).
+    """
+    tree = parsed(source)
+    if not suites.is_suite(tree):
         return split_asserts(source, entry_point)
-    return list(_pytest_asserts(source))
+    try:
+        return list(_pytest_asserts(source))
+    except DataError:
+        parse_script(source, frozenset([entry_point] if entry_point else []))
+    return suites.split(source)
 
 
 def _pytest_asserts(source: str) -> Iterator[str]:

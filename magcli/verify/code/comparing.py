@@ -6,6 +6,8 @@ expected one; and that NaN and infinity have no order, since ``not abs(f(1) - 2)
 """
 
 import math
+from collections import deque
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -120,7 +122,27 @@ def equal_by_rule(expected: "Any", actual: "Any") -> bool:
     """By the comparison of the problem."""
     if rule.mode == "unordered-lines":
         return in_any_order(expected, actual, rule.tolerance)
-    return same(expected, actual, rule.tolerance, exact=rule.mode == "exact")
+    if same(expected, actual, rule.tolerance, exact=rule.mode == "exact"):
+        return True
+    return has_library_value(expected) and bool(expected == actual)
+
+
+LIBRARY_VALUES = (deque, date, time, timedelta)
+"""Values of the standard library that the judge of a suite gets from the program as what they are."""
+
+
+def has_library_value(value: "Any") -> bool:
+    """Whether a value is or contains one of the standard library."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, LIBRARY_VALUES):
+            return True
+        if isinstance(value, list | tuple | set | frozenset):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend([*value, *value.values()])
+    return False
 
 
 def is_array(value: object) -> bool:

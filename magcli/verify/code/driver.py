@@ -40,6 +40,9 @@ def text_of(value: object) -> str:
     kind = type(value)
     if kind in WRITERS:
         return WRITERS[kind](value)
+    for write in LIBRARY:
+        if (text := write(value)) is not None:
+            return text
     plain = [base for base in type.__dict__["__mro__"].__get__(kind) if base in WRITERS]
     return WRITERS[plain[0]](value) if plain else text_of_other(value)
 
@@ -89,6 +92,8 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
     dict: text_of_dict,
 }
 """Converters of plain types to text."""
+LIBRARY: "list[Callable[[Any], str | None]]" = []
+"""Converters of values of libraries, for a judge that can read them (``library_values.py``)."""
 
 
 def text_of_other(value: object) -> str:
@@ -218,11 +223,13 @@ RAISED: "list[BaseException]" = []
 
 def serve() -> None:
     """Load the program, answer the judge's requests until it closes the channel, and exit."""
-    name, mentioned = sys.stdin.buffer.read().decode().split("\n")
+    name, mentioned, library = sys.stdin.buffer.read().decode().split("\n", 2)
     SERVING.append(True)
     channel = open(CHANNEL, "rb", closefd=False)  # noqa: SIM115, open until the process ends
     READER.append(channel.read)
     space = load(name, set(mentioned.split()))
+    if library:
+        exec(library, {"WRITERS": WRITERS, "LIBRARY": LIBRARY, "text_of": text_of})
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
     while (request := receive()) is not None:
         if request == "!" and RAISED:

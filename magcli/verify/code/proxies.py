@@ -56,6 +56,7 @@ class State:
     raised: "BaseException | None" = None
     returned: "Any" = None
     final = ""
+    unsendable = ""
 
 
 state = State()
@@ -69,7 +70,11 @@ class Refused(BaseException):
 
 
 class CannotSend(TypeError):
-    """A value of the script cannot be sent to the program."""
+    """A value of the script cannot be sent to the program; ``state`` keeps it, as a test may expect a TypeError."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        state.unsendable = state.unsendable or detail
 
 
 class ProgramRaised(Exception):
@@ -372,6 +377,9 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
 
 # ---- requests ----
 
+BEFORE_REQUEST: "list[Callable[[], None]]" = []
+"""What is done before each request."""
+
 
 def read_value(text: bytes) -> "Any":
     """The value of a text of the program; raises Refused."""
@@ -384,6 +392,8 @@ def read_value(text: bytes) -> "Any":
 def ask(request: str) -> "Any":
     """The value of an expression in the program's process."""
     state.calls += 1
+    for prepare in BEFORE_REQUEST:
+        prepare()
     send(f"?{request}")
     word, text = receive()
     while word == "call":
