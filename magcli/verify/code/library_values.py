@@ -1,8 +1,8 @@
 """Values of the standard library and numpy as text for the judge of a suite, which gets them as what they are.
 
-Runs inside the program's sandbox, in ``driver.py``, whose names ``WRITERS``, ``LIBRARY`` and ``text_of`` it extends. The
-judge reads them with ``magcli.verify.code.suite_referee.LIBRARY_READERS``. Only values of exactly these types are
-written, by the methods of these types.
+Runs inside the program's sandbox, in ``driver.py``, whose ``WRITERS`` and ``LIBRARY`` it extends. The judge reads them
+with ``magcli.verify.code.suite_referee.LIBRARY_READERS``. Only values of exactly these types are written, by the
+methods of these types.
 """
 
 import collections
@@ -75,7 +75,7 @@ def text_of_record(value: "Any") -> "str | None":
     if kind.__bases__ != (tuple,) or type(fields) is not tuple:
         return None
     items = ",".join([text_of(item) for item in tuple.__iter__(value)])
-    return f'{{"record":[{text_of(kind.__name__)},{text_of(list(fields))},[{items}]]}}'
+    return f'{{"namedtuple":[{text_of(kind.__name__)},{text_of(list(fields))},[{items}]]}}'
 
 
 WRITERS.update({

@@ -429,7 +429,7 @@ def answer_call(text: bytes) -> None:
 def exception_of(said: "Any") -> Exception:
     """The exception of a program by the name of its type and its arguments."""
     name, args = said if type(said) is tuple and len(said) == 2 else (None, None)
-    kind = getattr(builtins, name, None) if type(name) is str else None
+    kind = (KINDS.get(name) or getattr(builtins, name, None)) if type(name) is str else None
     ends_loops = kind in (StopIteration, StopAsyncIteration)
     if not isinstance(kind, type) or not issubclass(kind, Exception) or ends_loops:
         return ProgramRaised(str(name)[:MAX_NAME])
@@ -437,7 +437,18 @@ def exception_of(said: "Any") -> Exception:
         error: Exception = kind(*args)  # type: ignore[misc]
         return error
     except Exception:
-        return ProgramRaised(name)
+        return of_kind(KINDS[name], args) if name in KINDS else ProgramRaised(name)
+
+
+KINDS: "dict[str, type[Exception]]" = {}
+"""Exceptions that are not builtin ones and that a suite expects, by name."""
+
+
+def of_kind(kind: "type[Exception]", args: "Any") -> Exception:
+    """An exception whose constructor takes other arguments than it keeps."""
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 def call(target: str, args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "Any":

@@ -96,7 +96,7 @@ def record(parts: "list[Any]") -> "Any":
 
 LIBRARY_READERS: "dict[str, Callable[[Any], Any]]" = {
     "array": array,
-    "record": record,
+    "namedtuple": record,
     "Counter": lambda parts: collections.Counter(parts[0]),
     "OrderedDict": lambda parts: collections.OrderedDict(parts[0]),
     "defaultdict": lambda parts: collections.defaultdict(FACTORIES[parts[0]], parts[1]),
@@ -185,7 +185,31 @@ def assertion(function: "Any", name: str, of_first: bool = False, of_second: boo
         return partial(OF_UNITTEST[name], of_first, of_second)
     if name in OF_NUMPY:
         return partial(checked_arrays, function, of_first)
+    if name in ("raises", "assertRaises", "assertRaisesRegex"):
+        return partial(expecting, function)
     return function
+
+
+def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
+    """An assertion that expects an exception; the program's own are known by name, as those of libraries are."""
+    name = next((name for name in ("expected_exception", "exception") if name in kwargs), "")
+    kinds = kwargs[name] if name else args[0]
+    several = kinds if isinstance(kinds, tuple) else (kinds,)
+    expected = tuple([expected_kind(kind) for kind in several])
+    wanted = expected if isinstance(kinds, tuple) else expected[0]
+    if name:
+        return function(*args, **{**kwargs, name: wanted})
+    return function(wanted, *args[1:], **kwargs)
+
+
+def expected_kind(kind: "Any") -> "Any":
+    """The class of an expected exception, under which one of the program of that name is raised here."""
+    if isinstance(kind, Named):
+        name = kind.path_[3:-2]
+        return proxies.KINDS.setdefault(name, type(name, (Exception,), {}))
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ != "builtins":
+        proxies.KINDS[kind.__name__] = kind
+    return kind
 
 
 def failing(first: "Any", second: "Any", message: "Any", what: str) -> AssertionError:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from magcli.verify.code.rewriting import Comparisons, mentions, names_of_program
+    from magcli.verify.code.suites import SOLUTION
 else:
     from rewriting import Comparisons, mentions, names_of_program
+    from suites import SOLUTION
 
 OWNERS = ("self", "cls")
 
@@ -48,10 +50,14 @@ def is_of_program(node: ast.AST, names: "set[str]", attributes: "set[str]") -> b
 
 
 class Assertions(ast.NodeTransformer):
-    """Replaces the functions of assertions."""
+    """Replaces the functions of assertions, and relative imports."""
 
     def __init__(self, names: "set[str]", attributes: "set[str]") -> None:
         self._names, self._attributes = names, attributes
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        """The import, which is never relative: the program is a module, and the suite is in no package."""
+        return ast.ImportFrom(node.module or SOLUTION, node.names, 0)
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """The call, whose function is ``__assertion__(...)`` if it asserts something."""

@@ -23,6 +23,8 @@ PACKAGES = frozenset((
     "sklearn", "sortedcontainers", "statsmodels", "sympy", "tensorflow", "textblob", "torch", "wordcloud", "yaml",
 ))  # fmt: skip
 """Frequent packages, which are not the program, even if nothing else is imported."""
+SOLUTION = "solution"
+"""The program as the package of the tests, in ``from . import f``."""
 ALIASES = frozenset(("bs", "pd", "plt", "px", "sns", "sk", "sp", "tf", "mock", "patch", "Mock", "MagicMock"))
 """Names by which tests call packages; without an import they are no names of the program."""
 MAX_SPLIT = 1 << 18
@@ -99,11 +101,11 @@ def program_modules(tree: ast.Module, problem_names: Iterable[str], unknown: Seq
         problem_names: Names that the problem is known to define.
         unknown: Other names that the suite uses and nobody else defines.
     """
-    imports = list(_imports(tree))
-    outside = [module for module, _ in imports if not _is_elsewhere(module)]
+    imports = [(module, names) for module, names in _imports(tree) if not _is_elsewhere(module)]
+    outside = [module for module, _ in imports]
     wanted = set(problem_names)
     sure = [module for module, names in imports if module in PROGRAM_MODULES or wanted.intersection(names)]
-    sure = [module for module in sure if module in outside]
+    sure += [node.module or SOLUTION for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     if sure or unknown:
         return list(dict.fromkeys(sure))
     others = list(dict.fromkeys(module for module in outside if module not in PACKAGES))
@@ -115,14 +117,15 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module, names):
-                yield module or "solution", [alias.name for alias in names]
+                yield module or SOLUTION, [alias.name for alias in names]
             case ast.Import(names):
                 yield from ((alias.name, []) for alias in names)
 
 
 def imports_all(tree: ast.Module, modules: Sequence[str]) -> bool:
     """Whether a suite imports all names of one of the modules."""
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in modules]
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in imports if (node.module or SOLUTION) in modules]
     return any(alias.name == "*" for node in imports for alias in node.names)
 
 
@@ -138,7 +141,7 @@ def imported_names(tree: ast.Module, modules: Sequence[str]) -> tuple[list[str],
     own: list[str] = []
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module, aliases) if (module or "solution") in modules:
+            case ast.ImportFrom(module, aliases) if (module or SOLUTION) in modules:
                 names += [alias.name for alias in aliases if alias.name != "*"]
                 own += [alias.asname or alias.name for alias in aliases if alias.name != "*"]
             case ast.Import(aliases):
@@ -193,12 +196,16 @@ OF_SYS: Mapping[str, str] = {
     "stdin": SURROUNDINGS, "argv": SURROUNDINGS, "stdout": OUTPUT, "stderr": OUTPUT, "modules": INSIDES,
 }  # fmt: skip
 """What a suite may not use of ``sys``."""
-ENDS = ("SystemExit", "KeyboardInterrupt")
+ENDS = frozenset(("SystemExit", "KeyboardInterrupt"))
 """Exceptions that end a program's process."""
-EXPECTED_CLASS = (
-    "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance", "assertNotIsInstance", "isinstance", "issubclass",
+OF_KIND = ("assertIsInstance", "assertNotIsInstance", "isinstance", "issubclass")
+"""Functions whose second argument is a class."""
+OF_EXCEPTION = ("raises", "assertRaises", "assertRaisesRegex")
+"""Functions whose first argument is an exception."""
+SKIPS = (
+    "skip", "skipIf", "skipUnless", "skipif", "skipTest", "SkipTest", "expectedFailure", "xfail", "importorskip",
 )  # fmt: skip
-"""Functions that have classes among their arguments."""
+"""What may have a test not run."""
 
 
 def unsupported(tree: ast.Module, own: Iterable[str]) -> str:
@@ -257,13 +264,11 @@ def _call_needs(name: str, arguments: list[ast.expr], keywords: list[ast.keyword
         return IDENTITY if _asks_identity(arguments[0], arguments[1], own) else ""
     if name in ("setattr", "delattr") and arguments and _mentions(arguments[0], own):
         return INSIDES
-    if name in EXPECTED_CLASS:
-        wanted = arguments[1:2] if "nstance" in name or name == "issubclass" else arguments[:1]
-        wanted = wanted + [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
-        if any(_mentions(kind, own) for kind in wanted):
-            return CLASSES
-        if any(_mentions(kind, frozenset(ENDS)) for kind in wanted):
-            return EXITS
+    wanted = [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
+    if name in OF_KIND and any(_mentions(kind, own) for kind in (*arguments[1:2], *wanted)):
+        return CLASSES
+    if name in OF_EXCEPTION and any(_mentions(kind, ENDS) for kind in (*arguments[:1], *wanted)):
+        return EXITS
     return ""
 
 
@@ -324,7 +329,7 @@ def split(source: str) -> list[str]:
 
 
 def _is_shared(tree: ast.Module, classes: Sequence[ast.ClassDef]) -> bool:
-    """Whether something outlives a test: classes that inherit tests, state of classes and modules, scopes."""
+    """Whether something outlives a test, such as state of a class, or one of them may not run."""
     names = {kind.name for kind in classes}
     for node in ast.walk(tree):
         match node:
@@ -337,6 +342,8 @@ def _is_shared(tree: ast.Module, classes: Sequence[ast.ClassDef]) -> bool:
             case ast.Name(name, ast.Load()) if name in names:
                 return True
             case ast.Attribute(_, "__class__"):
+                return True
+            case ast.Attribute(_, name) | ast.Name(name) if name in SKIPS:
                 return True
     bodies = [tree.body, *(kind.body for kind in classes)]
     return any(isinstance(part, ast.Assign) and _is_changeable(part.value) for body in bodies for part in body)
