@@ -125,6 +125,14 @@ def parse_script(source: str, problem_names: frozenset[str]) -> Script:
         raise DataError(f"{quote(source)} cannot be used: {error}") from error
 
 
+def is_suite(source: Any) -> bool:
+    """Whether the source of a test is a suite."""
+    try:
+        return isinstance(source, str) and "test" in source and suites.is_suite(parsed(source))
+    except DataError:
+        return False
+
+
 def _suite(source: str, tree: ast.Module, problem_names: frozenset[str]) -> Script:
     """A test given as a suite. Raises ValueError if it cannot be used."""
     names, suite = _names_of_suite(tree, problem_names)
