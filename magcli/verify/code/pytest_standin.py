@@ -27,7 +27,7 @@ class Unsupported(BaseException):
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
-        state.final = state.final or f"broken it needs {what}"
+        state.final = state.final or f"broken the unit tests need {what}"
 
 
 class ExpectedFailure(Exception):

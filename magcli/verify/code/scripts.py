@@ -134,14 +134,18 @@ def is_suite(source: Any) -> bool:
 
 
 def _suite(source: str, tree: ast.Module, problem_names: frozenset[str]) -> Script:
-    """A test given as a suite. Raises ValueError if it cannot be used."""
-    names, suite = _names_of_suite(tree, problem_names)
-    if not names:
-        raise ValueError("it is not known which function it tests: it neither imports one nor calls an unknown one")
-    if need := suites.unsupported(tree, suite.own):
-        raise ValueError(need)
+    """A test given as a suite. Raises DataError if it cannot be used."""
+    try:
+        names, suite = _names_of_suite(tree, problem_names)
+    except ValueError as error:
+        raise DataError(f"the unit tests cannot be used: {error}") from error
+    wrong = suites.unsupported(tree, suite.own)
     if not any(map(_asserts, ast.walk(tree))):
-        raise ValueError("it asserts nothing")
+        wrong = "they assert nothing"
+    if not names:
+        wrong = "it is not known which function they test: they neither import one nor call an unknown one"
+    if wrong:
+        raise DataError(f"the unit tests cannot be used: {wrong}")
     return Script(source, tuple(names), suites.excerpt(tree), suite)
 
 

@@ -334,7 +334,7 @@ def judge_suite(asked: "dict[str, Any]") -> str:
     if outcome.error is not None:
         return verdict_of(outcome.error, "" if outcome.failed == asked["excerpt"] else outcome.failed)
     if not outcome.passed:
-        return "broken all its tests are skipped"
+        return "broken all tests are skipped"
     return "passed" if state.calls else "broken it calls nothing of the program"
 
 

@@ -220,7 +220,7 @@ def unsupported(tree: ast.Module, own: Iterable[str]) -> str:
     nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
     for node in sorted(nodes, key=lambda node: node.lineno):
         if what := _needs(node, names, fixtures):
-            return f"it needs {what} (line {node.lineno})"
+            return f"they need {what} (line {node.lineno})"
     return ""
 
 
