@@ -121,6 +121,7 @@ NUMBERS_OF_NUMPY: "dict[str, Any]" = {
     "integer": int, "floating": float, "bool_": bool, "bool": bool, "number": int | float, "generic": int | float,
 }  # fmt: skip
 """Base classes of numpy's numbers, which come as plain ones."""
+ITERATOR_KINDS = ("generator", "map", "filter", "zip", "enumerate", "reversed", "chain", "islice", "iterator")
 CALLABLE_KINDS = ("function", "method", "builtin_function_or_method", "type", "partial")
 
 
@@ -130,9 +131,32 @@ def checked_isinstance(value: "Any", kinds: "Any") -> bool:
     for kind in flat:
         if not is_carried(kind):
             raise Unsupported(f"to know whether a value is a {getattr(kind, '__name__', kind)}")
-    if isinstance(value, Handle) and any(kind is GeneratorType for kind in flat):
-        return value.kind_ == "generator"
+    if isinstance(value, Handle):
+        return any(is_handle_of(value, kind) for kind in flat)
     return isinstance(value, kinds) or any(is_number_of_numpy(value, kind) for kind in flat)
+
+
+def is_handle_of(value: Handle, kind: "Any") -> bool:
+    """Whether an object of the program is of a class that says what it can do."""
+    name = getattr(kind, "__name__", "")
+    if name in ("generator", "Generator"):
+        return value.kind_ == "generator"
+    if name == "Callable":
+        return checked_callable(value)
+    if name == "Iterator":
+        return value.kind_ in ITERATOR_KINDS or value.kind_.endswith("_iterator")
+    if name == "Iterable":
+        return can_iterate(value)
+    return kind is object
+
+
+def can_iterate(value: Handle) -> bool:
+    """Whether an object of the program has elements."""
+    try:
+        iter(value)
+    except TypeError:
+        return False
+    return True
 
 
 def flat_kinds(kinds: "Any") -> "Iterator[Any]":
@@ -202,11 +226,21 @@ def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
     return function(wanted, *args[1:], **kwargs)
 
 
+class KindByName(type):
+    """The class of classes that have as instances all exceptions with a base class of their name."""
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return any(base.__name__ == cls.__name__ for base in kind.__mro__)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return issubclass(type(value), cls)
+
+
 def expected_kind(kind: "Any") -> "Any":
     """The class of an expected exception, under which one of the program of that name is raised here."""
     if isinstance(kind, Named):
         name = kind.path_[3:-2]
-        return proxies.KINDS.setdefault(name, type(name, (Exception,), {}))
+        return proxies.KINDS.setdefault(name, KindByName(name, (Exception,), {}))  # type: ignore[arg-type]
     if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ != "builtins":
         proxies.KINDS[kind.__name__] = kind
     return kind
@@ -273,15 +307,34 @@ OF_NUMPY = (
 
 
 def checked_arrays(function: "Any", of_first: bool, first: "Any", second: "Any", *args: "Any", **kwargs: "Any") -> None:
-    """An assertion of numpy; an expected array has the shape of the program's, and an expected number repeats in one
-    that is not empty."""
-    import numpy
-
+    """An assertion of numpy, of values whose shapes agree."""
     actual, expected = (first, second) if of_first else (second, first)
-    shape = numpy.shape(actual)
-    if numpy.shape(expected) not in (shape, ()) or 0 in shape != numpy.shape(expected):
+    if not shapes_agree(actual, expected):
         raise AssertionError(f"expected {shown(expected)}, got {shown(actual)}")
     function(first, second, *args, **kwargs)
+
+
+def closeness(function: "Any", of_first: bool = False, of_second: bool = False) -> "Any":
+    """What is called instead of ``np.allclose``, which is False where the shapes of values do not agree."""
+    if of_first == of_second or getattr(function, "__module__", "") != "numpy":
+        return function
+
+    def checked(first: "Any", second: "Any", *args: "Any", **kwargs: "Any") -> "Any":
+        actual, expected = (first, second) if of_first else (second, first)
+        return function(first, second, *args, **kwargs) if shapes_agree(actual, expected) else False
+
+    return checked
+
+
+def shapes_agree(actual: "Any", expected: "Any") -> bool:
+    """Whether an expected array has the shape of the program's; an expected number may repeat in one with elements."""
+    import numpy
+
+    try:
+        shape, wanted = numpy.shape(actual), numpy.shape(expected)
+    except ValueError:  # of lists of different lengths
+        return False
+    return shape == wanted or (wanted == () and 0 not in shape)
 
 
 # ---- the suite ----
@@ -325,7 +378,12 @@ def judge_suite(asked: "dict[str, Any]") -> str:
     bound = set(asked["own"]) & set(asked["names"])
     space |= {name: of_program(name) for name in bound}
     space |= {"__compare__": compare, "__comparison__": comparison, "__condition__": condition}
-    space |= {"__assertion__": assertion, "isinstance": checked_isinstance, "callable": checked_callable}
+    space |= {
+        "__assertion__": assertion,
+        "__closeness__": closeness,
+        "isinstance": checked_isinstance,
+        "callable": checked_callable,
+    }
     space["pytest"] = sys.modules["pytest"]
     if "seed" in asked["script"]:
         proxies.BEFORE_REQUEST.append(Seeds().pass_on)

@@ -2,7 +2,8 @@
 
 Runs inside the judge's sandbox. ``assert`` statements are rewritten as those of other scripts
 (``magcli.verify.code.rewriting``). Of a call such as ``self.assertEqual(a, b)`` the method is replaced by
-``__assertion__(self.assertEqual, "assertEqual", of_program, of_program)``, which returns what is called instead.
+``__assertion__(self.assertEqual, "assertEqual", of_program, of_program)``, which returns what is called instead, and
+``np.allclose`` by ``__closeness__(np.allclose, of_program, of_program)``.
 """
 
 import ast
@@ -18,6 +19,8 @@ else:
     from suites import SOLUTION
 
 OWNERS = ("self", "cls")
+CLOSENESS = ("allclose", "isclose")
+"""Functions of numpy that repeat a value until the shapes are equal."""
 
 
 def rewritten_suite(tree: ast.Module, own: "Iterable[str]") -> ast.Module:
@@ -63,9 +66,11 @@ class Assertions(ast.NodeTransformer):
         """The call, whose function is ``__assertion__(...)`` if it asserts something."""
         self.generic_visit(node)
         if name := assertion_name(node.func):
-            sides = [is_of_program(side, self._names, self._attributes) for side in node.args[:2]]
-            flags = [ast.Constant(side) for side in sides]
+            flags = [ast.Constant(is_of_program(side, self._names, self._attributes)) for side in node.args[:2]]
             node.func = ast.Call(ast.Name("__assertion__", ast.Load()), [node.func, ast.Constant(name), *flags], [])
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in CLOSENESS:
+            flags = [ast.Constant(is_of_program(side, self._names, self._attributes)) for side in node.args[:2]]
+            node.func = ast.Call(ast.Name("__closeness__", ast.Load()), [node.func, *flags], [])
         return node
 
 

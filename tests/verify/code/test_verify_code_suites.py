@@ -325,3 +325,22 @@ def test_tests_that_stand_alone_are_tests_of_their_own() -> None:
         == 1
     )
     assert len(list(read_tests(PYTEST))) == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "body"),
+    [
+        ("def f(x): return [5.0]", "def f(x): return []", "self.assertTrue(np.allclose(f(1), 5.0))"),
+        ("def f(x): return [5.0, 5.0]", "def f(x): return 5.0", "self.assertTrue(np.allclose(f(1), [5.0, 5.0]))"),
+        ("import numpy as np\ndef f(x): return np.ones((x, x))", "def f(x): return [[1.0, 1.0], [1.0, 1.0]]",
+         "self.assertEqual(f(2).shape, (2, 2))\nself.assertEqual(f(2).dtype, np.float64)\nself.assertEqual(f(2).sum(), 4)"),
+        ("def f(x): yield x", "def f(x): return [x]", "import types\nself.assertIsInstance(f(1), types.GeneratorType)"),
+        ("def f(x): return iter([x])", "def f(x): return object()",
+         "from collections.abc import Iterable, Iterator\nself.assertIsInstance(f(1), Iterable)\n"
+         "self.assertIsInstance(f(1), Iterator)"),
+    ],
+)  # fmt: skip
+def test_arrays_and_iterators_are_what_they_are(right: str, wrong: str, body: str) -> None:
+    suite = unittest_of(test_method(body), "import numpy as np")
+    assert judged(right, suite).reason == "accepted", judged(right, suite)
+    assert judged(wrong, suite).reason == "wrong-answer", judged(wrong, suite)
