@@ -113,7 +113,7 @@ SUITES = {
     "a loop": "def test_it():\n    for i in (1, 2):\n        assert add(i, i) == 2 * i",
     "an object with state": "def test_it():\n    box = Box()\n    one = box.take()\n    assert box.take() == 2",
     "rows": "import pytest\n@pytest.mark.parametrize('a', [1])\ndef test_it(a):\n    assert add(a, a) == 2",
-    "a class": "from unittest import TestCase\nclass T(TestCase):\n    def test_it(self):\n        self.assertTrue(f())",
+    "a class": "from unittest import TestCase as C\nclass T(C):\n    def test_it(self):\n        self.assertTrue(f())",
 }
 
 
