@@ -66,29 +66,36 @@ class Outcome:
     # What unittest calls.
 
     def startTest(self, test: unittest.TestCase) -> None:
+        """Before a test."""
         self.start()
 
     def stopTest(self, test: unittest.TestCase) -> None:
+        """After a test; a final verdict ends the run."""
         self.shouldStop = self.shouldStop or bool(state.final)
 
     def addSuccess(self, test: unittest.TestCase) -> None:
+        """A test ended without an exception."""
         self.succeed(name_of(test))
 
     def addError(self, test: unittest.TestCase, error: "Any") -> None:
+        """A test, or the set-up of a class or module, ended with an exception."""
         self.fail(name_of(test), error[1])
 
     addFailure = addError
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        """A test was skipped."""
         self.skip(name_of(test))
 
     def addExpectedFailure(self, test: unittest.TestCase, error: "Any") -> None:
         """Counts as not run."""
 
     def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
+        """A test passed that was expected to fail."""
         self.fail(name_of(test), AssertionError("passes although it is expected to fail"))
 
     def addSubTest(self, test: unittest.TestCase, part: unittest.TestCase, error: "Any") -> None:
+        """A part of a test ended."""
         if error is not None:
             self.fail(name_of(test), error[1])
 

@@ -26,12 +26,9 @@ def unittest_of(body: str, head: str = "") -> str:
     return f"import unittest\n{head}\nclass TestF(unittest.TestCase):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
 
 
-def test_method(body: str) -> str:
+def method_of(body: str) -> str:
     """A method with these statements."""
     return f"def test_it(self):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
-
-
-test_method.__test__ = False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +66,7 @@ test_method.__test__ = False  # type: ignore[attr-defined]
     ],
 )  # fmt: skip
 def test_assertions_of_unittest(right: str, wrong: str, body: str) -> None:
-    suite = unittest_of(test_method(body))
+    suite = unittest_of(method_of(body))
     assert judged(right, suite).reason == "accepted", judged(right, suite)
     assert judged(wrong, suite).reason in ("wrong-answer", "runtime-error"), judged(wrong, suite)
 
@@ -163,7 +160,7 @@ class TestMore:
     def setup_method(self):
         self.x = 5
     @pytest.mark.parametrize("add", [0, 1])
-    def test_method(self, add, two):
+    def method_of(self, add, two):
         assert f(self.x + add) == (self.x + add) * self.factor
 """
 
@@ -209,7 +206,7 @@ def test_functions_fixtures_and_parameters_of_pytest() -> None:
     ],
 )  # fmt: skip
 def test_no_wrong_program_passes_a_suite(program: str) -> None:
-    body = test_method("self.assertEqual(f(2), 4)\nself.assertTrue(f(2) == 4)")
+    body = method_of("self.assertEqual(f(2), 4)\nself.assertTrue(f(2) == 4)")
     for suite in (
         unittest_of(body),
         "import pytest\n@pytest.mark.parametrize('x', [2])\ndef test_it(x):\n    assert f(x) == 4",
@@ -234,7 +231,7 @@ def test_no_wrong_program_passes_a_suite(program: str) -> None:
     ],
 )
 def test_what_would_pass_by_itself_fails(program: str, body: str) -> None:
-    verdict = judged(program, unittest_of(test_method(body)))
+    verdict = judged(program, unittest_of(method_of(body)))
     assert verdict.reason in ("wrong-answer", "runtime-error"), verdict
 
 
@@ -259,21 +256,21 @@ def test_the_program_is_what_a_suite_imports() -> None:
 @pytest.mark.parametrize(
     ("suite", "what"),
     [
-        (unittest_of(test_method("with open('a') as file:\n    self.assertEqual(f(file.name), 1)")), "files"),
-        (unittest_of(test_method("self.assertEqual(f(tempfile.mkdtemp()), 1)"), "import tempfile"), "files"),
+        (unittest_of(method_of("with open('a') as file:\n    self.assertEqual(f(file.name), 1)")), "files"),
+        (unittest_of(method_of("self.assertEqual(f(tempfile.mkdtemp()), 1)"), "import tempfile"), "files"),
         (unittest_of("@patch('builtins.input')\ndef test_it(self, asked):\n    self.assertEqual(f(1), 1)",
                      "from unittest.mock import patch"), "mocks"),
-        (unittest_of(test_method("with self.assertWarns(UserWarning):\n    f(1)")), "warnings"),
-        (unittest_of(test_method("with self.assertRaises(SystemExit):\n    f(1)")), "an exit"),
+        (unittest_of(method_of("with self.assertWarns(UserWarning):\n    f(1)")), "warnings"),
+        (unittest_of(method_of("with self.assertRaises(SystemExit):\n    f(1)")), "an exit"),
         (unittest_of("async def test_it(self):\n    self.assertEqual(await f(1), 1)"), "asynchronous"),
-        (unittest_of(test_method("x = [1]\nself.assertIsNot(f(x), x)")), "the same object"),
+        (unittest_of(method_of("x = [1]\nself.assertIsNot(f(x), x)")), "the same object"),
         ("def test_it(tmp_path):\n    assert f(tmp_path) == 1", "files"),
         ("def test_it(capsys):\n    f(1)\n    assert capsys.readouterr().out == '1'", "what is printed"),
         ("def test_it(monkeypatch):\n    assert f(1) == 1", "mocks"),
         ("import os\ndef test_it():\n    os.environ['A'] = '1'\n    assert f(1) == 1", "the environment"),
         ("from main import f, Shape\ndef test_it():\n    assert isinstance(f(1), Shape)", "a class of the program"),
         ("import inspect\ndef test_it():\n    assert inspect.signature(f)", "what the program is made of"),
-        (unittest_of(test_method("self.assertEqual(f(pd.DataFrame()), 1)")), "'pd' is neither"),
+        (unittest_of(method_of("self.assertEqual(f(pd.DataFrame()), 1)")), "'pd' is neither"),
         (unittest_of("def test_it(self):\n    f(1)"), "assert nothing"),
     ],
 )  # fmt: skip
@@ -285,7 +282,7 @@ def test_what_cannot_be_carried_over_is_named(suite: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("suite", "what"),
     [
-        (unittest_of(test_method("self.assertEqual(f(1), 2)"), "import a_package_that_is_not_there"), "not installed"),
+        (unittest_of(method_of("self.assertEqual(f(1), 2)"), "import a_package_that_is_not_there"), "not installed"),
         (
             unittest_of("@unittest.skip('no')\ndef test_it(self):\n    self.assertEqual(f(1), 2)"),
             "all tests are skipped",
@@ -296,11 +293,11 @@ def test_what_cannot_be_carried_over_is_named(suite: str, what: str) -> None:
         ),
         ("import pytest\n@pytest.hookimpl\ndef test_it():\n    assert f(1) == 2", "pytest.hookimpl"),
         (
-            unittest_of(test_method("import io\nself.assertRaises(TypeError, f, io.StringIO())")),
+            unittest_of(method_of("import io\nself.assertRaises(TypeError, f, io.StringIO())")),
             "StringIO cannot be passed",
         ),
-        (unittest_of(test_method("import pathlib\nself.assertIsInstance(f(1), pathlib.Path)")), "a Path"),
-        (unittest_of(test_method("self.assertEqual(1, 2)\nf(1)")), "1"),
+        (unittest_of(method_of("import pathlib\nself.assertIsInstance(f(1), pathlib.Path)")), "a Path"),
+        (unittest_of(method_of("self.assertEqual(1, 2)\nf(1)")), "1"),
     ],
 )
 def test_what_is_only_seen_while_running_is_no_verdict_on_the_program(suite: str, what: str) -> None:
@@ -341,6 +338,6 @@ def test_tests_that_stand_alone_are_tests_of_their_own() -> None:
     ],
 )  # fmt: skip
 def test_arrays_and_iterators_are_what_they_are(right: str, wrong: str, body: str) -> None:
-    suite = unittest_of(test_method(body), "import numpy as np")
+    suite = unittest_of(method_of(body), "import numpy as np")
     assert judged(right, suite).reason == "accepted", judged(right, suite)
     assert judged(wrong, suite).reason == "wrong-answer", judged(wrong, suite)
