@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from magcli.verify.code.proxies import (
-        Handle,
-        Named,
-        Nodes,
-        is_unordered,
-        refused,
-        refused_object,
-        values_of_nodes,
-    )
+    from magcli.verify.code.handles import Handle, Named, Nodes, values_of_nodes
+    from magcli.verify.code.proxies import ask, is_unordered, refused, refused_object
     from magcli.verify.code.values import in_any_order, same, shown
 else:
-    from proxies import Handle, Named, Nodes, is_unordered, refused, refused_object, values_of_nodes
+    from handles import Handle, Named, Nodes, values_of_nodes
+    from proxies import ask, is_unordered, refused, refused_object
     from values import in_any_order, same, shown
 
 
 class Rule:
-    """The comparison of the problem, what the last comparison of an assert found, and whether there was an assert."""
+    """The comparison of the problem, and what comparisons had.
 
-    mode = "tokens"
-    tolerance: "float | None" = None
-    difference = ""
-    asserted = False
+    ``difference``: of the last one of an assert; ``empty``: whether one has held in which something empty or zero was
+    expected of the program; ``looked``: of each place that asserts something of all elements, whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.mode = "tokens"
+        self.tolerance: float | None = None
+        self.difference = ""
+        self.empty = False
+        self.looked: dict[object, bool] = {}
 
 
 rule = Rule()
@@ -62,6 +62,8 @@ def compare(sign: str, left: "Any", right: "Any", from_left: bool, from_right: b
     refuse_unordered((left, right))
     if (from_left or from_right) and isinstance(left, float) and left == right and math.isinf(left):
         raise refused("an infinity, which has no order")
+    if isinstance(left, set | frozenset) and isinstance(right, set | frozenset) and from_left != from_right:
+        rule.looked["subset"] = rule.looked.get("subset", False) or bool(left if from_left else right)
     return ORDER[sign](left, right)
 
 
@@ -79,12 +81,12 @@ def refuse_unordered(values: "Iterable[Any]") -> None:
         raise refused("NaN, which has no order")
 
 
-def refuse_handles(*values: "Any") -> None:
-    """Raise Refused if one of the values is or contains an object of the program."""
+def refuse_handles(*values: "Any", unless_expected: bool = False) -> None:
+    """Raise Refused if one of the values is or contains an object of the program (that the script does not expect)."""
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if isinstance(value, Handle):
+        if isinstance(value, Handle) and not (unless_expected and value.is_object_()):
             raise refused_object(value.kind_)
         if isinstance(value, list | tuple):
             waiting.extend(value)
@@ -103,8 +105,10 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
         return noted(about.matches(actual), about.value, actual)
     if is_array(left) or is_array(right):
         return equal_arrays(left, right)
+    if isinstance(left, Handle) and isinstance(right, Handle):
+        return left == right
     if from_left == from_right:
-        refuse_handles(left, right)
+        refuse_handles(left, right, unless_expected=True)
         return bool(left == right)
     expected, actual = (right, left) if from_left else (left, right)
     if isinstance(actual, Handle) and actual.kind_ in ("range", "deque") and type(expected).__name__ == actual.kind_:
@@ -115,9 +119,16 @@ def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any"
 
 def noted(met: bool, expected: "Any", actual: "Any") -> bool:
     """Whether a comparison holds; if not, its values are noted for the verdict."""
-    if not met:
+    if met:
+        rule.empty = rule.empty or is_empty(expected)
+    else:
         rule.difference = f"expected {shown(expected)}, got {shown(actual)}"
     return met
+
+
+def is_empty(value: "Any") -> bool:
+    """Whether an expected value is zero or has no elements."""
+    return isinstance(value, int | str | bytes | list | tuple | dict | set | frozenset) and not value
 
 
 def equal_by_rule(expected: "Any", actual: "Any") -> bool:
@@ -183,7 +194,11 @@ def equal_arrays(left: "Any", right: "Any") -> "Any":
 
 def contains(container: "Any", value: "Any", from_program: bool) -> bool:
     """``in``; where an element of an expected collection equals a value as above."""
+    if from_program and isinstance(value, Handle):
+        return bool(value in container)
     refuse_handles(value)
+    if isinstance(container, str) and value == "" and container and not from_program:
+        raise refused("an empty text, which is in any")
     if isinstance(container, list | tuple) and not from_program:
         return any(equal_by_rule(item, value) for item in container)
     if isinstance(container, set | frozenset | dict) and not from_program and isinstance(value, bool):
@@ -195,19 +210,9 @@ def identical(left: "Any", right: "Any", from_program: bool) -> bool:
     """``is``, of which only types, None, True and False can say anything about a value of the program."""
     if not from_program or any(value is None or isinstance(value, bool | type) for value in (left, right)):
         return left is right
+    if isinstance(left, Handle) and isinstance(right, Handle):
+        return ask(f"H[{left.number_}] is H[{right.number_}]") is True
     raise refused("compared by 'is', which says nothing of a value")
-
-
-def comparison(value: "Any") -> "Any":
-    """The value of an assert that is a single comparison."""
-    rule.asserted = True
-    return value
-
-
-def condition(value: "Any") -> "Any":
-    """The value of any other assert, of which the verdict names no two values."""
-    rule.difference = ""
-    return comparison(value)
 
 
 class Approx:
@@ -238,36 +243,6 @@ class Approx:
         if isinstance(actual, bool) or not isinstance(actual, int | float | Fraction | Decimal):
             return False
         return math.isclose(actual, self.value, rel_tol=self._rel, abs_tol=self._abs)
-
-
-class Raises:
-    """``pytest.raises`` as a context manager."""
-
-    def __init__(self, *kinds: "Any", match: str = "") -> None:
-        self._kinds, self._match = kinds, match
-
-    def __enter__(self) -> "Raises":
-        return self
-
-    def __exit__(self, kind: "Any", error: "Any", trace: object) -> bool:
-        if kind is None:
-            raise AssertionError
-        if not isinstance(error, self._kinds):
-            return False
-        if self._match:
-            import re
-
-            assert re.search(self._match, str(error))
-        self.value = error
-        self.type = kind
-        return True
-
-    def match(self, pattern: str) -> bool:
-        """Whether the text of the exception has the pattern, as an assertion."""
-        import re
-
-        assert re.search(pattern, str(self.value))
-        return True
 
 
 def ordered(function: "Callable[..., Any]") -> "Callable[..., Any]":

@@ -162,7 +162,7 @@ def sources(program: str, *, called: bool = False, python: str = "") -> dict[str
 
     ``python`` is the interpreter inside, if known: the script that calls is then compiled for it.
     """
-    starters = ("session.py", "leetcode.py") if called else ("session.py",)
+    starters = ("session.py", "leetcode.py", "objects.py") if called else ("session.py",)
     files: dict[str, bytes | Path] = {"program.py": program.encode(errors="surrogatepass")}
     files |= {name: _source(name) for name in starters}
     if called:

@@ -10,6 +10,7 @@ methods, whatever the class overrides. numpy arrays and scalars are lists and nu
 
 import posix
 import sys
+from _collections import deque  # type: ignore[import-not-found]
 from _json import encode_basestring_ascii
 
 TYPE_CHECKING = False
@@ -44,6 +45,8 @@ def text_of(value: object) -> str:
         if (text := write(value)) is not None:
             return text
     plain = [base for base in type.__dict__["__mro__"].__get__(kind) if base in WRITERS]
+    if SERVING and plain == [tuple] and "_fields" in type.__dict__["__dict__"].__get__(kind):
+        return f'{{"record":[{text_of(kind._fields)},{text_of_items(tuple.__iter__(value))}]}}'  # type: ignore[attr-defined,arg-type]
     return WRITERS[plain[0]](value) if plain else text_of_other(value)
 
 
@@ -111,11 +114,31 @@ def text_of_other(value: object) -> str:
     if SERVING == [False]:
         raise NotPlain(kind.__name__)
     name_of_kind = encode_basestring_ascii(type.__dict__["__name__"].__get__(kind))
-    items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
     if not SERVING:
+        items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
         return f'{{"other":[{name_of_kind},{items}]}}'
+    return text_of_object(value, name_of_kind)
+
+
+def text_of_object(value: object, name_of_kind: str) -> str:
+    """An object for the judge of a script: the name of its type, its elements or null, its number, what it can do."""
+    thing = NUMBERS.get(id(value))
+    if thing is not None:
+        return f'{{"thing":{thing}}}'
+    kind = type(value)
+    items = text_of_items(first_items(value)) if kind in SEQUENCES else "null"
+    abilities = "".join([letter for letter, method in ABILITIES if hasattr(kind, method)])
     OBJECTS.append(value)
-    return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1}]}}'
+    return f'{{"other":[{name_of_kind},{items},{len(OBJECTS) - 1},"{abilities}"]}}'
+
+
+SEQUENCES: "tuple[type, ...]" = (range, deque, type({}.keys()), type({}.values()), type({}.items()))
+"""Types of objects whose elements are sent with them."""
+ABILITIES = (("i", "__iter__"), ("n", "__next__"), ("c", "__contains__"))
+THINGS: "dict[int, Any]" = {}
+"""Objects of the script's own classes, by their number there."""
+NUMBERS: "dict[int, int]" = {}
+"""Their numbers by their identity here."""
 
 
 def first_items(value: object) -> list[object]:
@@ -214,11 +237,19 @@ CHANNEL = 4
 """The socket to the judge of a script, which is in another sandbox; a frame is 8 bytes of length and text.
 
 The judge sends ``?`` and an expression to evaluate, ``=`` and the value of a function of the script that was called
-here, or ``!`` to have the last exception raised."""
+here, ``^`` and the exception that it raised, or ``!`` to have the last exception raised."""
 TOOLS: "dict[str, Any]" = {}
 """The names in requests: ``P`` the program's names, ``H`` its objects, ``call`` and the constructors of values."""
 RAISED: "list[BaseException]" = []
 """The last exception of the program."""
+OF_SCRIPT: "dict[int, tuple[int, BaseException]]" = {}
+"""Exceptions that functions of the script raised, with their number there, by their identity."""
+SENT: "dict[int, Any]" = {}
+"""Arguments that can change, and what they contain, by their number in the request."""
+
+
+TOUCHED: "list[Any]" = []
+"""Objects of the script in the request."""
 
 
 def serve() -> None:
@@ -231,6 +262,7 @@ def serve() -> None:
     if library:
         exec(library, {"WRITERS": WRITERS, "LIBRARY": LIBRARY, "text_of": text_of})
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
+    TOOLS.update(K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things, some=some)
     while (request := receive()) is not None:
         if request == "!" and RAISED:
             raise RAISED[-1]
@@ -241,8 +273,11 @@ def serve() -> None:
 
 def reply_to(request: str) -> str:
     """The value of an expression, or the exception of the program, as text."""
+    SENT.clear()
+    TOUCHED.clear()
     try:
-        return f"value {text_of(eval(request, TOOLS))}"
+        value = eval(request, TOOLS)
+        return f"value {value.text if type(value) is Text else text_of(value)}"
     except MemoryError:
         raise
     except NotPlain as refused:
@@ -253,13 +288,49 @@ def reply_to(request: str) -> str:
         return f"raised {text_of_exception(raised)}"
 
 
+def tool(name: str) -> "Any":
+    """A function of ``objects.py``, which is loaded when it is first needed."""
+    if "equal" not in OBJECT_TOOLS:
+        OBJECT_TOOLS["__name__"] = "objects"
+        with open("objects.py", "rb") as file:
+            exec(file.read(), OBJECT_TOOLS)
+        OBJECT_TOOLS.update(OBJECTS=OBJECTS, report_output=report_output)
+    return OBJECT_TOOLS[name]
+
+
+OBJECT_TOOLS: "dict[str, Any]" = {}
+
+
+def report_output(stream: str, text: str) -> None:
+    """Send what the program wrote to a stream that the script has replaced."""
+    send(f"printed {text_of((stream, text))}")
+
+
 def text_of_exception(error: BaseException) -> str:
-    """The name of its type and its arguments, if they are plain data."""
-    name = type(error).__name__
+    """The names of its type and base classes, and its arguments, text and attributes if they are plain data.
+
+    Of an exception of the script only its number.
+    """
+    if id(error) in OF_SCRIPT:
+        return text_of(OF_SCRIPT[id(error)][0])
+    names = tuple([kind.__name__ for kind in type(error).__mro__])
+    parts = [
+        names,
+        plain_or((), lambda: error.args),
+        plain_or("", lambda: str(error)),
+        plain_or({}, lambda: vars(error)),
+    ]
+    return text_of(tuple(parts))
+
+
+def plain_or(otherwise: object, read: "Callable[[], object]") -> object:
+    """What can be read of an exception, if it is plain data."""
     try:
-        return plain_text((name, error.args))
+        value = read()
+        plain_text(value)
     except Exception:
-        return text_of((name, ()))
+        return otherwise
+    return value
 
 
 def plain_text(value: object) -> str:
@@ -272,21 +343,100 @@ def plain_text(value: object) -> str:
         SERVING[:] = was_serving
 
 
-def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> "tuple[Any, dict[int, Any]]":
-    """The value of a call, and those of its arguments that the call changed, by their position."""
-    mutable = [position for position, value in enumerate(args) if type(value) in (list, dict, set)]
-    before = {position: text_before(args[position]) for position in mutable}
+# ---- arguments that the program changes ----
+
+
+class Text:
+    """A value that is text already."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def keep(number: int, value: "Any") -> "Any":
+    """An argument that can change, or what it contains."""
+    SENT[number] = value
+    return value
+
+
+def call(function: "Any", args: "list[Any]", kwargs: "dict[str, Any]") -> Text:
+    """The value of a call, and the content of what it changed of its arguments, by their number in the request.
+
+    Objects of the script have negative numbers.
+    """
+    if not SENT and not TOUCHED:
+        return Text(f'{{"tuple":[{text_of(function(*args, **kwargs))},{{"dict":[]}}]}}')
+    kept = {number: (value, content_of(value)) for number, value in SENT.items()}
+    kept.update({-1 - NUMBERS[id(one)]: (vars(one), content_of(vars(one))) for one in TOUCHED})
+    numbers = {id(value): number for number, (value, _) in kept.items() if number >= 0}
     value = function(*args, **kwargs)
-    changed = [position for position, text in before.items() if text_before(args[position]) != text]
-    return value, {position: args[position] for position in changed}
+    changed = [
+        f"[{number},{text_with_references(kept_value, numbers)}]"
+        for number, (kept_value, before) in kept.items()
+        if has_changed(before, content_of(kept_value))
+    ]
+    return Text(f'{{"tuple":[{text_of(value)},{{"dict":[{",".join(changed)}]}}]}}')
 
 
-def text_before(value: object) -> "str | None":
-    """The text by which a change of an argument is seen; None if it contains objects."""
-    try:
-        return plain_text(value)
-    except NotPlain:
-        return None
+def content_of(value: "Any") -> "list[Any] | bytes":
+    """What a container contains, in its order; of an array the bytes."""
+    if isinstance(value, dict):
+        return [*dict.keys(value), *dict.values(value)]
+    if isinstance(value, list | deque | set):
+        return list(value)
+    return bytes(value) if type(value) is bytearray else value.tobytes()
+
+
+def has_changed(before: "list[Any] | bytes", after: "list[Any] | bytes") -> bool:
+    """Whether a content has other objects; sets may have another order."""
+    if isinstance(before, bytes) or isinstance(after, bytes):
+        return before != after
+    return len(before) != len(after) or list(map(id, before)) != list(map(id, after))
+
+
+def text_with_references(value: "Any", numbers: "dict[int, int]") -> str:
+    """The content of a changed container, in which others that the judge has are numbers of theirs."""
+    if isinstance(value, dict):
+        pairs = [f"[{text_of(key)},{text_or_reference(item, numbers)}]" for key, item in dict.items(value)]
+        return f'{{"dict":[{",".join(pairs)}]}}'
+    if type(value) is set or type(value) is bytearray:
+        return text_of(value)
+    items = value if isinstance(value, list | tuple | deque) else value.tolist()
+    return f"[{','.join([text_or_reference(item, numbers) for item in items])}]"
+
+
+def text_or_reference(value: "Any", numbers: "dict[int, int]") -> str:
+    """A value in a changed container."""
+    if id(value) in numbers:
+        return f'{{"sent":{numbers[id(value)]}}}'
+    if type(value) is tuple:
+        return f'{{"tuple":{text_with_references(value, numbers)}}}'
+    return text_with_references(value, numbers) if type(value) in (list, dict) else text_of(value)
+
+
+def with_things(things: "list[tuple[Any, dict[str, Any]]]", run: "Callable[[], Any]") -> "Any":
+    """The value of a request after objects of the script have got their attributes."""
+    for one, attributes in things:
+        vars(one).clear()
+        vars(one).update(attributes)
+    TOUCHED.extend([one for one, _ in things])
+    return run()
+
+
+def thing(number: int, name: str = "", source: str = "") -> "Any":
+    """An object of a class of the script: of the program's class of that name, else as the script defines it."""
+    if number not in THINGS:
+        space = TOOLS["P"]
+        if not isinstance(space.get(name), type):
+            exec(source, space)
+        made = THINGS[number] = object.__new__(space[name])
+        NUMBERS[id(made)] = number
+    return THINGS[number]
+
+
+# ---- functions and iterators of the script ----
 
 
 def library_name(module: str, name: str) -> "Any":
@@ -302,10 +452,43 @@ def callback(number: int) -> "Callable[..., Any]":
         while (answer := receive()) is not None:
             if answer[0] == "=":
                 return eval(answer[1:], TOOLS)
+            if answer[0] == "^":
+                raise exception_of_script(*eval(answer[1:], TOOLS))
             send(reply_to(answer[1:]))  # the function calls the program in turn
         posix._exit(posix.EX_OK)
 
     return function
+
+
+def exception_of_script(number: int, name: str, args: "tuple[Any, ...]") -> BaseException:
+    """An exception like the one that a function of the script raised."""
+    kind = TOOLS["__builtins__"].get(name)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        kind = type(name, (Exception,), {})
+    try:
+        error = kind(*args)
+    except Exception:
+        error = Exception(*args)
+    OF_SCRIPT[id(error)] = number, error
+    return error  # type: ignore[no-any-return]
+
+
+def iterator(number: int) -> "Any":
+    """An iterator of the script, of which the program gets one element after the other."""
+    following = callback(number)
+    while element := following():
+        yield element[0]
+
+
+def some(source: "Any", most: int) -> "tuple[list[Any], bool]":
+    """The next elements of an iterator, and whether it has ended."""
+    items: list[Any] = []
+    while len(items) < most:
+        try:
+            items.append(next(source))
+        except StopIteration:
+            return items, True
+    return items, False
 
 
 def send(text: str) -> None:

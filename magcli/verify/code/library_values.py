@@ -68,16 +68,6 @@ def text_of_array(value: "Any") -> "str | None":
     return f'{{"array":[{text_of(value.dtype.str)},{shape},{items}]}}'
 
 
-def text_of_record(value: "Any") -> "str | None":
-    """A named tuple, with the names of its type and fields; None for anything else."""
-    kind = type(value)
-    fields = getattr(kind, "_fields", None)
-    if kind.__bases__ != (tuple,) or type(fields) is not tuple:
-        return None
-    items = ",".join([text_of(item) for item in tuple.__iter__(value)])
-    return f'{{"namedtuple":[{text_of(kind.__name__)},{text_of(list(fields))},[{items}]]}}'
-
-
 WRITERS.update({
     collections.Counter: text_of_mapping("Counter"),
     collections.OrderedDict: text_of_mapping("OrderedDict"),
@@ -88,4 +78,4 @@ WRITERS.update({
     datetime.time: text_of_date("time"),
     datetime.timedelta: text_of_duration,
 })  # fmt: skip
-LIBRARY.extend((text_of_array, text_of_record))
+LIBRARY.append(text_of_array)

@@ -1,62 +1,69 @@
-"""The program as the judge of a script sees it: names that send calls, and objects of the program as handles.
+"""Requests of a script's judge to the program, which runs in another sandbox.
 
-Runs inside the judge's sandbox, without magcli. A name that the problem defines is a proxy: a call sends its arguments
-as text to the program, which runs in another sandbox, and gets plain data back (``magcli.verify.code.values``), read by
-a decoder that executes nothing.
-
-An object of the program that is not plain data is a handle: its attributes are asked of the program, but it equals
-nothing, has no order and no hash, so a class that claims to equal everything gains nothing. The methods of plain data
-(``startswith``) are asked of the program only if the test itself made the object from a class of the problem.
+Runs inside the judge's sandbox, without magcli. A request is an expression that the program's driver evaluates; the
+values in it are written as text (``magcli.verify.code.writing``), and its value is plain data, read by a decoder that
+executes nothing (``magcli.verify.code.values``). Arguments that the program changes are changed here, functions of the
+script that it calls are called here, and streams that the script has replaced are those of the program meanwhile.
 """
 
 import builtins
-import datetime
-import itertools
 import math
 import os
-from collections import Counter, OrderedDict, defaultdict, deque
-from decimal import Decimal
-from fractions import Fraction
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from magcli.verify.code.values import DECODERS, NotPlain, decode
+    from magcli.verify.code.writing import (
+        FUNCTIONS,
+        THINGS,
+        CannotSend,
+        begin_request,
+        passing,
+        with_things,
+        written,
+        written_dict,
+        written_items,
+    )
 else:
     from values import DECODERS, NotPlain, decode
+    from writing import (
+        FUNCTIONS,
+        THINGS,
+        CannotSend,
+        begin_request,
+        passing,
+        with_things,
+        written,
+        written_dict,
+        written_items,
+    )
 
 CHANNEL = 4
 """The socket to the program; a frame is 8 bytes of length and text."""
 MAX_VALUE = 4 << 20
 """Bytes of text of a value."""
-MAX_ITEMS = 1_000_000
-"""Elements of an iterator that are sent to the program."""
 MAX_NAME = 60
-
-READ_ONLY = frozenset(
-    name
-    for kind in (str, bytes, tuple, frozenset, int, float, complex)
-    for name in dir(kind)
-    if not name.startswith("_")
-) | {"get", "items", "keys", "values"}
-PLAIN_ATTRIBUTES = READ_ONLY | {name for kind in (list, dict, set) for name in dir(kind) if not name.startswith("_")}
-"""What only plain data can answer, without and with what changes a list, dict or set."""
-
-SEQUENCES = ("range", "deque", "dict_keys", "dict_values", "dict_items")
-"""Types of objects whose elements have a length."""
 
 
 class State:
-    """What happened so far in this process."""
+    """What happened so far in this process.
 
-    calls = 0
-    raised: "BaseException | None" = None
-    returned: "Any" = None
-    final = ""
-    unsendable = ""
+    ``calls``: requests; ``raised``: the last exception of the program; ``returned``: what its last call returned;
+    ``final``: the verdict, once nothing can change it; ``sent``: what the request sent whose reply is read;
+    ``unsendable``: why a value of the script could not be sent.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.raised: BaseException | None = None
+        self.returned: Any = None
+        self.final = ""
+        self.sent: list[Any] = []
+        self.unsendable = ""
 
 
 state = State()
@@ -67,14 +74,6 @@ class Refused(BaseException):
 
     No ``Exception``, so that a test that expects one does not catch it; ``state`` keeps it in any case.
     """
-
-
-class CannotSend(TypeError):
-    """A value of the script cannot be sent to the program; ``state`` keeps it, as a test may expect a TypeError."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail)
-        state.unsendable = state.unsendable or detail
 
 
 class ProgramRaised(Exception):
@@ -135,270 +134,63 @@ def receive() -> "tuple[str, bytes]":
     return word.decode(errors="replace"), text
 
 
-# ---- objects of the program ----
-
-
-class Handle:
-    """An object of the program.
-
-    Args:
-        kind: The name of its type, as the program says.
-        items: Its elements if it is iterable.
-        number: By which the program knows it.
-    """
-
-    __slots__ = ("_left", "_origin", "items_", "kind_", "number_")
-
-    def __init__(self, kind: str, items: "tuple[Any, ...] | None", number: int) -> None:
-        self.kind_ = kind
-        self.items_ = items
-        self.number_ = number
-        self._left: Iterator[Any] = iter(items or ())
-        self._origin = "value"
-
-    def __getattr__(self, name: str) -> "Any":
-        if name.startswith("_") or name in PLAIN_OF_ORIGIN[self._origin]:
-            raise AttributeError(f"a {self.kind_} has no {name!r}")
-        return of_origin(ask(f"H[{self.number_}].{name}"), METHOD_OF_ORIGIN[self._origin])
-
-    def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
-        if self._origin not in RESULT_OF_ORIGIN:
-            raise TypeError(f"a {self.kind_} cannot be called")
-        return of_origin(call(f"H[{self.number_}]", args, kwargs), RESULT_OF_ORIGIN[self._origin])
-
-    def __iter__(self) -> "Iterator[Any]":
-        if self.items_ is None:
-            raise TypeError(f"a {self.kind_} has no elements")
-        return iter(self.items_)
-
-    def __next__(self) -> "Any":
-        if self.items_ is None or self.kind_ in SEQUENCES:
-            raise TypeError(f"a {self.kind_} is not an iterator")
-        return next(self._left)
-
-    def __contains__(self, value: object) -> bool:
-        return value in list(self)
-
-    def __len__(self) -> int:
-        return len(self._sequence())
-
-    def __getitem__(self, index: "Any") -> "Any":
-        return self._sequence()[index]
-
-    def _sequence(self) -> "tuple[Any, ...]":
-        if self.items_ is None or self.kind_ not in SEQUENCES:
-            raise TypeError(f"a {self.kind_} has no length")
-        return self.items_
-
-    def __bool__(self) -> bool:
-        if self.kind_ == "Match":
-            return True
-        if self.items_ is None:
-            raise refused_object(self.kind_)
-        return bool(self.items_)
-
-    def _refuse(self, *args: object) -> "Any":
-        raise refused_object(self.kind_)
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __repr__ = __str__ = __format__ = _refuse
-    __hash__ = None  # type: ignore[assignment]
-
-
-PLAIN_OF_ORIGIN: "dict[str, frozenset[str]]" = {
-    "value": PLAIN_ATTRIBUTES, "solution": frozenset(), "made": frozenset(), "returned": READ_ONLY,
-}  # fmt: skip
-"""The attributes that are not asked of the program, by where the script has an object from.
-
-``made``: from a class of the problem. ``solution``: the same, but what its methods return are values. ``returned``:
-from a method of a made object, such as the object itself. ``value``: from a function.
-"""
-METHOD_OF_ORIGIN = {"value": "value", "solution": "method of a solution", "made": "method", "returned": "method"}
-RESULT_OF_ORIGIN = {"method": "returned", "method of a solution": "value", "name": "value"}
-"""What may be called, and the origin of what it returns."""
-for called in ("method", "method of a solution", "name"):
-    PLAIN_OF_ORIGIN[called] = PLAIN_ATTRIBUTES
-    METHOD_OF_ORIGIN[called] = "value"
-
-
-def handle(parts: "list[Any]") -> Handle:
-    """Read a handle; raises NotPlain."""
-    kind, items, number = parts
-    if type(kind) is not str or not isinstance(items, list | None) or type(number) is not int:
-        raise NotPlain("malformed object")
-    return Handle(kind[:MAX_NAME], None if items is None else tuple(items), number)
-
-
-READERS = {**DECODERS, "set": set, "other": handle}
-
-
-def of_origin(value: "Any", origin: str) -> "Any":
-    """A value of the program; a handle that knows where the script has it from."""
-    if type(value) is Handle:
-        value._origin = origin
-    return value
-
-
-class Named:
-    """A name that the problem defines."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self.path_ = name, f"P[{name!r}]"
-
-    def __call__(self, *args: "Any", **kwargs: "Any") -> "Any":
-        return of_origin(call(self.path_, args, kwargs), self._result())
-
-    def __getattr__(self, name: str) -> "Any":
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return of_origin(ask(f"{self.path_}.{name}"), "name")
-
-    def _result(self) -> str:
-        """The origin of what it returns: a class is known by its capital letter."""
-        if self._name == "Solution":
-            return "solution"
-        is_class = self._name[:1].isupper() and "_" not in self._name
-        return "made" if is_class else "value"
-
-
-class Nodes:
-    """A linked list or tree that the script makes, which the program gets as ``ListNode`` or ``TreeNode``."""
-
-    def __init__(self, kind: str, values: "Iterable[Any]") -> None:
-        self.kind = kind
-        self.values = list(values)
-        while kind == "tree" and self.values and self.values[-1] is None:
-            self.values.pop()
-
-
-def values_of_nodes(kind: str, nodes: "Any") -> "list[Any]":
-    """The values of a linked list or tree, of the script or of the program."""
-    if nodes is None:
-        return []
-    if isinstance(nodes, Nodes):
-        return nodes.values
-    if not isinstance(nodes, Handle):
-        raise refused(f"a {type(nodes).__name__}, which is no {kind} of nodes")
-    values = call(f"P['{kind}_values']", (nodes,), {})
-    if not isinstance(values, list):
-        raise refused(f"no {kind} of nodes")
-    return values
-
-
-# ---- values for the program ----
-
-FUNCTIONS: "list[Callable[..., Any]]" = []
-"""Functions of the script that were passed to the program."""
-LIBRARY_MODULES = frozenset(("builtins", "math", "operator", "_operator", "_functools", "functools", "itertools"))
-"""Modules whose functions are sent by name, so that the program calls its own."""
-VIEWS: "tuple[type, ...]" = (type({}.keys()), type({}.values()), type({}.items()))
-EMPTY: "tuple[Iterable[Any], ...]" = ([], (), "", b"", {}, {}.values(), {}.items(), set(), range(0), deque())
-ITERATORS: "frozenset[type]" = frozenset((
-    GeneratorType, map, filter, zip, enumerate, reversed, itertools.chain, itertools.islice,
-    *(type(iter(value)) for value in EMPTY),
-))  # fmt: skip
-
-
-def written(value: "Any") -> str:
-    """A value as an expression that the driver evaluates; raises CannotSend."""
-    kind = type(value)
-    if kind in WRITERS:
-        return WRITERS[kind](value)
-    if isinstance(value, Named):
-        return value.path_
-    if isinstance(value, type | BuiltinFunctionType) and value.__module__ in LIBRARY_MODULES:
-        return f"N({value.__module__!r}, {value.__name__!r})"
-    if isinstance(value, MethodDescriptorType) and value.__objclass__.__module__ == "builtins":
-        return f"N('builtins', {value.__objclass__.__name__!r}).{value.__name__}"
-    if isinstance(value, FunctionType | MethodType):
-        FUNCTIONS.append(value)
-        return f"L({len(FUNCTIONS) - 1})"
-    if kind in ITERATORS:
-        return f"N('builtins', 'iter')({written_iterator(value)})"
-    if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-        name = "array" if kind.__name__ == "ndarray" else kind.__name__
-        dtype = f", {str(value.dtype)!r}" if name == "array" else ""
-        return f"N('numpy', {name!r})({written(value.tolist())}{dtype})"
-    raise CannotSend(f"a {kind.__name__} cannot be passed to the program")
-
-
-def written_iterator(value: "Iterable[Any]") -> str:
-    """The elements that an iterator has left."""
-    items = list(itertools.islice(value, MAX_ITEMS + 1))
-    if len(items) > MAX_ITEMS:
-        raise CannotSend(f"an iterator with more than {MAX_ITEMS:,} elements cannot be passed to the program")
-    return written(items)
-
-
-def written_float(value: float) -> str:
-    """Exactly."""
-    text = repr(value)
-    return text if text[-1].isdigit() else f"F({text!r})"
-
-
-def written_items(opening: str, items: "Iterable[Any]", closing: str) -> str:
-    """Elements between brackets."""
-    return opening + "".join([f"{written(item)}," for item in items]) + closing
-
-
-def written_dict(value: "dict[Any, Any]") -> str:
-    """In its order."""
-    return "{" + "".join([f"{written(key)}:{written(item)}," for key, item in value.items()]) + "}"
-
-
-def written_reduced(value: "Any") -> str:
-    """A date or time, by the call that makes it."""
-    maker, args = value.__reduce__()[:2]
-    return f"N({maker.__module__!r}, {maker.__qualname__!r}){written_items('(', args, ')')}"
-
-
-WRITERS: "dict[type, Callable[[Any], str]]" = {
-    type(None): repr, bool: repr, str: repr, bytes: repr, float: written_float,
-    int: lambda value: str(value) if -(1 << 53) < value < 1 << 53 else hex(value),
-    complex: lambda value: f"C({written_float(value.real)},{written_float(value.imag)})",
-    list: lambda value: written_items("[", value, "]"), tuple: lambda value: written_items("(", value, ")"),
-    set: lambda value: written_items("S((", value, "))"),
-    frozenset: lambda value: written_items("Z((", value, "))"), dict: written_dict,
-    range: repr, bytearray: lambda value: f"N('builtins', 'bytearray')({bytes(value)!r})",
-    Fraction: lambda value: f"N('fractions', 'Fraction')({value.numerator},{value.denominator})",
-    Decimal: lambda value: f"N('decimal', 'Decimal')({str(value)!r})",
-    deque: lambda value: f"N('collections', 'deque')({written_items('[', value, ']')},{value.maxlen})",
-    Counter: lambda value: f"N('collections', 'Counter')({written_dict(value)})",
-    OrderedDict: lambda value: f"N('collections', 'OrderedDict')({written_dict(value)})",
-    defaultdict: lambda value: (
-        f"N('collections', 'defaultdict')({written(value.default_factory)},{written_dict(value)})"
-    ),
-    **dict.fromkeys(VIEWS, lambda value: f"{written_dict(dict.fromkeys(value))}.keys()"),
-    VIEWS[1]: lambda value: written(list(value)),
-    **dict.fromkeys((datetime.date, datetime.datetime, datetime.time, datetime.timedelta), written_reduced),
-    Handle: lambda value: f"H[{value.number_}]",
-    Nodes: lambda value: f"P['{value.kind}_node']({written(value.values)})",
-}  # fmt: skip
-
-
 # ---- requests ----
 
-BEFORE_REQUEST: "list[Callable[[], None]]" = []
-"""What is done before each request."""
+REFERENCES: "dict[str, Callable[[Any], Any]]" = {
+    "sent": lambda number: state.sent[number],
+    "thing": lambda number: THINGS[number],
+}
+"""Readers of objects that the script has already."""
+
+
+class Record(tuple[object, ...]):
+    """A named tuple of the program."""
+
+    fields_: "tuple[str, ...]" = ()
+
+    def __getattr__(self, name: str) -> "Any":
+        if name not in self.fields_:
+            raise AttributeError(f"a named tuple has no {name!r}")
+        return self[self.fields_.index(name)]
+
+
+def record(parts: "list[Any]") -> Record:
+    """Read a named tuple; raises NotPlain."""
+    fields, items = parts
+    if not isinstance(fields, tuple) or not all(type(name) is str for name in fields) or len(fields) != len(items):
+        raise NotPlain("malformed tuple")
+    made = Record(items)
+    made.fields_ = fields
+    return made
+
+
+READERS = {**DECODERS, **REFERENCES, "set": set, "record": record}
 
 
 def read_value(text: bytes) -> "Any":
     """The value of a text of the program; raises Refused."""
     try:
         return decode(text, READERS)
-    except NotPlain as error:
+    except (NotPlain, IndexError) as error:
         raise refused(f"unreadable: {error}") from error
+
+
+BEFORE_REQUEST: "list[Callable[[], None]]" = []
+"""What is done before each request."""
 
 
 def ask(request: str) -> "Any":
     """The value of an expression in the program's process."""
     state.calls += 1
+    sent = passing.sent
     for prepare in BEFORE_REQUEST:
         prepare()
-    send(f"?{request}")
+    send(f"?{with_streams(request)}")
     word, text = receive()
-    while word == "call":
-        answer_call(text)
+    while word in ("call", "printed"):
+        answer_call(text) if word == "call" else write_captured(text)
         word, text = receive()
+    state.sent = sent
     if word == "value":
         return read_value(text)
     if word == "no":
@@ -409,71 +201,178 @@ def ask(request: str) -> "Any":
     raise refused("a malformed reply")
 
 
-def answer_call(text: bytes) -> None:
-    """Call a function of the script for the program."""
-    asked = read_value(text)
-    if (
-        type(asked) is not tuple
-        or len(asked) != 3
-        or type(asked[0]) is not int
-        or asked[0] not in range(len(FUNCTIONS))
-    ):
-        raise refused("a malformed reply")
-    number, args, kwargs = asked
+def asked(request: str, *values: "Any") -> "Any":
+    """The value of a request that has the values in place of ``{}``."""
     try:
-        send(f"={written(FUNCTIONS[number](*args, **kwargs))}")
+        begin_request()
+        return ask(with_things(request.format(*[written(value) for value in values])))
     except CannotSend as error:
-        raise refused(f"unusable: {error}") from error
-
-
-def exception_of(said: "Any") -> Exception:
-    """The exception of a program by the name of its type and its arguments."""
-    name, args = said if type(said) is tuple and len(said) == 2 else (None, None)
-    kind = (KINDS.get(name) or getattr(builtins, name, None)) if type(name) is str else None
-    ends_loops = kind in (StopIteration, StopAsyncIteration)
-    if not isinstance(kind, type) or not issubclass(kind, Exception) or ends_loops:
-        return ProgramRaised(str(name)[:MAX_NAME])
-    try:
-        error: Exception = kind(*args)  # type: ignore[misc]
-        return error
-    except Exception:
-        return of_kind(KINDS[name], args) if name in KINDS else ProgramRaised(name)
-
-
-KINDS: "dict[str, type[Exception]]" = {}
-"""Exceptions that are not builtin ones and that a suite expects, by name."""
-
-
-def of_kind(kind: "type[Exception]", args: "Any") -> Exception:
-    """An exception whose constructor takes other arguments than it keeps."""
-    error = kind.__new__(kind)
-    error.args = args
-    return error
+        state.unsendable = state.unsendable or str(error)
+        raise
 
 
 def call(target: str, args: "tuple[Any, ...]", kwargs: "dict[str, Any]") -> "Any":
     """The value of a call in the program's process; arguments that it changes are changed here."""
-    arguments = written_items("[", args, "]")
-    words = written_dict(kwargs)
-    reply = ask(f"call({target},{arguments},{words})")
+    try:
+        begin_request()
+        arguments, words = written_items("[", args, "]"), written_dict(kwargs)
+        request = with_things(f"call({target},{arguments},{words})")
+    except CannotSend as error:
+        state.unsendable = state.unsendable or str(error)
+        raise
+    sent = passing.sent
+    reply = ask(request)
     if type(reply) is not tuple or len(reply) != 2 or type(reply[1]) is not dict:
         raise refused("a malformed reply")
     value, changed = reply
-    for position, content in changed.items():
-        change(args, position, content)
+    for number, content in changed.items():
+        change(sent, number, content)
     state.returned = value
     return value
 
 
-def change(args: "tuple[Any, ...]", position: "Any", content: "Any") -> None:
-    """Give an argument the content that the program left in it."""
-    if type(position) is not int or position not in range(len(args)):
+def change(sent: "list[Any]", number: "Any", content: "Any") -> None:
+    """Give what was sent the content that the program left in it; objects have negative numbers."""
+    if type(number) is not int or number not in range(-len(THINGS), len(sent)):
         raise refused("a malformed reply")
-    argument = args[position]
-    if type(argument) is not type(content) or type(argument) not in (list, dict, set):
+    value = sent[number] if number >= 0 else vars(THINGS[-1 - number])
+    if isinstance(value, dict | set) and isinstance(content, dict if isinstance(value, dict) else set):
+        value.clear()
+        value.update(content)
+    elif isinstance(value, bytearray) and isinstance(content, bytes):
+        value[:] = content
+    elif type(value).__module__ == "numpy" and isinstance(content, list):
+        value[...] = content
+    elif isinstance(value, dict | set | bytearray) or not isinstance(content, list):
         raise refused("a malformed reply")
-    argument.clear()
-    argument.extend(content) if type(argument) is list else argument.update(content)
+    else:
+        value.clear()
+        value.extend(content)
+
+
+# ---- functions of the script ----
+
+RAISED_HERE: "list[Exception]" = []
+"""Exceptions of functions of the script that the program called."""
+
+
+def answer_call(text: bytes) -> None:
+    """Call a function of the script for the program."""
+    request = read_value(text)
+    if (
+        type(request) is not tuple
+        or len(request) != 3
+        or type(request[0]) is not int
+        or request[0] not in range(len(FUNCTIONS))
+    ):
+        raise refused("a malformed reply")
+    number, args, kwargs = request
+    try:
+        value = FUNCTIONS[number](*args, **kwargs)
+    except CannotSend:
+        raise
+    except Exception as error:
+        if error is state.raised:
+            state.raised = None
+        send(f"^{written_exception(error)}")
+        return
+    try:
+        begin_request()
+        text_of_value = written(value)
+        if passing.things:
+            raise CannotSend("an object of the script cannot be returned to the program")
+        send(f"={text_of_value}")
+    except CannotSend as error:
+        raise refused(f"unusable: {error}") from error
+
+
+def written_exception(error: Exception) -> str:
+    """Its number here, the name of its type, and its arguments."""
+    RAISED_HERE.append(error)
+    name = type(error).__name__
+    try:
+        begin_request()
+        return written((len(RAISED_HERE) - 1, name, error.args))
+    except CannotSend:
+        return written((len(RAISED_HERE) - 1, name, ()))
+
+
+# ---- exceptions of the program ----
+
+STANDINS: "dict[str, type[Exception]]" = {}
+"""Exceptions of the program that the script names."""
+
+
+def exception_of(said: "Any") -> Exception:
+    """The exception of a program: of the first builtin type among its own, and of those that the script names."""
+    if type(said) is int and said in range(len(RAISED_HERE)):
+        return RAISED_HERE[said]
+    if type(said) is not tuple or len(said) != 4 or type(said[0]) is not tuple:
+        return ProgramRaised("a malformed exception")
+    names, args, text, attributes = said
+    kinds = [getattr(builtins, name, None) for name in names if type(name) is str]
+    builtin = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
+    named = [STANDINS[name] for name in names if name in STANDINS]
+    if not builtin or not issubclass(builtin[0], Exception) or builtin[0] in (StopIteration, StopAsyncIteration):
+        return ProgramRaised(str(names[0])[:MAX_NAME])
+    if not named and names[0] == builtin[0].__name__:
+        try:
+            error: Exception = builtin[0](*args)
+            return error
+        except Exception:
+            return ProgramRaised(names[0])
+    return exception_with(str(names[0])[:MAX_NAME], (*named, builtin[0]), args, text, attributes)
+
+
+def exception_with(name: str, bases: "tuple[type, ...]", args: "Any", text: "Any", attributes: "Any") -> Exception:
+    """An exception of a class of the program, with its text and attributes."""
+    distinct = tuple(base for base in bases if not any(one is not base and issubclass(one, base) for one in bases))
+    kind = type(name, distinct, {"__init__": lambda self, *args: None, "__str__": lambda self: str(text)})
+    error: Exception = kind(*args)
+    error.args = args
+    if isinstance(attributes, dict):
+        vars(error).update({str(key): value for key, value in attributes.items()})
+    return error
+
+
+# ---- streams ----
+
+STREAMS = {"stdout": sys.stdout, "stderr": sys.stderr, "stdin": sys.stdin}
+INPUT, PRINT = builtins.input, builtins.print
+
+
+def with_streams(request: str) -> str:
+    """A request during which the streams that the script has replaced are those of the program."""
+    replaced = [name for name, stream in STREAMS.items() if getattr(sys, name) is not stream]
+    if not replaced and builtins.input is INPUT and builtins.print is PRINT:
+        return request
+    functions = {
+        name: getattr(builtins, name)
+        for name, original in (("input", INPUT), ("print", PRINT))
+        if getattr(builtins, name) is not original
+    }
+    stdin = (sys.stdin.read, sys.stdin.readline) if "stdin" in replaced else None
+    captured = [name for name in replaced if name != "stdin"]
+    words = "{" + "".join([f"{name!r}:{written_callback(function)}," for name, function in functions.items()]) + "}"
+    readers = f"({','.join(map(written_callback, stdin))})" if stdin else "None"
+    return f"X('redirected')({captured!r},{words},{readers},lambda:{request})"
+
+
+def written_callback(function: "Callable[..., Any]") -> str:
+    """A function of the script, also if it is one of the standard library."""
+    FUNCTIONS.append(function)
+    return f"L({len(FUNCTIONS) - 1})"
+
+
+def write_captured(text: bytes) -> None:
+    """Write what the program printed to the script's stream; raises Refused if it has not replaced it."""
+    said = read_value(text)
+    if type(said) is not tuple or len(said) != 2 or said[0] not in ("stdout", "stderr") or type(said[1]) is not str:
+        raise refused("a malformed reply")
+    stream = getattr(sys, said[0])
+    if stream is STREAMS[said[0]]:
+        raise refused("a malformed reply")
+    stream.write(said[1])
 
 
 def is_unordered(value: object) -> bool:

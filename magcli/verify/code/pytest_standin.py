@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
 
-    from magcli.verify.code.comparing import Approx, Raises
+    from magcli.verify.code.comparing import Approx
     from magcli.verify.code.proxies import state
+    from magcli.verify.code.reaching import Raises, fail
 else:
-    from comparing import Approx, Raises
+    from comparing import Approx
     from proxies import state
+    from reaching import Raises, fail
 
 MARKS = "pytestmark"
 """Where pytest, too, keeps the marks of a function, class or module."""
@@ -110,11 +112,6 @@ def raises(*args: "Any", **options: "Any") -> "Any":
 def skip(reason: str = "", **options: "Any") -> "NoReturn":
     """``pytest.skip``."""
     raise unittest.SkipTest(reason)
-
-
-def fail(reason: str = "", **options: "Any") -> "NoReturn":
-    """``pytest.fail``."""
-    raise AssertionError(reason)
 
 
 def xfail(reason: str = "") -> "NoReturn":

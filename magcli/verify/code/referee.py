@@ -13,6 +13,7 @@ import ast
 import gc
 import json
 import os
+import string
 import sys
 from types import ModuleType
 
@@ -21,49 +22,71 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from magcli.verify.code.comparing import (
-        Approx,
+    from magcli.verify.code.comparing import Approx, compare, ordered, rule, same_nodes, type_of
+    from magcli.verify.code.guarding import guard
+    from magcli.verify.code.handles import (
+        PLAIN_ATTRIBUTES,
+        Handle,
+        Named,
+        Nodes,
+        evidence,
+        is_instance,
+        values_of_nodes,
+    )
+    from magcli.verify.code.proxies import STANDINS, Refused, read_value, refused, send, state, write_all
+    from magcli.verify.code.reaching import (
+        DESCRIBE,
+        Assertion,
+        Lenient,
         Raises,
-        compare,
+        absence,
+        after,
+        close,
         comparison,
         condition,
-        ordered,
-        rule,
-        same_nodes,
-        type_of,
+        cut,
+        end,
+        expected,
+        fail,
+        filled,
+        looped,
+        reached,
+        unreached,
+        zipped,
     )
-    from magcli.verify.code.proxies import (
-        CannotSend,
-        Named,
-        Nodes,
-        Refused,
-        read_value,
-        send,
-        state,
-        values_of_nodes,
-        write_all,
-        written,
-    )
-    from magcli.verify.code.rewriting import must_assert, rewritten
+    from magcli.verify.code.rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
     from magcli.verify.code.script_library import MEMBERS, MODULES
     from magcli.verify.code.values import shown
+    from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
 else:
-    from comparing import Approx, Raises, compare, comparison, condition, ordered, rule, same_nodes, type_of
-    from proxies import (
-        CannotSend,
-        Named,
-        Nodes,
-        Refused,
-        read_value,
-        send,
-        state,
-        values_of_nodes,
-        write_all,
-        written,
+    from comparing import Approx, compare, ordered, rule, same_nodes, type_of
+    from guarding import guard
+    from handles import PLAIN_ATTRIBUTES, Handle, Named, Nodes, evidence, is_instance, values_of_nodes
+    from proxies import STANDINS, Refused, read_value, refused, send, state, write_all
+    from reaching import (
+        DESCRIBE,
+        Assertion,
+        Lenient,
+        Raises,
+        absence,
+        after,
+        close,
+        comparison,
+        condition,
+        cut,
+        end,
+        expected,
+        fail,
+        filled,
+        looped,
+        reached,
+        unreached,
+        zipped,
     )
-    from rewriting import must_assert, rewritten
+    from rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
     from script_library import MEMBERS, MODULES
     from values import shown
+    from writing import CLASSES, CannotSend, begin_request, written
 
 REPORT = 3
 MAX_DETAIL = 200
@@ -72,7 +95,7 @@ MAX_DETAIL = 200
 def library(names: "Iterable[str]") -> "dict[str, Any]":
     """Those of the names that a script may use without importing them."""
     pytest = sys.modules["pytest"] = ModuleType("pytest")
-    vars(pytest).update(approx=Approx, raises=Raises)
+    vars(pytest).update(approx=Approx, raises=Raises, fail=fail)
     namespace: dict[str, Any] = {
         "approx": Approx,
         "pytest": pytest,
@@ -89,7 +112,8 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
             namespace[name] = __import__(MODULES[name])
         elif name in MEMBERS:
             namespace[name] = getattr(__import__(MEMBERS[name]), name)
-    namespace.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max), type=type_of)
+    namespace.update(sorted=ordered(sorted), min=ordered(min), max=ordered(max))
+    namespace.update(type=type_of, isinstance=is_instance)
     return namespace
 
 
@@ -97,15 +121,77 @@ def judge(script: str, names: "list[str]") -> str:
     """Run a test's script; the verdict's word."""
     tree = ast.parse(script, "test.py")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}}
-    space |= {"__compare__": compare, "__comparison__": comparison, "__condition__": condition}
+    space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}, **WATCHED}
+    for name in exceptions_in(tree, names):
+        space[name] = STANDINS[name] = type(name, (Exception,), {})
+    prepare(tree, names)
     needs_assert = must_assert(tree)
-    exec(compile(rewritten(tree, names), "test.py", "exec"), space)
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
+    code = compile(rewritten(tree, names), "test.py", "exec")
+    guard(code, frozenset(texts))
+    exec(code, space)
+    if state.unsendable:
+        return f"broken {state.unsendable}"
     if not state.calls:
         return "broken it calls nothing of the program"
-    if needs_assert and not rule.asserted:
-        return f"failed no assert is reached where the call returns {shown(state.returned)}"
-    return "passed"
+    if needs_assert and not reached.asserted:
+        return f"failed no assert is reached where the call returns {described(state.returned)}"
+    why = unreached()
+    return f"failed {why}" if why else "passed"
+
+
+def template(value: "Any") -> "Any":
+    """A text of the program that is used as a template: it must not read attributes, which could be the test's."""
+    if isinstance(value, str) and any("." in (field or "") for _, field, _, _ in string.Formatter().parse(value)):
+        raise refused("a template that reads attributes")
+    return value
+
+
+WATCHED = {
+    "__compare__": compare, "__comparison__": comparison, "__condition__": condition, "__absence__": absence,
+    "__assertion__": Assertion, "__lenient__": Lenient, "__expected__": expected, "__cut__": cut, "__end__": end,
+    "__after__": after, "__looped__": looped, "__filled__": filled, "__zipped__": zipped, "__close__": close,
+    "__template__": template,
+}  # fmt: skip
+"""What a rewritten script calls."""
+
+
+def exceptions_in(tree: ast.Module, names: "list[str]") -> "list[str]":
+    """Those of the problem's names that the script uses as exceptions."""
+    kinds = [node.type for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.type is not None]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in EXPECTING:
+            kinds.extend(node.args[:1])
+    return [name for name in names if any(mentions(kind, {name}) for kind in kinds)]
+
+
+EXPECTING = ("raises", "assertRaises", "assertRaisesRegex")
+
+
+def prepare(tree: ast.Module, names: "list[str]") -> None:
+    """Note the script's classes, and whether it expects objects: it reads an attribute that no plain data has."""
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            needed = [line for line in imports if mentions(node, {part.asname or part.name for part in line.names})]
+            CLASSES[node.name] = "\n".join([ast.unparse(part) for part in (*needed, node)])
+    of_program = names_of_program(tree, names)
+    evidence.objects = any(
+        isinstance(node, ast.Attribute)
+        and node.attr not in PLAIN_ATTRIBUTES
+        and not node.attr.startswith("__")
+        and is_part_of(node.value, of_program)
+        for node in ast.walk(tree)
+    )
+
+
+def described(value: "Any") -> str:
+    """A value for a verdict; nothing is asked of the program."""
+    evidence.ended = True
+    return f"a {value.kind_}" if isinstance(value, Handle) else shown(value)
+
+
+DESCRIBE.append(described)
 
 
 def verdict(script: str, names: "list[str]") -> str:
@@ -126,11 +212,13 @@ def verdict_of(error: BaseException) -> str:
     if error is state.raised:
         return "raised"
     if isinstance(error, AssertionError):
-        return f"failed {rule.difference or f'is false for {shown(state.returned)}'}"
+        return f"failed {rule.difference or f'is false for {described(state.returned)}'}"
+    if state.unsendable:
+        return f"broken {state.unsendable}"
     detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
     if isinstance(error, CannotSend | ImportError) or not state.calls:
         return f"broken {detail}"
-    return f"failed cannot be evaluated where the call returns {shown(state.returned)}: {detail}"
+    return f"failed cannot be evaluated where the call returns {described(state.returned)}: {detail}"
 
 
 def warm_up() -> None:
@@ -139,6 +227,7 @@ def warm_up() -> None:
     compile(rewritten(ast.parse(source), ["f"]), "test.py", "exec")
     library(["math"])
     read_value(b'{"tuple":[[1],{"dict":[]}]}')
+    begin_request()
     written([1])
     json.loads(json.dumps({"script": source}))
 

@@ -1,4 +1,5 @@
-"""Rewrites a test's script: each comparison becomes a call that knows which sides have values of the program.
+"""Rewrites a test's script: each comparison becomes a call that knows which sides have values of the program, and
+asserts, loops, ``try`` and ``with`` note whether they were reached (``magcli.verify.code.reaching``).
 
 Runs inside the judge's sandbox. Which names have such values is derived from the syntax: what is assigned from, looped
 over, passed to or returned by an expression that mentions a name of the problem.
@@ -8,39 +9,169 @@ import ast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+CLOSE = frozenset(("allclose", "isclose", "array_equiv"))
+"""Functions of numpy that repeat the smaller of two arrays, besides those of ``numpy.testing``."""
+EXPECTING = ("raises", "assertRaises", "assertRaisesRegex", "warns", "deprecated_call")
+"""Contexts that expect an exception."""
 
 
 def rewritten(tree: ast.Module, problem_names: "Iterable[str]") -> ast.Module:
-    """The script with calls of ``__compare__``, ``__comparison__`` and ``__condition__``."""
-    changed: ast.Module = Comparisons(names_of_program(tree, problem_names)).visit(tree)
+    """The script with calls of the names of ``referee.WATCHED``."""
+    changed: ast.Module = Watched(names_of_program(tree, problem_names)).visit(tree)
     return ast.fix_missing_locations(changed)
 
 
 def must_assert(tree: ast.Module) -> bool:
-    """Whether one of the script's asserts must be reached: not if it expects an exception, which comes before."""
-    nodes = list(ast.walk(tree))
-    if any(isinstance(node, ast.Try | ast.With) for node in nodes):
-        return False
-    return any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant) for node in nodes)
+    """Whether the script has asserts of more than a constant, one of which must be reached."""
+    return any(isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant) for node in ast.walk(tree))
 
 
-class Comparisons(ast.NodeTransformer):
-    """Replaces comparisons; ``of_program`` are the names that have values of the program."""
+def calls_of(function: str, *arguments: ast.expr) -> ast.Call:
+    """A call of a watching function."""
+    return ast.Call(ast.Name(f"__{function}__", ast.Load()), list(arguments), [])
+
+
+def statement(function: str, *arguments: ast.expr) -> ast.Expr:
+    """The same as a statement."""
+    return ast.Expr(calls_of(function, *arguments))
+
+
+class Watched(ast.NodeTransformer):
+    """Replaces comparisons and what may skip asserts; ``of_program`` are the names that have values of the program."""
 
     def __init__(self, of_program: "set[str]") -> None:
         self._of_program, self._count = of_program, 0
+        self._conditions = 0
+
+    # ---- asserts ----
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
-        """The assert, whose test is marked as a single comparison or another condition."""
-        is_comparison = isinstance(node.test, ast.Compare) and len(node.test.ops) == 1
-        node.test = self.visit(node.test)
-        mark = "__comparison__" if is_comparison else "__condition__"
-        node.test = ast.Call(ast.Name(mark, ast.Load()), [node.test], [])
+        """The assert, whose test is marked as a single comparison, an absence or another condition."""
+        kind = "condition"
+        if isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
+            kind = "comparison"
+        elif isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+            kind = "absence" if is_part_of(node.test.operand, self._of_program) else kind
+        self._conditions += 1
+        node.test = calls_of(kind, self.visit(node.test))
+        self._conditions -= 1
         return node
+
+    def visit_Raise(self, node: ast.Raise) -> "ast.AST | list[ast.stmt]":
+        """An AssertionError that the script raises is an assert that fails."""
+        self.generic_visit(node)
+        if node.exc is not None and name_of(node.exc) == "AssertionError":
+            return [statement("condition", ast.Constant(False)), node]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """A call of an assertion of a library counts as an assert."""
+        self.generic_visit(node)
+        if is_assertion(node):
+            return ast.With([ast.withitem(calls_of("assertion"))], [node])
+        return node
+
+    # ---- what may skip them ----
+
+    def visit_Try(self, node: ast.Try) -> ast.Try:
+        """Handlers note that they were entered, and ``AssertionError`` may be caught by its name."""
+        skips, expects = has_asserts(node.body), has_failures([*node.body, *node.orelse])
+        catches = any(names_assertion_error(handler.type) for handler in node.handlers)
+        self.generic_visit(node)
+        for handler in node.handlers:
+            if expects:
+                handler.body.insert(0, statement("expected"))
+            if skips and not names_assertion_error(handler.type) and not has_asserts(handler.body, failures=True):
+                handler.body.insert(0, statement("cut"))
+        if catches:
+            node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
+        return node
+
+    def visit_With(self, node: ast.With) -> "ast.AST | list[ast.stmt]":
+        """Asserts must not be skipped unless the context expects an exception."""
+        contexts = [item.context_expr for item in node.items]
+        expects = any(name_of(context) in EXPECTING for context in contexts)
+        skips = has_asserts(node.body) and not expects
+        catches = any(names_assertion_error(context) for context in contexts)
+        self.generic_visit(node)
+        if catches:
+            node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
+        if not skips:
+            return node
+        place = self._place()
+        node.body.append(statement("end", place))
+        return [node, statement("after", place)]
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        """A loop with asserts over elements of the program must have one."""
+        looks = self._is_own(node.iter) and has_asserts(node.body, failures=True)
+        self.generic_visit(node)
+        if looks:
+            node.iter = calls_of("looped", self._place(), node.iter)
+        return node
+
+    # ---- calls ----
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Calls whose value for no elements says nothing, and templates of the program."""
+        name, own = name_of(node), [self._is_own(part) for part in node.args]
+        if name in ("all", "any", "norm") and self._conditions:
+            self._look(node)
+        elif name in ("issubset", "startswith", "endswith") and isinstance(node.func, ast.Attribute):
+            self._look_at_subject(node)
+        own_receiver = isinstance(node.func, ast.Attribute) and self._is_own(node.func.value)
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Name("zip"), args, []) if any(own) and not all(own) and not has_stars(args):
+                flags = ast.Tuple([ast.Constant(flag) for flag in own], ast.Load())
+                return calls_of("zipped", flags, *args)
+            case ast.Call(_, [_, _, *_]) if own[0] != own[1] and (name in CLOSE or name.startswith("assert_")):
+                node.args = [node.func, ast.Constant(own[0]), *node.args]
+                node.func = ast.Name("__close__", ast.Load())
+            case ast.Call(ast.Attribute(receiver, "format" | "format_map")) if own_receiver:
+                node.func.value = calls_of("template", receiver)  # type: ignore[attr-defined]
+        return node
+
+    def _look(self, node: ast.Call) -> None:
+        """Have ``all`` or ``any`` note whether there was an element of the program."""
+        match node:
+            case ast.Call(_, [ast.GeneratorExp(_, generators) | ast.ListComp(_, generators)]):
+                for generator in generators:
+                    if self._is_own(generator.iter):
+                        generator.iter = calls_of("looped", self._place(), generator.iter)
+            case ast.Call(ast.Name(), [argument]) if self._is_own(argument):
+                node.args = [calls_of("looped", self._place(), argument)]
+            case ast.Call(ast.Attribute(), [argument, *_]) if self._is_own(argument):
+                node.args[0] = calls_of("filled", self._place(), argument)
+            case ast.Call(ast.Attribute(receiver)) if self._is_own(receiver):
+                node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+
+    def _look_at_subject(self, node: ast.Call) -> None:
+        """Have a set or text of the program that must be a part of an expected one note whether it is empty."""
+        match node:
+            case ast.Call(ast.Attribute(receiver, "issubset"), [argument]):
+                if self._is_own(receiver) and not self._is_own(argument):
+                    node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+            case ast.Call(ast.Attribute(receiver), [argument]):
+                if self._is_own(argument) and not self._is_own(receiver):
+                    node.args = [calls_of("filled", self._place(), argument)]
+
+    def _place(self) -> ast.expr:
+        """A number of its own for a place in the script."""
+        self._count += 1
+        return ast.Constant(self._count)
+
+    def _is_own(self, node: ast.AST) -> bool:
+        """Whether an expression has values of the program."""
+        return mentions(node, self._of_program)
+
+    # ---- comparisons ----
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Calls of ``__compare__``; of a chain, joined by ``and``, with each operand evaluated once."""
+        own = [self._is_own(side) for side in (node.left, *node.comparators)]
         self.generic_visit(node)
         left = node.left
         parts: list[ast.expr] = []
@@ -51,13 +182,86 @@ class Comparisons(ast.NodeTransformer):
                 name = f"__compared_{self._count}"
                 right = ast.NamedExpr(ast.Name(name, ast.Store()), right)
                 following = ast.Name(name, ast.Load())
-                if mentions(right, self._of_program):
-                    self._of_program.add(name)
-            flags = [ast.Constant(mentions(side, self._of_program)) for side in (left, right)]
-            arguments = [ast.Constant(type(sign).__name__), left, right, *flags]
-            parts.append(ast.Call(ast.Name("__compare__", ast.Load()), arguments, []))
+            flags = [ast.Constant(flag) for flag in own[number : number + 2]]
+            parts.append(calls_of("compare", ast.Constant(type(sign).__name__), left, right, *flags))
             left = following
         return parts[0] if len(parts) == 1 else ast.BoolOp(ast.And(), parts)
+
+
+def is_part_of(node: ast.expr, of_program: "set[str]") -> bool:
+    """Whether an expression is a value of the program or a part of it, not what a function of a library makes of it."""
+    match node:
+        case ast.Name(name):
+            return name in of_program
+        case ast.Attribute(inner) | ast.Subscript(inner) | ast.Call(inner):
+            return is_part_of(inner, of_program)
+    return False
+
+
+def has_stars(nodes: "Sequence[ast.expr]") -> bool:
+    """Whether arguments are unpacked."""
+    return any(isinstance(node, ast.Starred) for node in nodes)
+
+
+def name_of(node: "ast.AST | None") -> str:
+    """The last name of a function or of what is called; empty if there is none."""
+    match node:
+        case ast.Call(function):
+            return name_of(function)
+        case ast.Name(name) | ast.Attribute(_, name):
+            return name
+    return ""
+
+
+def names_assertion_error(node: "ast.AST | None") -> bool:
+    """Whether a handler's type, or a context, names ``AssertionError``."""
+    return node is not None and mentions(node, {"AssertionError"})
+
+
+def is_assertion(node: ast.AST) -> bool:
+    """Whether a statement calls an assertion of a library, such as ``np.testing.assert_allclose``."""
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    name = name_of(node.value)
+    return name.startswith("assert") and name not in EXPECTING
+
+
+def has_asserts(nodes: "Sequence[ast.stmt]", *, failures: bool = False) -> bool:
+    """Whether statements assert more than a constant, outside of functions that they define.
+
+    ``failures``: or fail in any case.
+    """
+    return any(
+        (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant)) or is_assertion(node)
+        for node in statements(nodes)
+    ) or (failures and has_failures(nodes))
+
+
+def has_failures(nodes: "Sequence[ast.stmt]") -> bool:
+    """Whether statements fail in any case: ``assert False``, ``raise``, ``pytest.fail()``."""
+    return any(
+        (isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant))
+        or isinstance(node, ast.Raise)
+        or (isinstance(node, ast.Expr) and name_of(node.value) == "fail")
+        for node in statements(nodes)
+    )
+
+
+def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
+    """Statements and those within them, without the bodies of functions and classes."""
+    every: list[ast.AST] = []
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        every.append(node)
+        waiting.extend(
+            part
+            for part in ast.iter_child_nodes(node)
+            if isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case)
+        )
+    return every
 
 
 def mentions(node: ast.AST, names: "set[str]") -> bool:
@@ -72,7 +276,7 @@ def names_in(node: ast.AST) -> "list[str]":
 
 BINDING = (
     ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.FunctionDef, ast.Call,
-    ast.Expr,
+    ast.Expr, ast.With,
 )  # fmt: skip
 """The kinds of nodes that bind names, or pass values to functions that do."""
 
@@ -102,13 +306,43 @@ def bound_to_program(node: ast.AST, names: "set[str]", functions: "dict[str, ast
             return names_in(target)
         case ast.Expr(ast.Call(ast.Attribute(changed), args)) if any(mentions(part, names) for part in args):
             return names_in(changed)
+        case ast.With(items) if any(mentions(item.context_expr, names) for item in items):
+            return [name for item in items if item.optional_vars for name in names_in(item.optional_vars)]
+        case ast.FunctionDef(name, signature) if any(mentions(part, names) for part in node.decorator_list):
+            return [name, *parameters(signature)]
         case ast.FunctionDef(name) if any(mentions(part, names) for part in node.body):
             return [name]
+        case ast.Call(function, args, keywords) if mentions(function, names) and any(
+            is_callback(part, functions) for part in (*args, *(word.value for word in keywords))
+        ):
+            return parameters_of_callbacks([*args, *(word.value for word in keywords)], functions)
         case ast.Call(ast.Name(name), args, keywords) if name in functions:
             return parameters_of_program(functions[name].args, args, keywords, names)
         case ast.Call(ast.Lambda(signature), args, keywords):
             return parameters_of_program(signature, args, keywords, names)
     return []
+
+
+def is_callback(node: ast.expr, functions: "dict[str, ast.FunctionDef]") -> bool:
+    """Whether an argument is a function of the script."""
+    return isinstance(node, ast.Lambda) or (isinstance(node, ast.Name) and node.id in functions)
+
+
+def parameters_of_callbacks(args: "list[ast.expr]", functions: "dict[str, ast.FunctionDef]") -> "list[str]":
+    """The parameters of functions of the script that the program may call."""
+    names: list[str] = []
+    for node in args:
+        if isinstance(node, ast.Lambda):
+            names.extend(parameters(node.args))
+        elif isinstance(node, ast.Name) and node.id in functions:
+            names.extend(parameters(functions[node.id].args))
+    return names
+
+
+def parameters(signature: ast.arguments) -> "list[str]":
+    """The names of all parameters."""
+    rest = [one for one in (signature.vararg, signature.kwarg) if one is not None]
+    return [one.arg for one in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs, *rest)]
 
 
 def parameters_of_program(

@@ -24,7 +24,11 @@ from magcli.verify.sandbox.program import attempt_often, finish_together
 from magcli.verify.types import Fault
 
 REFEREE = "referee.py"
-FILES = (REFEREE, "proxies.py", "comparing.py", "rewriting.py", "script_library.py", "values.py")
+FILES = (
+    REFEREE, "comparing.py", "guarding.py", "handles.py", "proxies.py", "reaching.py", "rewriting.py",
+    "script_library.py", "values.py", "writing.py",
+)  # fmt: skip
+"""The judge's script, and the modules that it imports."""
 SUITE_REFEREE = "suite_referee.py"
 SUITE_FILES = (*FILES, SUITE_REFEREE, "suites.py", "suite_runner.py", "suite_rewriting.py", "pytest_standin.py")
 LIBRARY_VALUES = "library_values.py"

@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from magcli.errors import DataError
 from magcli.verify.code import suites
 from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
+from magcli.verify.code.executors import executes_values
 from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
 from magcli.verify.code.outputs import MAX_EXCERPT
+from magcli.verify.code.rewriting import mentions, names_of_program
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
 
 _KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
@@ -144,6 +146,8 @@ def _suite(source: str, tree: ast.Module, problem_names: frozenset[str]) -> Scri
         wrong = "they assert nothing"
     if not names:
         wrong = "it is not known which function they test: they neither import one nor call an unknown one"
+    if executes_values(tree, suite.own):
+        wrong = "they execute what the program returns, which could then decide on itself"
     if wrong:
         raise DataError(f"the unit tests cannot be used: {wrong}")
     return Script(source, tuple(names), suites.excerpt(tree), suite)
@@ -199,14 +203,48 @@ def _resolved(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     candidates = _candidates(tree)
     if not candidates:
         raise ValueError("nothing is called")
-    names = [name for name in candidates if name in problem_names] or candidates
+    names = [name for name in candidates if name in problem_names] or _asked_for(tree, candidates)
     if len(names) > 1 and not problem_names.intersection(names):
         raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
     others = [name for name in candidates if name not in names and name not in _KNOWN]
     elsewhere = _names_outside_arguments(tree, names)
-    if unknown := [name for name in others if name in elsewhere]:
+    helpers = _called_with_values(tree, names)
+    if unknown := [name for name in others if name in elsewhere and (not _names_class(name) or name in helpers)]:
         raise ValueError(f"{unknown[0]!r} is neither the problem's own nor known here")
     return names + others
+
+
+def _asked_for(tree: ast.Module, candidates: list[str]) -> list[str]:
+    """The candidates that the problem may ask for: functions rather than classes, and no exceptions."""
+    exceptions = {name for node in ast.walk(tree) for kind in _exceptions_in(node) for name in names_in(kind)}
+    asked = [name for name in candidates if name not in exceptions] or candidates
+    functions = [name for name in asked if not _names_class(name)]
+    helpers = _called_with_values(tree, functions).intersection(candidates)
+    return functions if len(functions) == 1 and not helpers else asked
+
+
+def _exceptions_in(node: ast.AST) -> list[ast.expr]:
+    """The parts of a node that must be exceptions."""
+    match node:
+        case ast.ExceptHandler(ast.expr() as kind):
+            return [kind]
+        case ast.Call(ast.Attribute(_, "raises" | "assertRaises" | "assertRaisesRegex"), [kind, *_]):
+            return [kind]
+    return []
+
+
+def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
+    """The functions and classes that are called with values of the problem's functions, such as ``is_right(f(2))``."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    of_program = names_of_program(tree, [name for name in names if not _names_class(name)])
+    return {
+        _root(call) for call in calls if any(mentions(part, of_program) for part in (*call.args, *call.keywords))
+    } - {*names}
+
+
+def _names_class(name: str) -> bool:
+    """Whether a name is that of a class."""
+    return name[:1].isupper() and "_" not in name
 
 
 def _names_outside_arguments(tree: ast.Module, names: Sequence[str]) -> set[str]:
@@ -270,8 +308,11 @@ def _check_statements(tree: ast.Module, names: Sequence[str]) -> None:
     """Raise ValueError if a script asserts nothing, compares the program with itself, or needs a class of it."""
     if not any(map(_asserts, ast.walk(tree))):
         raise ValueError("it asserts nothing")
+    if executes_values(tree, names):
+        raise ValueError("it executes what the program returns, which could then decide on itself")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and _compares_with_itself(node) and _names_one(node, names):
+        functions = [name for name in names if not _names_class(name)]
+        if isinstance(node, ast.Compare) and _compares_with_itself(node) and _names_one(node, functions):
             raise ValueError("the function is compared with itself")
         if any(_names_one(kind, names) for kind in _types_in(node)):
             raise ValueError("it needs a class of the program, of which the judge has objects only")
@@ -287,7 +328,7 @@ def _compares_with_itself(node: ast.Compare) -> bool:
 def _types_in(node: ast.AST) -> list[ast.expr]:
     """The parts of a node that must be classes."""
     match node:
-        case ast.Call(ast.Name("isinstance" | "issubclass"), [_, kind]) | ast.ExceptHandler(ast.expr() as kind):
+        case ast.Call(ast.Name("issubclass"), [_, kind]):
             return [kind]
         case ast.ClassDef(bases=bases):
             return bases

@@ -24,46 +24,30 @@ if TYPE_CHECKING:
     from typing import Any
 
     from magcli.verify.code import proxies
-    from magcli.verify.code.comparing import compare, comparison, condition, rule
-    from magcli.verify.code.proxies import (
-        READERS,
-        CannotSend,
-        Handle,
-        Named,
-        Refused,
-        ask,
-        receive,
-        send,
-        state,
-        write_all,
-        written,
-    )
+    from magcli.verify.code.comparing import compare, rule
+    from magcli.verify.code.guarding import guard
+    from magcli.verify.code.handles import Handle, Named, is_instance
+    from magcli.verify.code.proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
     from magcli.verify.code.pytest_standin import Unsupported, made_module
-    from magcli.verify.code.referee import REPORT, library
+    from magcli.verify.code.reaching import reached, unreached
+    from magcli.verify.code.referee import REPORT, WATCHED, described, library, prepare
     from magcli.verify.code.suite_rewriting import asserting_functions, rewritten_suite
     from magcli.verify.code.suite_runner import run_suite
     from magcli.verify.code.values import shown
+    from magcli.verify.code.writing import CannotSend, written
 else:
     import proxies
-    from comparing import compare, comparison, condition, rule
-    from proxies import (
-        READERS,
-        CannotSend,
-        Handle,
-        Named,
-        Refused,
-        ask,
-        receive,
-        send,
-        state,
-        write_all,
-        written,
-    )
+    from comparing import compare, rule
+    from guarding import guard
+    from handles import Handle, Named, is_instance
+    from proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
     from pytest_standin import Unsupported, made_module
-    from referee import REPORT, library
+    from reaching import reached, unreached
+    from referee import REPORT, WATCHED, described, library, prepare
     from suite_rewriting import asserting_functions, rewritten_suite
     from suite_runner import run_suite
     from values import shown
+    from writing import CannotSend, written
 
 NAME = "test_suite"
 """The name of the suite as a module."""
@@ -86,17 +70,8 @@ def array(parts: "list[Any]") -> "Any":
     return made[0] if shape is None else made.reshape(shape)
 
 
-def record(parts: "list[Any]") -> "Any":
-    """A named tuple; one whose fields are named like what plain data can do is a plain tuple."""
-    name, fields, items = parts
-    if any(field in proxies.PLAIN_ATTRIBUTES for field in fields):
-        return tuple(items)
-    return collections.namedtuple(name, fields)(*items)
-
-
 LIBRARY_READERS: "dict[str, Callable[[Any], Any]]" = {
     "array": array,
-    "namedtuple": record,
     "Counter": lambda parts: collections.Counter(parts[0]),
     "OrderedDict": lambda parts: collections.OrderedDict(parts[0]),
     "defaultdict": lambda parts: collections.defaultdict(FACTORIES[parts[0]], parts[1]),
@@ -128,23 +103,27 @@ CALLABLE_KINDS = ("function", "method", "builtin_function_or_method", "type", "p
 def checked_isinstance(value: "Any", kinds: "Any") -> bool:
     """``isinstance``, refused where the class of the program's values is not carried over."""
     flat = list(flat_kinds(kinds))
+    own = tuple(kind for kind in flat if isinstance(kind, Named))
+    if own and is_instance(value, own):
+        return True
+    flat = [kind for kind in flat if kind not in own]
     for kind in flat:
         if not is_carried(kind):
             raise Unsupported(f"to know whether a value is a {getattr(kind, '__name__', kind)}")
     if isinstance(value, Handle):
         return any(is_handle_of(value, kind) for kind in flat)
-    return isinstance(value, kinds) or any(is_number_of_numpy(value, kind) for kind in flat)
+    return isinstance(value, tuple(flat)) or any(is_number_of_numpy(value, kind) for kind in flat)
 
 
 def is_handle_of(value: Handle, kind: "Any") -> bool:
     """Whether an object of the program is of a class that says what it can do."""
     name = getattr(kind, "__name__", "")
     if name in ("generator", "Generator"):
-        return value.kind_ == "generator"
+        return bool(value.kind_ == "generator")
     if name == "Callable":
         return checked_callable(value)
     if name == "Iterator":
-        return value.kind_ in ITERATOR_KINDS or value.kind_.endswith("_iterator")
+        return bool(value.kind_ in ITERATOR_KINDS or value.kind_.endswith("_iterator"))
     if name == "Iterable":
         return can_iterate(value)
     return kind is object
@@ -203,7 +182,7 @@ def checked_callable(value: "Any") -> bool:
 
 def assertion(function: "Any", name: str, of_first: bool = False, of_second: bool = False) -> "Any":
     """What is called instead of an assertion; whether its arguments are of the program is known from the syntax."""
-    rule.asserted = True
+    reached.asserted = True
     rule.difference = ""
     if isinstance(getattr(function, "__self__", None), unittest.TestCase) and name in OF_UNITTEST:
         return partial(OF_UNITTEST[name], of_first, of_second)
@@ -226,23 +205,12 @@ def expecting(function: "Any", *args: "Any", **kwargs: "Any") -> "Any":
     return function(wanted, *args[1:], **kwargs)
 
 
-class KindByName(type):
-    """The class of classes that have as instances all exceptions with a base class of their name."""
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return any(base.__name__ == cls.__name__ for base in kind.__mro__)
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return issubclass(type(value), cls)
-
-
 def expected_kind(kind: "Any") -> "Any":
     """The class of an expected exception, under which one of the program of that name is raised here."""
     if isinstance(kind, Named):
-        name = kind.path_[3:-2]
-        return proxies.KINDS.setdefault(name, KindByName(name, (Exception,), {}))  # type: ignore[arg-type]
+        return STANDINS.setdefault(kind.name_, type(kind.name_, (Exception,), {}))
     if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ != "builtins":
-        proxies.KINDS[kind.__name__] = kind
+        STANDINS[kind.__name__] = kind
     return kind
 
 
@@ -314,18 +282,6 @@ def checked_arrays(function: "Any", of_first: bool, first: "Any", second: "Any",
     function(first, second, *args, **kwargs)
 
 
-def closeness(function: "Any", of_first: bool = False, of_second: bool = False) -> "Any":
-    """What is called instead of ``np.allclose``, which is False where the shapes of values do not agree."""
-    if of_first == of_second or getattr(function, "__module__", "") != "numpy":
-        return function
-
-    def checked(first: "Any", second: "Any", *args: "Any", **kwargs: "Any") -> "Any":
-        actual, expected = (first, second) if of_first else (second, first)
-        return function(first, second, *args, **kwargs) if shapes_agree(actual, expected) else False
-
-    return checked
-
-
 def shapes_agree(actual: "Any", expected: "Any") -> bool:
     """Whether an expected array has the shape of the program's; an expected number may repeat in one with elements."""
     import numpy
@@ -377,23 +333,24 @@ def judge_suite(asked: "dict[str, Any]") -> str:
     install(asked)
     bound = set(asked["own"]) & set(asked["names"])
     space |= {name: of_program(name) for name in bound}
-    space |= {"__compare__": compare, "__comparison__": comparison, "__condition__": condition}
-    space |= {
-        "__assertion__": assertion,
-        "__closeness__": closeness,
-        "isinstance": checked_isinstance,
-        "callable": checked_callable,
-    }
+    space |= {**WATCHED, "__checked__": assertion, "isinstance": checked_isinstance, "callable": checked_callable}
     space["pytest"] = sys.modules["pytest"]
     if "seed" in asked["script"]:
         proxies.BEFORE_REQUEST.append(Seeds().pass_on)
-    exec(compile(rewritten_suite(tree, asked["own"]), "test.py", "exec"), space)
+    prepare(tree, asked["own"])
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is str}
+    code = compile(rewritten_suite(tree, asked["own"]), "test.py", "exec")
+    guard(code, frozenset(texts))
+    exec(code, space)
     outcome = run_suite(module, asserting)
     if outcome.error is not None:
         return verdict_of(outcome.error, "" if outcome.failed == asked["excerpt"] else outcome.failed)
     if not outcome.passed:
         return "broken all tests are skipped"
-    return "passed" if state.calls else "broken it calls nothing of the program"
+    if not state.calls:
+        return "broken it calls nothing of the program"
+    why = unreached()
+    return f"failed {why}" if why else "passed"
 
 
 def verdict(asked: "dict[str, Any]") -> str:
@@ -421,9 +378,9 @@ def verdict_of(error: BaseException, test: str) -> str:
         return f"broken {detail}"
     if isinstance(error, AssertionError):
         lines = str(error).strip().splitlines()
-        said = rule.difference or (lines[0] if lines else f"it is false for {shown(state.returned)}")
+        said = rule.difference or (lines[0] if lines else f"it is false for {described(state.returned)}")
         return f"failed {name}{said}"[:MAX_DETAIL]
-    return f"failed {name}it cannot be evaluated where the call returns {shown(state.returned)}: {detail}"
+    return f"failed {name}it cannot be evaluated where the call returns {described(state.returned)}: {detail}"
 
 
 class Seeds:

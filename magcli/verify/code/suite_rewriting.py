@@ -2,8 +2,7 @@
 
 Runs inside the judge's sandbox. ``assert`` statements are rewritten as those of other scripts
 (``magcli.verify.code.rewriting``). Of a call such as ``self.assertEqual(a, b)`` the method is replaced by
-``__assertion__(self.assertEqual, "assertEqual", of_program, of_program)``, which returns what is called instead, and
-``np.allclose`` by ``__closeness__(np.allclose, of_program, of_program)``.
+``__checked__(self.assertEqual, "assertEqual", of_program, of_program)``, which returns what is called instead.
 """
 
 import ast
@@ -12,15 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from magcli.verify.code.rewriting import Comparisons, mentions, names_of_program
+    from magcli.verify.code.rewriting import mentions, names_of_program, rewritten
     from magcli.verify.code.suites import SOLUTION
 else:
-    from rewriting import Comparisons, mentions, names_of_program
+    from rewriting import mentions, names_of_program, rewritten
     from suites import SOLUTION
 
 OWNERS = ("self", "cls")
-CLOSENESS = ("allclose", "isclose")
-"""Functions of numpy that repeat a value until the shapes are equal."""
 
 
 def rewritten_suite(tree: ast.Module, own: "Iterable[str]") -> ast.Module:
@@ -28,8 +25,7 @@ def rewritten_suite(tree: ast.Module, own: "Iterable[str]") -> ast.Module:
     reached = names_of_program(tree, own)
     attributes = attributes_of_program(tree, reached - set(OWNERS))
     noted = Assertions(reached - set(OWNERS), attributes).visit(tree)
-    changed: ast.Module = Comparisons(reached).visit(noted)
-    return ast.fix_missing_locations(changed)
+    return rewritten(noted, own)
 
 
 def attributes_of_program(tree: ast.Module, reached: "set[str]") -> "set[str]":
@@ -67,10 +63,7 @@ class Assertions(ast.NodeTransformer):
         self.generic_visit(node)
         if name := assertion_name(node.func):
             flags = [ast.Constant(is_of_program(side, self._names, self._attributes)) for side in node.args[:2]]
-            node.func = ast.Call(ast.Name("__assertion__", ast.Load()), [node.func, ast.Constant(name), *flags], [])
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in CLOSENESS:
-            flags = [ast.Constant(is_of_program(side, self._names, self._attributes)) for side in node.args[:2]]
-            node.func = ast.Call(ast.Name("__closeness__", ast.Load()), [node.func, *flags], [])
+            node.func = ast.Call(ast.Name("__checked__", ast.Load()), [node.func, ast.Constant(name), *flags], [])
         return node
 
 

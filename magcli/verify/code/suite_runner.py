@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from magcli.verify.code.comparing import rule
     from magcli.verify.code.proxies import state
     from magcli.verify.code.pytest_standin import MARKS, ExpectedFailure, Fixture, Mark, Parameters, Unsupported
+    from magcli.verify.code.reaching import reached
 else:
     from comparing import rule
     from proxies import state
     from pytest_standin import MARKS, ExpectedFailure, Fixture, Mark, Parameters, Unsupported
+    from reaching import reached
 
 MAX_RUNS = 10_000
 """Runs of one parametrised test."""
@@ -41,13 +43,13 @@ class Outcome:
 
     def start(self) -> None:
         """Before a test."""
-        rule.asserted = False
+        reached.asserted = False
         rule.difference = ""
         self._calls = state.calls
 
     def succeed(self, name: str) -> None:
         """After a test that ended without an exception."""
-        if name.rpartition(".")[2] in self.asserting and not rule.asserted:
+        if name.rpartition(".")[2] in self.asserting and not reached.asserted:
             self.fail(name, AssertionError("no assertion is reached"))
         else:
             self.passed += 1

@@ -184,7 +184,6 @@ FIXTURES: Mapping[str, str] = {
 CALLS: Mapping[str, str] = {
     **dict.fromkeys(("assertWarns", "assertWarnsRegex", "assertLogs", "assertNoLogs"), WARNINGS),
     **dict.fromkeys(("warns", "deprecated_call", "catch_warnings"), WARNINGS),
-    **dict.fromkeys(("redirect_stdout", "redirect_stderr"), OUTPUT),
     **dict.fromkeys(("read_text", "write_text", "read_bytes", "write_bytes", "mkdir", "touch", "unlink"), FILES),
     "open": FILES,
     **dict.fromkeys(("signature", "getsource", "getmembers", "getdoc", "iscoroutinefunction"), INSIDES),
@@ -192,14 +191,10 @@ CALLS: Mapping[str, str] = {
 """Functions and methods by whose name a suite says what it needs."""
 PURE_PATHS = ("join", "basename", "dirname", "split", "splitext", "normpath", "sep", "linesep", "path", "PathLike")
 """What a suite may use of ``os`` and ``os.path``."""
-OF_SYS: Mapping[str, str] = {
-    "stdin": SURROUNDINGS, "argv": SURROUNDINGS, "stdout": OUTPUT, "stderr": OUTPUT, "modules": INSIDES,
-}  # fmt: skip
+OF_SYS: Mapping[str, str] = {"argv": SURROUNDINGS, "modules": INSIDES}
 """What a suite may not use of ``sys``."""
 ENDS = frozenset(("SystemExit", "KeyboardInterrupt"))
 """Exceptions that end a program's process."""
-OF_KIND = ("assertIsInstance", "assertNotIsInstance", "isinstance", "issubclass")
-"""Functions whose second argument is a class."""
 OF_EXCEPTION = ("raises", "assertRaises", "assertRaisesRegex")
 """Functions whose first argument is an exception."""
 SKIPS = (
@@ -265,8 +260,6 @@ def _call_needs(name: str, arguments: list[ast.expr], keywords: list[ast.keyword
     if name in ("setattr", "delattr") and arguments and _mentions(arguments[0], own):
         return INSIDES
     wanted = [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
-    if name in OF_KIND and any(_mentions(kind, own) for kind in (*arguments[1:2], *wanted)):
-        return CLASSES
     if name in OF_EXCEPTION and any(_mentions(kind, ENDS) for kind in (*arguments[:1], *wanted)):
         return EXITS
     return ""

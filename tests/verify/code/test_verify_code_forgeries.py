@@ -37,7 +37,9 @@ def test_a_correct_program_passes(test: str) -> None:
 
 @pytest.mark.parametrize("liar", LIARS)
 def test_no_returned_object_can_pass_a_test(liar: str) -> None:
-    assert accepted(f"{LIAR}\ndef f(n): return {liar}", list(STYLES)) == []
+    """A list of two passes a test that asks for no more."""
+    passed = accepted(f"{LIAR}\ndef f(n): return {liar}", list(STYLES))
+    assert passed == (["assert isinstance(f(2), (list, tuple)) and len(f(2)) == 2"] if liar.startswith("[") else [])
 
 
 @pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))

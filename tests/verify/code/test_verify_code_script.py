@@ -81,7 +81,6 @@ def test_a_script_is_ordinary_python(program: str, script: str, reason: str) -> 
         ("def f(n): return []", "for value in f(3):\n    assert value == 3"),
         ("def f(n): return 0", "if f(3):\n    assert f(3) == 3"),
         ("class V:\n    def startswith(self, text): return True\ndef f(n): return V()", "assert f(1).startswith('a')"),
-        ("class V:\n    def is_like(self, text): return True\ndef f(n): return V()", "assert f(1).is_like('a')"),
         ("def f(n): return float('nan')", "bad = lambda v: abs(v - 2) > 1e-6\nassert not list(filter(bad, [f(1)]))"),
         ("import os\ndef f(n): os.write(4, b'\\xff' * 99)", "assert f(1) == 1"),
         ("import os\ndef f(n): os.write(4, (8).to_bytes(8, 'little') + b'passed x')", "assert f(1) == 1"),
@@ -130,9 +129,9 @@ class Stack:
 """
     script = "s = Stack()\ns.push(1).push(2)\nassert s.count() == 2 and s.pop() == 2 and s.x == [1]"
     assert judged(program, script).reason == "accepted"
-    assert judged(program, "a, b = Stack(), Stack()\nassert a == b").detail == (
-        "test 1: the script is a Stack, which is not plain data"
-    )
+    assert judged(program, "a, b = Stack(), Stack()\nassert a != b").reason == "accepted"
+    assert judged(program, "a, b = Stack(), Stack()\nassert a == b").reason == "wrong-answer"
+    assert judged(program, "assert Stack() == [1]").detail == "test 1: Stack() is a Stack, which is not plain data"
 
 
 @pytest.mark.parametrize(
@@ -142,8 +141,7 @@ class Stack:
         ("f(1) == 2", "asserts nothing"),
         ("assert True", "nothing is called"),
         ("assert f(1) == f(1)", "compared with itself"),
-        ("assert isinstance(F(1), F)", "a class of the program"),
-        ("try:\n    F(1)\n    assert False\nexcept F:\n    pass", "a class of the program"),
+        ("class G(F): pass\nassert G(1)", "a class of the program"),
         ("assert f(1", "cannot be read as Python"),
     ],
 )

@@ -160,7 +160,7 @@ class TestMore:
     def setup_method(self):
         self.x = 5
     @pytest.mark.parametrize("add", [0, 1])
-    def method_of(self, add, two):
+    def test_method(self, add, two):
         assert f(self.x + add) == (self.x + add) * self.factor
 """
 
@@ -268,7 +268,7 @@ def test_the_program_is_what_a_suite_imports() -> None:
         ("def test_it(capsys):\n    f(1)\n    assert capsys.readouterr().out == '1'", "what is printed"),
         ("def test_it(monkeypatch):\n    assert f(1) == 1", "mocks"),
         ("import os\ndef test_it():\n    os.environ['A'] = '1'\n    assert f(1) == 1", "the environment"),
-        ("from main import f, Shape\ndef test_it():\n    assert isinstance(f(1), Shape)", "a class of the program"),
+        ("from main import f, Shape\nclass TestIt(Shape):\n    def test_it(self):\n        assert f(1)", "a class of"),
         ("import inspect\ndef test_it():\n    assert inspect.signature(f)", "what the program is made of"),
         (unittest_of(method_of("self.assertEqual(f(pd.DataFrame()), 1)")), "'pd' is neither"),
         (unittest_of("def test_it(self):\n    f(1)"), "assert nothing"),
@@ -293,8 +293,8 @@ def test_what_cannot_be_carried_over_is_named(suite: str, what: str) -> None:
         ),
         ("import pytest\n@pytest.hookimpl\ndef test_it():\n    assert f(1) == 2", "pytest.hookimpl"),
         (
-            unittest_of(method_of("import io\nself.assertRaises(TypeError, f, io.StringIO())")),
-            "StringIO cannot be passed",
+            unittest_of(method_of("import threading\nself.assertRaises(TypeError, f, threading.Lock())")),
+            "lock cannot be passed",
         ),
         (unittest_of(method_of("import pathlib\nself.assertIsInstance(f(1), pathlib.Path)")), "a Path"),
         (unittest_of(method_of("self.assertEqual(1, 2)\nf(1)")), "1"),
@@ -331,13 +331,18 @@ def test_tests_that_stand_alone_are_tests_of_their_own() -> None:
         ("def f(x): return [5.0, 5.0]", "def f(x): return 5.0", "self.assertTrue(np.allclose(f(1), [5.0, 5.0]))"),
         ("import numpy as np\ndef f(x): return np.ones((x, x))", "def f(x): return [[1.0, 1.0], [1.0, 1.0]]",
          "self.assertEqual(f(2).shape, (2, 2))\nself.assertEqual(f(2).dtype, float)\nself.assertEqual(f(2).sum(), 4)"),
+        ("class A: pass\ndef f(x): return A()", "class A: pass\ndef f(x): return 1",
+         "from solution import A\nself.assertIsInstance(f(1), A)"),
+        ("def f(x): print(x)", "def f(x): return x",
+         "import io, contextlib\nout = io.StringIO()\nwith contextlib.redirect_stdout(out):\n    f(3)\n"
+         "self.assertEqual(out.getvalue().strip(), '3')"),
         ("def f(x): yield x", "def f(x): return [x]", "import types\nself.assertIsInstance(f(1), types.GeneratorType)"),
         ("def f(x): return iter([x])", "def f(x): return object()",
          "from collections.abc import Iterable, Iterator\nself.assertIsInstance(f(1), Iterable)\n"
          "self.assertIsInstance(f(1), Iterator)"),
     ],
 )  # fmt: skip
-def test_arrays_and_iterators_are_what_they_are(right: str, wrong: str, body: str) -> None:
+def test_values_and_output_are_what_they_are(right: str, wrong: str, body: str) -> None:
     suite = unittest_of(method_of(body), "import numpy as np")
     assert judged(right, suite).reason == "accepted", judged(right, suite)
     assert judged(wrong, suite).reason == "wrong-answer", judged(wrong, suite)

@@ -1,0 +1,244 @@
+"""Whether the asserts of a test's script were reached, inside the judge's sandbox.
+
+A script passes only if it looked at what the program returned:
+
+- An assert that fails is final, whatever catches it, unless a handler names ``AssertionError``; then a later assert
+  must hold.
+- An exception that the script swallows must not have skipped an assert. Where it expects one (``assert False`` after
+  the call, ``pytest.raises``) there is none to skip.
+- A loop with asserts, and ``all`` or ``any``, over elements of what the program returned must have had one at least
+  once, unless an assert holds that expects something empty.
+- ``zip`` must not end with the program's elements before the expected ones.
+- Arrays that are close must have elements, and the program's are not repeated.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from magcli.verify.code.comparing import rule
+    from magcli.verify.code.proxies import refused, state
+else:
+    from comparing import rule
+    from proxies import refused, state
+
+
+class Reached:
+    """What was reached so far.
+
+    ``asserted``: whether an assert was; ``lenient``: how many handlers of ``AssertionError`` are around; ``pending``:
+    the assert that failed there; ``cut``: whether a swallowed exception skipped an assert; ``ended``: the bodies of
+    ``with`` that ran to their end.
+    """
+
+    def __init__(self) -> None:
+        self.asserted = False
+        self.lenient = 0
+        self.pending = ""
+        self.cut = False
+        self.ended: set[int] = set()
+
+
+reached = Reached()
+
+
+def comparison(value: "Any") -> bool:
+    """The value of an assert that is a single comparison; a failure is final."""
+    reached.asserted = True
+    met = bool(value)
+    if met:
+        reached.pending = reached.pending if reached.lenient else ""
+    elif reached.lenient:
+        reached.pending = failure()
+    else:
+        state.final = state.final or f"failed {failure()}"
+    return met
+
+
+def condition(value: "Any") -> bool:
+    """The value of any other assert, of which the verdict names no two values."""
+    rule.difference = ""
+    return comparison(value)
+
+
+def absence(value: "Any") -> bool:
+    """The value of ``not`` of something of the program, which may be empty then."""
+    met = condition(value)
+    rule.empty = rule.empty or met
+    return met
+
+
+def failure() -> str:
+    """Why an assert does not hold."""
+    return rule.difference or f"is false for {described(state.returned)}"
+
+
+def described(value: "Any") -> str:
+    """A value for a verdict; nothing is asked of the program."""
+    return DESCRIBE[0](value)
+
+
+DESCRIBE: "list[Callable[[Any], str]]" = []
+
+
+class Lenient:
+    """A block whose failing asserts a handler of ``AssertionError`` catches."""
+
+    def __enter__(self) -> None:
+        reached.lenient += 1
+
+    def __exit__(self, *error: object) -> None:
+        reached.lenient -= 1
+
+
+class Assertion:
+    """A call of an assertion of a library, whose failure is that of an assert."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: "Any", error: "Any", trace: object) -> None:
+        if kind is None or issubclass(kind, AssertionError):
+            condition(kind is None)
+
+
+def expected() -> None:
+    """An exception was caught that the script expects."""
+    reached.asserted = True
+
+
+def cut() -> None:
+    """An exception was swallowed that skipped asserts."""
+    reached.cut = True
+
+
+def end(place: int) -> None:
+    """The body of a ``with`` ran to its end."""
+    reached.ended.add(place)
+
+
+def after(place: int) -> None:
+    """The statement after a ``with``, which is reached without its end if it has swallowed an exception."""
+    if place not in reached.ended:
+        cut()
+    reached.ended.discard(place)
+
+
+def looped(place: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
+    """The elements of what the program returned; notes whether there was one."""
+    rule.looked.setdefault(place, False)
+    for item in iterable:
+        rule.looked[place] = True
+        yield item
+
+
+def filled(place: int, value: "Any") -> "Any":
+    """An array of the program; notes whether it has elements."""
+    size = getattr(value, "size", None)
+    if isinstance(size, int):
+        rule.looked[place] = size > 0 or rule.looked.get(place, False)
+    elif hasattr(value, "__len__"):
+        rule.looked[place] = len(value) > 0 or rule.looked.get(place, False)
+    return value
+
+
+def zipped(of_program: "tuple[bool, ...]", *iterables: "Iterable[Any]") -> "Iterator[tuple[Any, ...]]":
+    """``zip``; raises Refused if the program's elements end before those of a sequence of the script."""
+    sequences = [
+        value
+        for value, is_own in zip(iterables, of_program, strict=True)
+        if not is_own and hasattr(value, "__len__") and not isinstance(value, range)
+    ]
+    iterators = [iter(value) for value in iterables]
+    count = 0
+    while True:
+        row = []
+        for iterator, is_own in zip(iterators, of_program, strict=True):
+            try:
+                row.append(next(iterator))
+            except StopIteration:
+                if is_own and any(len(value) > count for value in sequences):  # type: ignore[arg-type]
+                    raise refused("shorter than what it is compared with") from None
+                return
+        count += 1
+        yield tuple(row)
+
+
+class Raises:
+    """``pytest.raises`` as a context manager."""
+
+    def __init__(self, *kinds: "Any", match: str = "") -> None:
+        self._kinds, self._match = kinds, match
+
+    def __enter__(self) -> "Raises":
+        return self
+
+    def __exit__(self, kind: "Any", error: "Any", trace: object) -> bool:
+        if kind is None:
+            condition(False)
+            raise AssertionError
+        if not isinstance(error, self._kinds):
+            return False
+        if self._match:
+            import re
+
+            assert condition(re.search(self._match, str(error)))
+        expected()
+        self.value = error
+        self.type = kind
+        return True
+
+    def match(self, pattern: str) -> bool:
+        """Whether the text of the exception has the pattern, as an assertion."""
+        import re
+
+        assert condition(re.search(pattern, str(self.value)))
+        return True
+
+
+def fail(reason: str = "", *more: object) -> None:
+    """``pytest.fail``."""
+    condition(False)
+    raise AssertionError(reason)
+
+
+# ---- arrays ----
+
+
+def close(
+    function: "Callable[..., Any]", from_left: bool, left: "Any", right: "Any", *more: "Any", **words: "Any"
+) -> "Any":
+    """A function of numpy that compares two arrays, of which one is the program's.
+
+    Raises Refused if that is empty, and the other is not.
+    """
+    import numpy
+
+    actual, wanted = (left, right) if from_left else (right, left)
+    try:
+        shape, other = numpy.shape(actual), numpy.shape(wanted)
+        size, together = numpy.size(actual), numpy.prod(numpy.broadcast_shapes(shape, other), dtype=int)
+    except ValueError:
+        return function(left, right, *more, **words)
+    if size == 0 and numpy.size(wanted) > 0:
+        raise refused("an empty array, which is close to anything")
+    if size < together:
+        if function.__name__.startswith("assert"):
+            raise AssertionError(f"shapes {shape} and {other} differ")
+        return numpy.zeros(shape, bool) if function.__name__ == "isclose" else False
+    return function(left, right, *more, **words)
+
+
+# ---- verdict ----
+
+
+def unreached() -> str:
+    """Why a script that ended without a failure does not pass; empty if it does."""
+    if reached.pending:
+        return reached.pending
+    if reached.cut:
+        return "an assert is skipped, as the script catches an exception of the program"
+    if not rule.empty and not all(rule.looked.values()):
+        return f"nothing is asserted of what is empty where the call returns {described(state.returned)}"
+    return ""
