@@ -1,6 +1,7 @@
 """How the tests and programs of a layout become those of a code problem."""
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,8 @@ from magcli.errors import DataError
 from magcli.layouts.readers import as_text, final_answer, only
 from magcli.layouts.tests import Called, Test, read_tests
 from magcli.layouts.types import Unreadable
+from magcli.verify.code.suites import prelude
+from magcli.verify.sandbox.launch import PACKAGES
 
 PROGRAM_KEYS = ("tests", "test_cases", "inputs", "functional")
 """Keys of a ground truth that is tests instead of an answer."""
@@ -42,6 +45,37 @@ def joined_tests(*values: Any) -> list[Test] | None:
     return tests or None
 
 
+def tests_after(test: Any, entry_point: Any, code: Any, libraries: Any) -> list[Test] | None:
+    """The tests of a problem that follow its code: they may use what that imports and assigns (BigCodeBench).
+
+    Args:
+        test: The tests, a script.
+        entry_point: The function that they test.
+        code: The code before the body of that function.
+        libraries: What programs import, a list or its Python literal.
+
+    Raises:
+        Unreadable: the tests cannot be read, or programs need a package that is not installed for them.
+    """
+    if missing := [name for name in _names(libraries) if not _is_installed(name)]:
+        raise Unreadable("bad-tests", f"programs need {', '.join(missing)}, which is not installed for programs")
+    if not isinstance(test, str) or not test.strip():
+        return None
+    return read_all(f"{prelude(str(code or ''), str(entry_point or ''), test)}{test}", entry_point)
+
+
+def _names(libraries: Any) -> list[str]:
+    """The names in a list, or in the literal of one."""
+    value = literal(libraries) if isinstance(libraries, str) else libraries
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list | tuple) else []
+
+
+def _is_installed(module: str) -> bool:
+    """Whether programs may import a module."""
+    top = module.partition(".")[0]
+    return top in sys.stdlib_module_names or top in PACKAGES
+
+
 def official_tests(official: Any, examples: Any, checker: Any, interaction: Any, mode: Any) -> list[Test] | None:
     """The tests of a Codeforces problem, its examples if it has no others.
 
@@ -71,6 +105,11 @@ def programs(solutions: Any, language: Any = None) -> list[dict[str, Any]] | Non
     codes = [code for code in listed if isinstance(code, str) and code.strip()]
     name = language if isinstance(language, str) else None
     return [{"language": name, "code": code, "verdict": None} for code in codes] or None
+
+
+def continued_function(body: Any, complete: Any, code: Any) -> list[dict[str, Any]] | None:
+    """A solution that is the body of a function, after the code before it (BigCodeBench)."""
+    return continued_program(body, complete or code)
 
 
 def continued_program(completion: Any, prelude: Any) -> list[dict[str, Any]] | None:
@@ -106,6 +145,14 @@ def verified(info: Any) -> dict[str, Any]:
 
 
 def _object(text: str) -> Mapping[str, Any]:
+    value = literal(text)
+    if value is None:
+        raise Unreadable("missing-answer", "verification_info is neither JSON nor a Python literal")
+    return _mapping(value)
+
+
+def literal(text: str) -> Any:
+    """The value of JSON or of a Python literal; None if it is neither."""
     import ast
 
     value = _parsed(text)
@@ -113,8 +160,8 @@ def _object(text: str) -> Mapping[str, Any]:
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise Unreadable("missing-answer", "verification_info is neither JSON nor a Python literal") from None
-    return _mapping(value)
+            return None
+    return value
 
 
 def ground_truth(truth: Any, ability: Any = None) -> dict[str, Any]:

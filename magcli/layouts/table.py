@@ -234,6 +234,16 @@ CODE: tuple[Layout, ...] = (
         },
     ),
     Layout(
+        "BigCodeBench",
+        "bigcode/bigcodebench",
+        ("code_prompt", "test:string", "entry_point", "libs"),
+        {
+            "prompt": Place(("instruct_prompt",)),
+            "tests": Place(("test", "entry_point", "code_prompt", "libs"), programs.tests_after),
+            "solutions": Place(("canonical_solution", "complete_prompt", "code_prompt"), programs.continued_function),
+        },
+    ),
+    Layout(
         "CodeContests",
         "deepmind/code_contests",
         ("description", "public_tests", "private_tests"),

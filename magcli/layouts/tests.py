@@ -7,7 +7,8 @@ what is stored                                     where
 ``{"inputs": [..], "outputs": [..]}``              APPS, TACO, CodeContests (``input``, ``output``)
 the same with ``fn_name``                          functions of APPS and TACO
 ``type`` or ``testtype``, ``fn_name``              PrimeIntellect's ``test_cases``, LiveCodeBench (name in ``metadata``)
-``["assert f(1) == 2"]``, a script                 MBPP, HumanEval and LeetCodeDataset (``check``), pytest (KodCode)
+``["assert f(1) == 2"]``, a script                 MBPP, HumanEval and LeetCodeDataset (``check``), pytest (KodCode),
+                                                   unittest (BigCodeBench)
 JSON text, a Python literal, a compressed pickle   of any of these (``magcli.layouts.pickled``)
 =================================================  =====================================================================
 
@@ -17,6 +18,7 @@ and TACO store the value or a list with it; such a test accepts both, as their o
 
 import ast
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +26,12 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.layouts.pickled import packed_json
+from magcli.verify.code import suites
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.extraction import SubstituteNames, parsed
+from magcli.verify.code.script_library import MEMBERS, MODULES
+from magcli.verify.code.scripts import parse_script
+from magcli.verify.sandbox.launch import PACKAGES
 
 TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}
 """What ``make-tests`` notes on a test, which stays with it."""
@@ -191,27 +197,47 @@ def _json_value(value: Any) -> Any:
 
 
 def _script_asserts(source: str, entry_point: str) -> list[str]:
-    """The asserts of a script: at its top level, of ``check(candidate)``, or of pytest's functions ``test_*``."""
-    tests = [node for node in parsed(source).body if isinstance(node, ast.FunctionDef)]
-    if not any(node.name.startswith("test") for node in tests):
+    """The asserts of a script: at its top level, of ``check(candidate)``, or of pytest's functions ``test_*``.
+
+    Tests of unittest, and those of pytest that are more than asserts, stay suites (``magcli.verify.code.suites``).
+    """
+    tree = parsed(source)
+    if not suites.is_suite(tree):
         return split_asserts(source, entry_point)
-    return list(_pytest_asserts(source))
+    try:
+        return list(_pytest_asserts(source))
+    except DataError:
+        parse_script(source, frozenset([entry_point] if entry_point else []))
+    return suites.split(source)
 
 
 def _pytest_asserts(source: str) -> Iterator[str]:
     """The asserts of pytest's functions; a name that is assigned before an assert stands for its expression.
 
     Raises:
-        DataError: a function has other statements, or parameters such as fixtures.
+        DataError: a function has other statements, or parameters such as fixtures, or it needs an import.
     """
-    for node in parsed(source).body:
+    tree = parsed(source)
+    used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
+            if missing := used.intersection(_names_lost(node)):
+                raise DataError(f"the test script imports {missing.pop()}")
             continue
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test"):
             raise DataError(f"the test script has {ast.unparse(node)[:60]!r} outside of its test functions")
         if node.args.args or node.decorator_list:
             raise DataError(f"{node.name} of the test script has parameters or decorators")
         yield from _function_asserts(node)
+
+
+def _names_lost(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The names that an import gives to a script and that its asserts alone do not have."""
+    module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+    if module == "__future__" or module.partition(".")[0] not in {*sys.stdlib_module_names, *PACKAGES}:
+        return []
+    bound = [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+    return [name for name in bound if name not in MODULES and name not in MEMBERS]
 
 
 def _methods_called(function: ast.FunctionDef) -> Counter[str]:

@@ -91,10 +91,7 @@ async def train(
     evaluate = partial(evaluate_due, scheduler=scheduler, checkpointing=checkpointing, monitor=monitor, measure=measure)
     try:
         await evaluate(trainer.done)
-        while trainer.done < trainer.updates:
-            if end := stages.end_of_run(checkpointing.lines):
-                await scheduler.abandon("run-ended")
-                return f"rl: {end}"
+        while trainer.done < trainer.updates and not stages.end_of_run(checkpointing.lines):
             stage = stages.stage_at(checkpointing.lines)
             settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)
@@ -112,6 +109,7 @@ async def train(
             await evaluate(trainer.done)
             monitor.update(line)
             check_update(delivered, checkpointing.lines)
+        return await end_by_rule(stages, checkpointing.lines, scheduler)
     except AllSolved as end:
         if scheduler.stage < len(stages.options) - 1:
             raise
@@ -126,7 +124,15 @@ async def train(
         counting.cancel()
         thread.close()
         await scheduler.stop()
-    return None
+
+
+async def end_by_rule(stages: TrainingStages, lines: Sequence[Line], scheduler: RolloutScheduler) -> str | None:
+    """Why the rule of the last stage ended the run, of which the outstanding groups are dropped; None if it did not."""
+    end = stages.end_of_run(lines)
+    if end is None:
+        return None
+    await scheduler.abandon("run-ended")
+    return f"rl: {end}"
 
 
 def _counting(trainer: Trainer, scheduler: RolloutScheduler, monitor: Monitor) -> asyncio.Task[None]:

@@ -134,6 +134,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         prepared = prepare(row, compare=config.compare, min_tests=fewest, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return Drop(prepared.reason, detail=prepared.detail)
+        if prepared.plan.suites:
+            return Drop(
+                "bad-tests", detail="unit tests give verdicts, but no values from which new tests could be made"
+            )
         written = await _write_generators(config, row, prepared, generator) if generator else None
         work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
         made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)

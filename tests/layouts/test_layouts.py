@@ -18,6 +18,11 @@ SYSTEM = {"role": "system", "content": "Answer briefly."}
 SAID = {"role": "assistant", "content": "<think>six</think>\\boxed{6}"}
 THOUGHT = {"role": "assistant", "content": "\\boxed{6}", "reasoning_content": "six"}
 FEED = {"input": "1 2\n", "output": "3\n", "call": None, "assert": None}
+UNIT_TEST = """import unittest
+class TestCases(unittest.TestCase):
+    def test_add(self):
+        self.assertEqual(add(ONE, 2), 3)
+"""
 ADDS = "assert add(1, 2) == 3"
 PROGRAM = "print(sum(map(int, input().split())))"
 
@@ -136,6 +141,13 @@ ROWS = {
         {"problem_description": "Add.", "prompt": "import math", "entry_point": "add", "starter_code": "",
          "completion": "def add(a, b): ...", "test": f"def check(candidate):\n    {ADDS.replace('add', 'candidate')}"},
         {"prompt": "Add.", "tests": [asserted(ADDS)], "solutions": [written("import math\ndef add(a, b): ...")]},
+    ),
+    "BigCodeBench": (
+        {"task_id": "BigCodeBench/0", "complete_prompt": "import math\ndef add(a, b):\n    \"\"\"Add.\"\"\"\n",
+         "instruct_prompt": "Add.", "canonical_solution": "    return a + b", "entry_point": "add",
+         "code_prompt": "import math\nONE = 1\ndef add(a, b):\n", "libs": "['math']", "test": UNIT_TEST},
+        {"prompt": "Add.", "tests": [asserted(f"ONE = 1\n{UNIT_TEST}")], "entry_point": "add",
+         "solutions": [written('import math\ndef add(a, b):\n    """Add."""\n\n    return a + b')]},
     ),
     "CodeContests": (
         {"description": "Add.", "public_tests": {"input": ["1 2\n"], "output": ["3\n"]},
@@ -354,6 +366,15 @@ UNREADABLE = {
         "several-turns\tthe prompt has turns of user, assistant, user; one question is expected",
     ),
     "no box": ({"problem": "2?", "solution": "It is so."}, "missing-answer\tthe solution has no final answer in a box"),
+    "a package that programs do not have": (
+        {**ROWS["BigCodeBench"][0], "libs": "['math', 'pandas']"},
+        "bad-tests\tprograms need pandas, which is not installed for programs",
+    ),
+    "unit tests of files": (
+        {**ROWS["BigCodeBench"][0], "test": f"import tempfile\n{UNIT_TEST}"},
+        "bad-tests\tthe unit tests cannot be used: "
+        "they need files, which the program's sandbox does not share (line 2)",
+    ),
     "an interactive problem": (
         ROWS["Codeforces"][0] | {"interaction_format": "Ask."},
         "interactive\tthe program talks to another one",

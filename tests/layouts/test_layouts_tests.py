@@ -95,12 +95,8 @@ REFUSED = {
         [{"testtype": "functional", "input": "1", "output": "1"}],
         "whose name is not stated",
     ),
-    "a loop": ("def test_it():\n    for i in (1, 2):\n        assert add(i, i) == 2 * i", "not an assert"),
-    "a fixture": ("def test_it(tmp_path):\n    assert add(1, 2) == 3", "parameters or decorators"),
-    "an object with state": (
-        "def test_it():\n    box = Box()\n    one = box.take()\n    assert box.take() == 2",
-        "several methods of one object, box",
-    ),
+    "files": ("def test_it(tmp_path):\n    assert add(1, 2) == 3", "they need files"),
+    "no assertion": ("def test_it():\n    for i in (1, 2):\n        add(i, i)", "they assert nothing"),
     "unequal numbers": ({"inputs": ["1"], "outputs": []}, "1 inputs but 0 outputs"),
     "a number": (17, "expected tests as a list or a script, got int"),
 }
@@ -111,6 +107,29 @@ def test_what_cannot_be_read_is_refused_with_its_reason(what):
     given, reason = REFUSED[what]
     with pytest.raises(DataError, match=reason):
         list(read_tests(given))
+
+
+SUITES = {
+    "a loop": "def test_it():\n    for i in (1, 2):\n        assert add(i, i) == 2 * i",
+    "an object with state": "def test_it():\n    box = Box()\n    one = box.take()\n    assert box.take() == 2",
+    "rows": "import pytest\n@pytest.mark.parametrize('a', [1])\ndef test_it(a):\n    assert add(a, a) == 2",
+    "a class": "from unittest import TestCase as C\nclass T(C):\n    def test_it(self):\n        self.assertTrue(f())",
+}
+
+
+@pytest.mark.parametrize("what", SUITES)
+def test_a_script_that_is_more_than_asserts_stays_a_suite(what):
+    assert [test["assert"] for test in read_tests(SUITES[what])] == [SUITES[what]]
+
+
+def test_independent_tests_of_a_suite_are_tests_of_their_own():
+    head = "import pytest\nX = 2\n\n@pytest.fixture\ndef two():\n    return X\n\n"
+    one = "def test_one(two):\n    assert add(two, 1) == 3\n"
+    other = "class TestMore:\n    @pytest.mark.slow\n    def test_other(self):\n        assert add(X, 2) == 4"
+    tests = [test["assert"] for test in read_tests(f"{head}{one}{other}")]
+    assert tests == [f"{head}{one}".rstrip(), f"{head}{other}"]
+    shared = f"{head}{one}{other}".replace("X = 2", "X = []")
+    assert [test["assert"] for test in read_tests(shared)] == [shared]
 
 
 class Call:

@@ -406,7 +406,7 @@ def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_pa
     assert (account.outstanding, account.faults) == (0, ())
 
 
-def solved(stats, correct, graded):
+def solved(stats, correct, graded, *, is_open=False):
     stats.groups, stats.solved_in_a_row = stats.groups + 1, stats.solved_in_a_row + 1
 
 
@@ -635,7 +635,9 @@ def test_a_dry_run_shows_that_a_reward_function_fails(guesser, problems, own_rew
 
 def test_failing_rewards_stop_the_run_with_their_exception(guesser, problems, own_reward, tmp_path):
     reward = f"{own_reward}:breaks_later"
-    with pytest.raises(Stopped, match=r"a whole batch: ValueError: a text of the policy \(own.py:8, breaks_later\)"):
+    with pytest.raises(
+        Stopped, match=r"a whole batch: problem p\d: ValueError: a text of the policy \(own.py:8, breaks_later\)"
+    ):
         call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", reward=reward, **SMALL)
 
 

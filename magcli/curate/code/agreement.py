@@ -38,7 +38,7 @@ TestOutcome = Literal["kept", "replaced", "disagree", "contested", "unconfirmed"
 """``disagree``: no output has enough votes. ``contested``: enough agree on another output, but some solution gives the
 expected one. ``unconfirmed``: no solution gives the expected output, and too few agree to replace it."""
 
-DropReason = Literal["", "not-run", "solutions-fail", "few-tests", "disputed", "weak"]
+DropReason = Literal["", "not-run", "bad-tests", "solutions-fail", "few-tests", "disputed", "weak"]
 
 COLUMNS = ("solution", "test", "verdict", "group", "output", "seconds")
 """Columns of a run, in the order of the fields of ``Run``."""
@@ -105,6 +105,8 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     """
     if failed := next((run for run in runs if run.verdict == "infra-error"), None):
         return Decision("not-run", failed.output or "", {}, {})
+    if broken := next((run for run in runs if run.verdict == "bad-gold"), None):
+        return Decision("bad-tests", broken.output or "", {}, {})
     by_test: dict[int, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.test):
         by_test.setdefault(run.test, []).append(run)

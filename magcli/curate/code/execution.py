@@ -24,6 +24,8 @@ from magcli.verify.code import runs
 from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_call
 from magcli.verify.code.judge import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, NotPlain, decode, difference
+from magcli.verify.code.script_runs import judge_script
+from magcli.verify.code.scripts import Script
 from magcli.verify.sandbox import Limits, Program, Sandbox, printable
 from magcli.verify.types import Fault
 
@@ -45,6 +47,10 @@ class ExecutionFailed(Exception):
 
 class CompilerFailed(ExecutionFailed):
     """A compiler timed out or died, as happens on a busy machine."""
+
+
+class BadTest(Exception):
+    """A unit test is broken by itself."""
 
 
 class RunnableSolution(NamedTuple):
@@ -125,15 +131,17 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
     """Run every solution on every test. Blocks for about as long as the programs run.
 
     If the sandbox or the checker fails, or a compiler times out twice, the result is a single run with the verdict
-    ``infra-error`` and the error as output.
+    ``infra-error`` and the error as output; ``bad-gold`` if a unit test is broken.
 
     Raises:
         EnvironmentFault: there is no compiler, or ``stopped`` returned True.
     """
     try:
         return retry.run(lambda: _run_all(plan, box, stopped))
+    except BadTest as error:
+        return [Run(min(plan.solutions), min(plan.numbers), "bad-gold", None, str(error))]
     except (ExecutionFailed, DataError) as error:
-        return [Run(min(plan.solutions), min(plan.tests), "infra-error", None, str(error))]
+        return [Run(min(plan.solutions), min(plan.numbers), "infra-error", None, str(error))]
 
 
 def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
@@ -156,7 +164,7 @@ def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[R
                 stored += len(wrong[test][number])
     groups = {test: _grouped(plan, test, outputs) for test, outputs in wrong.items()}
     for index, run in enumerate(executed):
-        if run.solution in groups[run.test]:
+        if run.solution in groups.get(run.test, ()):
             group, text = groups[run.test][run.solution]
             executed[index] = run._replace(group=group, output=text)
     return executed
@@ -168,7 +176,8 @@ def _run_solution(
     """The outcome of each test; None if it is skipped."""
     timeouts = 0
     with compiled(plan, solution, box) as program:
-        for test, case in plan.tests.items():
+        cases: dict[int, Case | Script] = {**plan.tests, **plan.suites}
+        for test, case in cases.items():
             if stopped():
                 raise EnvironmentFault("filter-code: stopped before this problem was finished")
             if isinstance(program, Fault):
@@ -176,7 +185,10 @@ def _run_solution(
             elif timeouts == MAX_TIMEOUTS and solution.verdict != "right":
                 yield test, None
             else:
-                outcome = run_test(plan, program, case, box)
+                if isinstance(case, Script):
+                    outcome = run_suite(plan, program, case, box)
+                else:
+                    outcome = run_test(plan, program, case, box)
                 timeouts += bool(outcome[0] and outcome[0].reason == "time-limit")
                 yield test, outcome
 
@@ -195,6 +207,26 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
             return fault, (None if isinstance(output, Fault) else output), seconds
         error = fault.detail
     raise ExecutionFailed(error)
+
+
+def run_suite(plan: RunPlan, program: RunnableSolution, suite: Script, box: Sandbox) -> Outcome:
+    """Run a program on a unit test, whose output is empty if it passes.
+
+    Raises:
+        BadTest: the test is broken.
+        ExecutionFailed: the sandbox failed repeatedly.
+    """
+    fault: Fault | None = None
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            fault = judge_script(program.program, suite, plan.limits, plan.rule, box)
+        except DataError as error:
+            raise BadTest(str(error)) from error
+        if fault is None:
+            return None, b"", None
+        if fault.reason != "infra-error":
+            return fault, None, None
+    raise ExecutionFailed(fault.detail if fault else "")
 
 
 def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int, tuple[int, str | None]]:
@@ -262,7 +294,8 @@ def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[Runnab
     """
     calls = plan.calls if plan.has_calls and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
-    with runs.start_program(source, solution.language, box, called=plan.has_calls) as program:
+    serving = bool(plan.suites)
+    with runs.start_program(source, solution.language, box, called=plan.has_calls, serving=serving) as program:
         if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
             raise CompilerFailed(f"a C++ solution was not compiled: {program.detail}")
         yield program if isinstance(program, Fault) else RunnableSolution(program, calls)

@@ -17,6 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from magcli.curate.code.agreement import Decision, Rules, Run, count_tests, decide
@@ -30,6 +31,7 @@ from magcli.verify.code.expressions import constant
 from magcli.verify.code.judge import LANGUAGES, limits_of
 from magcli.verify.code.outputs import Comparison, NotPlain, comparison, difference
 from magcli.verify.code.runs import Checker
+from magcli.verify.code.scripts import Script, is_suite, names_of_problem, parse_scripts
 from magcli.verify.sandbox import Limits
 
 CONSTANTS: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
@@ -43,7 +45,8 @@ class RunPlan(NamedTuple):
     """What is run: tests and solutions by their index in the problem, and how outputs are judged.
 
     ``calls`` adapts C++ solutions to tests that call a Python function. ``entry_point`` is the function that a problem
-    without tests asks for.
+    without tests asks for. ``suites`` are the tests, instead of ``tests``, of a problem that has unit tests, which give
+    a verdict on a solution, but no values that could be compared.
     """
 
     tests: Mapping[int, Case]
@@ -53,10 +56,18 @@ class RunPlan(NamedTuple):
     checker: Checker | None
     calls: CppCalls | None = None
     entry_point: str = ""
+    suites: Mapping[int, Script] = MappingProxyType({})
+
+    @property
+    def numbers(self) -> list[int]:
+        """The indices of all tests."""
+        return [*self.tests, *self.suites]
 
     @property
     def has_calls(self) -> bool:
         """Whether the tests call a function."""
+        if self.suites:
+            return True
         if not self.tests:
             return bool(self.entry_point)
         return any(isinstance(case, Call) for case in self.tests.values())
@@ -95,10 +106,12 @@ def prepare(
     problem = code_problem(row, compare)
     if isinstance(problem, Unusable):
         return problem
+    entry_point = str(row.get("entry_point") or "")
     try:
-        tests, skipped = _select_tests(problem, max_tests)
+        suites = _suites(problem, max_tests, entry_point)
+        tests, skipped = ({}, _unrun(problem, suites)) if suites else _select_tests(problem, max_tests)
         calls, cpp_unrun = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
-        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions, str(row.get("entry_point") or ""))
+        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions, entry_point, suites)
     except DataError as error:
         return Unusable("bad-tests", str(error))
     if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
@@ -106,10 +119,27 @@ def prepare(
         return Unusable(
             "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{cpp_note}"
         )
-    if len(plan.tests) < min_tests:
+    if len(plan.numbers) < min_tests:
         unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
-        return Unusable("few-tests", count_tests(len(plan.tests)) + unusable)
+        return Unusable("few-tests", count_tests(len(plan.numbers)) + unusable)
     return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
+
+
+def _suites(problem: CodeProblem, max_tests: int, entry_point: str) -> dict[int, Script]:
+    """The first ``max_tests`` tests (0: all) by index as scripts, if one of them is a unit test; else none.
+
+    Raises:
+        DataError: one cannot be used.
+    """
+    if not any(is_suite(test.get("assert")) for test in problem.tests):
+        return {}
+    scripts = parse_scripts(problem.tests, names_of_problem(problem.tests, entry_point))
+    numbered = [(number, script) for number, script in enumerate(scripts) if isinstance(script, Script)]
+    return dict(numbered[: max_tests or None])
+
+
+def _unrun(problem: CodeProblem, suites: Mapping[int, Script]) -> SkippedTests:
+    return SkippedTests(unrun=len(problem.tests) - len(suites))
 
 
 def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case], SkippedTests]:
@@ -173,9 +203,10 @@ def _run_plan(
     checker: Checker | None,
     max_solutions: int,
     entry_point: str,
+    suites: Mapping[int, Script],
 ) -> RunPlan:
     """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
-    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(entry_point and not tests)
+    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(suites or (entry_point and not tests))
     if has_calls and checker:
         raise DataError("a checker cannot judge tests that call a function")
     languages = ("python",) if has_calls and calls is None else ("python", "cpp")
@@ -187,14 +218,14 @@ def _run_plan(
             solutions[number] = solution
             counts[solution.verdict] += 1
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point)
+    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point, suites)
 
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
     """A digest of what determines the runs. It is stored in matrices, so it must stay the same between versions."""
     stated = {"own" if key == "functions" else key: value for key, value in problem._asdict().items()}
     stated["own"] = sorted(problem.functions)
-    identity = [stated, list(plan.tests), list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
+    identity = [stated, plan.numbers, list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
 
@@ -252,8 +283,8 @@ def problem_columns(prepared: Prepared, tests: Sequence[Mapping[str, Any]]) -> d
 
 
 def trivial_pass(prepared: Prepared, decision: Decision) -> Trivial | None:
-    """The trivial program that passes all kept tests; None if none does or a checker judges."""
-    if prepared.plan.checker:
+    """The trivial program that passes all kept tests; None if none does, or a checker or unit tests judge."""
+    if prepared.plan.checker or prepared.plan.suites:
         return None
     return trivial(parse_tests(kept_tests(prepared, decision), prepared.problem.functions), prepared.plan.rule)
 

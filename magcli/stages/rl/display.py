@@ -28,19 +28,19 @@ class Display:
 
     def __init__(
         self,
+        config: Config,
         checkpointing: Checkpointing,
         bar: Progress,
         curves: Curves,
         log_lines: LogLines,
         console: Console,
-        groups_left: int,
     ) -> None:
         self._checkpointing = checkpointing
         self._bar = bar
         self._curves = curves
         self._log_lines = log_lines
         self._console = console
-        self._groups_left = groups_left
+        self._groups_left = (config.updates - len(checkpointing.lines)) * (config.n_batch // config.group_size)
         """Groups that this process has to train."""
         self._started = time.monotonic()
 

@@ -123,6 +123,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.chosen |= {name: value for name, value in folder.notes.items() if name == forms.THOUGHTS}
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
+                say_pool(config, problems, job.console)
                 train = partial(_train, config, model, pools, job, folder, log_lines)
                 trainers.again_when_lost("rl", train, folder, job.console)
         assert job.schema is not None
@@ -165,7 +166,6 @@ def _train(
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
-        say_pool(config, rows[0], job.console)
         config = _check_memory(config, model, usable, folder, job.console)
         trainer = build_trainer(config, model, controller)
         trainer.ranks_send = ranks_send_weights(config, cluster)
@@ -179,8 +179,7 @@ def _train(
         curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
         log_lines(checkpointing.complete_lines())
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
-            groups_left = (config.updates - trainer.done) * (config.n_batch // config.group_size)
-            monitor = Display(checkpointing, bar, curves, log_lines, job.console, groups_left)
+            monitor = Display(config, checkpointing, bar, curves, log_lines, job.console)
             say_start(config, ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)

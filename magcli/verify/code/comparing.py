@@ -6,6 +6,8 @@ expected one; and that NaN and infinity have no order, since ``not abs(f(1) - 2)
 """
 
 import math
+from collections import deque
+from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -94,6 +96,8 @@ def refuse_handles(*values: "Any", unless_expected: bool = False) -> None:
 
 def equal(left: "Any", right: "Any", from_left: bool, from_right: bool) -> "Any":
     """Equality; ``same`` where one side is of the program and the other is expected."""
+    if is_dtype(left):
+        return bool(left == right)
     if isinstance(left, type | Named) or isinstance(right, type | Named):
         return left is right
     if isinstance(left, Approx) or isinstance(right, Approx):
@@ -133,7 +137,45 @@ def equal_by_rule(expected: "Any", actual: "Any") -> bool:
     """By the comparison of the problem."""
     if rule.mode == "unordered-lines":
         return in_any_order(expected, actual, rule.tolerance)
-    return same(expected, actual, rule.tolerance, exact=rule.mode == "exact")
+    if same(expected, actual, rule.tolerance, exact=rule.mode == "exact"):
+        return True
+    plain = without_numpy(expected), without_numpy(actual)
+    if same(*plain, rule.tolerance, exact=rule.mode == "exact"):
+        return True
+    return (has_library_value(expected) or is_dtype(actual)) and bool(expected == actual)
+
+
+def is_dtype(value: object) -> bool:
+    """Whether a value is the type of an array's elements."""
+    return type(value).__module__ in ("numpy", "numpy.dtypes") and "dtype" in type(value).__name__.lower()
+
+
+def without_numpy(value: "Any") -> "Any":
+    """A value with plain numbers for those of numpy, which the script has from arrays."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(without_numpy, value)) if type(value) in (list, tuple) else value
+    if type(value) is dict:
+        return {without_numpy(key): without_numpy(item) for key, item in value.items()}
+    is_number = type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "shape", None) == ()
+    return value.item() if is_number else value
+
+
+LIBRARY_VALUES = (deque, date, time, timedelta)
+"""Values of the standard library that the judge of a suite gets from the program as what they are."""
+
+
+def has_library_value(value: "Any") -> bool:
+    """Whether a value is or contains one of the standard library."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, LIBRARY_VALUES):
+            return True
+        if isinstance(value, list | tuple | set | frozenset):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            waiting.extend([*value, *value.values()])
+    return False
 
 
 def is_array(value: object) -> bool:
@@ -176,15 +218,25 @@ def identical(left: "Any", right: "Any", from_program: bool) -> bool:
 
 
 class Approx:
-    """``pytest.approx`` of a number or a list of numbers."""
+    """``pytest.approx`` of a number, or of numbers in lists, arrays and dicts."""
 
-    def __init__(self, value: "Any", rel: float = 1e-6, abs: float = 1e-12) -> None:
+    def __init__(self, value: "Any", rel: "float | None" = None, abs: "float | None" = None) -> None:
         self.value = value
-        self._rel = rel
-        self._abs = abs
+        self._rel = (1e-6 if abs is None else 0.0) if rel is None else rel
+        self._abs = 1e-12 if abs is None else abs
 
     def matches(self, actual: "Any") -> bool:
         """Whether a value is near."""
+        if is_array(self.value):
+            return Approx(self.value.tolist(), self._rel, self._abs).matches(actual)
+        if is_array(actual):
+            return self.matches(actual.tolist())
+        if isinstance(self.value, dict):
+            if not isinstance(actual, dict) or actual.keys() != self.value.keys():
+                return False
+            return all(Approx(value, self._rel, self._abs).matches(actual[key]) for key, value in self.value.items())
+        if self.value is None or isinstance(self.value, str | bool):
+            return type(actual) is type(self.value) and bool(actual == self.value)
         if isinstance(self.value, list | tuple):
             if not isinstance(actual, list | tuple) or len(actual) != len(self.value):
                 return False

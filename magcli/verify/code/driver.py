@@ -41,6 +41,9 @@ def text_of(value: object) -> str:
     kind = type(value)
     if kind in WRITERS:
         return WRITERS[kind](value)
+    for write in LIBRARY:
+        if (text := write(value)) is not None:
+            return text
     plain = [base for base in type.__dict__["__mro__"].__get__(kind) if base in WRITERS]
     if SERVING and plain == [tuple] and "_fields" in type.__dict__["__dict__"].__get__(kind):
         return f'{{"record":[{text_of(kind._fields)},{text_of_items(tuple.__iter__(value))}]}}'  # type: ignore[attr-defined,arg-type]
@@ -92,6 +95,8 @@ WRITERS: "dict[type, Callable[[Any], str]]" = {
     dict: text_of_dict,
 }
 """Converters of plain types to text."""
+LIBRARY: "list[Callable[[Any], str | None]]" = []
+"""Converters of values of libraries, for a judge that can read them (``library_values.py``)."""
 
 
 def text_of_other(value: object) -> str:
@@ -252,11 +257,13 @@ TOUCHED: "list[Any]" = []
 
 def serve() -> None:
     """Load the program, answer the judge's requests until it closes the channel, and exit."""
-    name, mentioned = sys.stdin.buffer.read().decode().split("\n")
+    name, mentioned, library = sys.stdin.buffer.read().decode().split("\n", 2)
     SERVING.append(True)
     channel = open(CHANNEL, "rb", closefd=False)  # noqa: SIM115, open until the process ends
     READER.append(channel.read)
     space = load(name, set(mentioned.split()))
+    if library:
+        exec(library, {"WRITERS": WRITERS, "LIBRARY": LIBRARY, "text_of": text_of})
     TOOLS.update(P=space, H=OBJECTS, F=float, C=complex, S=set, Z=frozenset, N=library_name, L=callback, call=call)
     TOOLS.update(plain=plain, K=keep, R=SENT.__getitem__, I=iterator, O=thing, X=tool, with_things=with_things)
     while (request := receive()) is not None:

@@ -175,10 +175,16 @@ def read_value(text: bytes) -> "Any":
         raise refused(f"unreadable: {error}") from error
 
 
+BEFORE_REQUEST: "list[Callable[[], None]]" = []
+"""What is done before each request."""
+
+
 def ask(request: str) -> "Any":
     """The value of an expression in the program's process."""
     state.calls += 1
     sent = passing.sent
+    for prepare in BEFORE_REQUEST:
+        prepare()
     send(f"?{with_streams(request)}")
     word, text = receive()
     while word in ("call", "printed"):

@@ -190,6 +190,14 @@ class Raises:
             assert condition(re.search(self._match, str(error)))
         expected()
         self.value = error
+        self.type = kind
+        return True
+
+    def match(self, pattern: str) -> bool:
+        """Whether the text of the exception has the pattern, as an assertion."""
+        import re
+
+        assert condition(re.search(pattern, str(self.value)))
         return True
 
 

@@ -13,6 +13,7 @@ import weakref
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify.code.outputs import Comparison
@@ -28,6 +29,10 @@ FILES = (
     "script_library.py", "values.py", "writing.py",
 )  # fmt: skip
 """The judge's script, and the modules that it imports."""
+SUITE_REFEREE = "suite_referee.py"
+SUITE_FILES = (*FILES, SUITE_REFEREE, "suites.py", "suite_runner.py", "suite_rewriting.py", "pytest_standin.py")
+LIBRARY_VALUES = "library_values.py"
+"""The driver's converters of values of the standard library and numpy, for suites."""
 JUDGE_MEMORY = 128 << 20
 """Bytes that a judge has in any case: of its own, numpy, and one value of the largest size."""
 # Addresses of objects, which differ in every run.
@@ -37,11 +42,12 @@ _of_thread = threading.local()
 
 
 class _WarmJudge:
-    """A judge of this thread and process, stopped with the thread."""
+    """A judge of this thread and process, stopped with the thread; of suites or of other scripts."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        files: dict[str, bytes | Path] = {name: _source(name) for name in FILES}
-        self.program = sandbox.warm_program(REFEREE, files)
+    def __init__(self, sandbox: Sandbox, *, of_suites: bool) -> None:
+        names = SUITE_FILES if of_suites else FILES
+        files: dict[str, bytes | Path] = {name: _source(name) for name in names}
+        self.program = sandbox.warm_program(SUITE_REFEREE if of_suites else REFEREE, files)
         weakref.finalize(self, _stop, self.program, os.getpid())
 
 
@@ -51,18 +57,23 @@ def _stop(program: Program, owner: int) -> None:
         program.__exit__()
 
 
-def warm_judge(sandbox: Sandbox) -> Program:
+def warm_judge(sandbox: Sandbox, *, of_suites: bool = False) -> Program:
     """The judge of this thread, which starts at its first test."""
-    judges: dict[tuple[int, Sandbox], _WarmJudge] = _of_thread.__dict__.setdefault("judges", {})
-    key = os.getpid(), sandbox
+    judges: dict[tuple[int, Sandbox, bool], _WarmJudge] = _of_thread.__dict__.setdefault("judges", {})
+    key = os.getpid(), sandbox, of_suites
     if key not in judges:
-        judges[key] = _WarmJudge(sandbox)
+        judges[key] = _WarmJudge(sandbox, of_suites=of_suites)
     return judges[key].program
 
 
 @cache
 def _source(name: str) -> bytes:
     return Path(__file__).with_name(name).read_bytes()
+
+
+def judge_of(script: Script, sandbox: Sandbox) -> Program:
+    """The judge of this thread for a script."""
+    return warm_judge(sandbox, of_suites=script.suite is not None)
 
 
 def judge_script(program: Program, script: Script, limits: Limits, rule: Comparison, sandbox: Sandbox) -> Fault | None:
@@ -72,7 +83,7 @@ def judge_script(program: Program, script: Script, limits: Limits, rule: Compari
 
     Raises DataError if the script itself is broken.
     """
-    said, ran, judged = attempt_often(lambda: run_script(program, warm_judge(sandbox), script, limits, rule))
+    said, ran, judged = attempt_often(lambda: run_script(program, judge_of(script, sandbox), script, limits, rule))
     return verdict_of(said, ran, judged, script, limits)
 
 
@@ -81,8 +92,11 @@ def run_script(
 ) -> tuple[str, Outcome, Outcome]:
     """What the judge says, and how the program and the judge ended."""
     tolerance = rule.tolerance if rule.mode == "floats" else None
-    asked = {"script": script.text, "names": script.names, "mode": rule.mode, "tolerance": tolerance}
-    request = f"{script.names[0]}\n{' '.join(script.supplied)}".encode()
+    asked: dict[str, Any] = {"script": script.text, "names": script.names, "mode": rule.mode, "tolerance": tolerance}
+    request = f"{script.names[0]}\n{' '.join(script.supplied)}\n".encode()
+    if script.suite is not None:
+        asked |= script.suite._asdict() | {"excerpt": script.excerpt}
+        request += _source(LIBRARY_VALUES)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         serving = program.begin(request, limits, theirs.fileno())

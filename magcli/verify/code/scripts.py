@@ -14,9 +14,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from magcli.errors import DataError
+from magcli.verify.code import suites
 from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
 from magcli.verify.code.executors import executes_values
 from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
@@ -32,6 +33,13 @@ _CLASSES = ("ListNode", "TreeNode")
 _OF_UNITTEST = ("assert", "fail")
 
 
+class Suite(NamedTuple):
+    """The modules as which a suite imports the program, and what it calls them and the program's names."""
+
+    modules: tuple[str, ...]
+    own: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """A test that is a script.
@@ -40,11 +48,13 @@ class Script:
         text: Its source.
         names: Those that the problem defines; the first is the one that the program must define.
         excerpt: What the verdict's detail calls its subject.
+        suite: How it gets the program, if a runner must find its tests.
     """
 
     text: str
     names: tuple[str, ...]
     excerpt: str
+    suite: "Suite | None" = None
 
     @property
     def supplied(self) -> tuple[str, ...]:
@@ -94,8 +104,9 @@ def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") 
 @lru_cache(maxsize=4096)
 def _candidates_of(source: str) -> tuple[str, ...]:
     try:
-        return tuple(_candidates(parsed(source)))
-    except (DataError, RecursionError):
+        tree = parsed(source)
+        return tuple(_names_of_suite(tree, frozenset())[0] if suites.is_suite(tree) else _candidates(tree))
+    except (ValueError, RecursionError):
         return ()
 
 
@@ -107,11 +118,59 @@ def parse_script(source: str, problem_names: frozenset[str]) -> Script:
     """
     try:
         tree = parsed(source)
+        if suites.is_suite(tree):
+            return _suite(source, tree, problem_names)
         names = _resolved(tree, problem_names)
         _check_statements(tree, names)
         return Script(source, tuple(names), _excerpt(tree, names))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{quote(source)} cannot be used: {error}") from error
+
+
+def is_suite(source: Any) -> bool:
+    """Whether the source of a test is a suite."""
+    try:
+        return isinstance(source, str) and "test" in source and suites.is_suite(parsed(source))
+    except DataError:
+        return False
+
+
+def _suite(source: str, tree: ast.Module, problem_names: frozenset[str]) -> Script:
+    """A test given as a suite. Raises DataError if it cannot be used."""
+    try:
+        names, suite = _names_of_suite(tree, problem_names)
+    except ValueError as error:
+        raise DataError(f"the unit tests cannot be used: {error}") from error
+    wrong = suites.unsupported(tree, suite.own)
+    if not any(map(_asserts, ast.walk(tree))):
+        wrong = "they assert nothing"
+    if not names:
+        wrong = "it is not known which function they test: they neither import one nor call an unknown one"
+    if executes_values(tree, suite.own):
+        wrong = "they execute what the program returns, which could then decide on itself"
+    if wrong:
+        raise DataError(f"the unit tests cannot be used: {wrong}")
+    return Script(source, tuple(names), suites.excerpt(tree), suite)
+
+
+def _names_of_suite(tree: ast.Module, problem_names: frozenset[str]) -> tuple[list[str], Suite]:
+    """The names that the problem defines, the requested ones first, and how a suite gets the program.
+
+    Raises ValueError if it uses an unknown name although it is known what it tests.
+    """
+    bound = _bound(tree)
+    free = [name for name in _names_in_order(tree) if name not in bound]
+    unknown = [name for name in free if name not in _KNOWN]
+    modules = suites.program_modules(tree, problem_names, unknown)
+    imported, aliases = suites.imported_names(tree, modules)
+    asked = [name for name in free if name in problem_names]
+    has_star = suites.imports_all(tree, modules)
+    others = [name for name in unknown if name not in asked]
+    is_certain = bool(asked or imported) and not has_star
+    if missing := [name for name in others if is_certain or name in suites.ALIASES]:
+        raise ValueError(f"{missing[0]!r} is neither the problem's own nor known here")
+    names = list(dict.fromkeys((*asked, *imported, *others)))
+    return names, Suite(tuple(modules), tuple(dict.fromkeys((*asked, *others, *aliases))))
 
 
 def _equality(call: str, output: str, problem_names: frozenset[str]) -> Script:

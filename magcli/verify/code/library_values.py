@@ -1,0 +1,81 @@
+"""Values of the standard library and numpy as text for the judge of a suite, which gets them as what they are.
+
+Runs inside the program's sandbox, in ``driver.py``, whose ``WRITERS`` and ``LIBRARY`` it extends. The judge reads them
+with ``magcli.verify.code.suite_referee.LIBRARY_READERS``. Only values of exactly these types are written, by the
+methods of these types.
+"""
+
+import collections
+import datetime
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from magcli.verify.code.driver import LIBRARY, WRITERS, text_of
+
+FACTORIES = {kind: kind.__name__ for kind in (int, float, str, list, dict, set, bool, tuple)}
+"""Factories of a defaultdict that have a name; another one is left out."""
+NUMBERS = "biufcUS"
+"""Kinds of numpy's types whose values are plain: Booleans, numbers and text."""
+
+
+def text_of_mapping(tag: str, *more: object) -> "Callable[[Any], str]":
+    """A converter of a kind of dict."""
+
+    def convert(value: "Any") -> str:
+        pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
+        return f'{{"{tag}":[{{"dict":[{",".join(pairs)}]}}]}}'
+
+    return convert
+
+
+def text_of_defaultdict(value: "Any") -> str:
+    """Its pairs, and its factory by name."""
+    pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
+    factory = text_of(FACTORIES.get(value.default_factory))
+    return f'{{"defaultdict":[{factory},{{"dict":[{",".join(pairs)}]}}]}}'
+
+
+def text_of_deque(value: "Any") -> str:
+    """Its items and its maximum length."""
+    items = ",".join([text_of(item) for item in collections.deque.__iter__(value)])
+    return f'{{"deque":[[{items}],{text_of(value.maxlen)}]}}'
+
+
+def text_of_date(tag: str) -> "Callable[[Any], str]":
+    """A converter of dates and times, in ISO's form."""
+    return lambda value: f'{{"{tag}":{text_of(value.isoformat())}}}'
+
+
+def text_of_duration(value: "Any") -> str:
+    """Its days, seconds and microseconds."""
+    return f'{{"timedelta":[{value.days},{value.seconds},{value.microseconds}]}}'
+
+
+def text_of_array(value: "Any") -> "str | None":
+    """An array of numpy, or one of its floats: its type, shape and elements; None for anything else."""
+    if type(value).__module__ != "numpy":
+        return None
+    import numpy
+
+    if type(value) is numpy.float64:
+        return f'{{"array":["<f8",null,[{text_of(value.item())}]]}}'
+    if type(value) is not numpy.ndarray or value.dtype.kind not in NUMBERS:
+        return None
+    shape, items = text_of(list(value.shape)), text_of(value.ravel().tolist())
+    return f'{{"array":[{text_of(value.dtype.str)},{shape},{items}]}}'
+
+
+WRITERS.update({
+    collections.Counter: text_of_mapping("Counter"),
+    collections.OrderedDict: text_of_mapping("OrderedDict"),
+    collections.defaultdict: text_of_defaultdict,
+    collections.deque: text_of_deque,
+    datetime.date: text_of_date("date"),
+    datetime.datetime: text_of_date("datetime"),
+    datetime.time: text_of_date("time"),
+    datetime.timedelta: text_of_duration,
+})  # fmt: skip
+LIBRARY.append(text_of_array)
