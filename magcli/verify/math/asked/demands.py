@@ -37,7 +37,8 @@ _FACTOR = re.compile(
     re.IGNORECASE,
 )
 _EXPAND = re.compile(
-    r"\bexpand\b|\bdistribute(?=[\s:]*[$\\(\d])|\bmultiply (?:it )?out\b|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
+    r"\bexpand\b|\bdistribute(?=[\s:]*[$\\(\d])|\bmultiply (?:it )?out\b"
+    r"|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
     r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
     re.IGNORECASE,
 )
@@ -47,7 +48,8 @@ _SOLVE = re.compile(
     re.IGNORECASE,
 )
 _OF_FIGURE = re.compile(
-    r"\bequations? (?:of|for)\b|\blines?\b|\basymptote|\baxis\b|\bdirectrix|\bplane\b|gerade|droite|recta|retta|прям|直线|方程为",
+    r"\bequations? (?:of|for)\b|\blines?\b|\basymptote|\baxis\b|\bdirectrix|\bplane\b"
+    r"|gerade|droite|recta|retta|прям|直线|方程为",
     re.IGNORECASE,
 )
 _PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")

@@ -158,7 +158,7 @@ _UPRIGHT_NAME = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{\s*(gcd|lcm|gcf|
 def _bare_value(text: str) -> str:
     """The last side of an answer without its unit; ``Q`` for each fraction of two whole numbers."""
     last = _UPRIGHT_NAME.sub(r"\1", normalize(text)).split("=")[-1].split(r"\approx")[-1]
-    return _SIMPLE_FRACTION.sub("Q", _UNIT.sub("", last)).strip(" {}")
+    return _SIMPLE_FRACTION.sub(" Q ", _UNIT.sub("", last)).strip(" {}")
 
 
 def is_plain_value(text: str) -> bool:
@@ -273,7 +273,7 @@ def has_composite_factor(answer: str, gold: str, question: str) -> bool:
     if not factors or all(map(_is_prime, factors)):
         return False
     wanted = _whole_factors(gold)
-    return bool(wanted) and all(map(_is_prime, wanted)) and bool(_PRIME_FACTORS.search(question))
+    return bool(wanted and all(map(_is_prime, wanted)) and _PRIME_FACTORS.search(question))
 
 
 _SIMPLEST = re.compile(
