@@ -108,7 +108,12 @@ CASES = [
     ),
     ("Write $0.125$ as a fraction.", "\\frac18", ["1/8"], ["12.5\\%"]),
     ("Simplify to an improper fraction: $\\frac{80}{60}$", "\\frac43", ["4/3"], ["1\\frac13"]),
-    ("Write $\\frac43$ as a mixed number.", "1\\frac13", ["1\\tfrac13"], ["\\frac43"]),
+    (
+        "Write $\\frac43$ as a mixed number.",
+        "1\\frac13",
+        ["1\\tfrac13", "\\displaystyle 1\\frac{1}{3} \\!"],
+        ["\\frac43"],
+    ),
     ("Simplify $\\sqrt{72}$.", "6\\sqrt2", ["\\sqrt{72}=6\\sqrt2"], ["1\\cdot\\sqrt{72}"]),
     ("Multiply $\\frac23$ by $\\frac47$.", "\\frac{8}{21}", ["8/21"], ["\\frac23\\cdot\\frac47"]),
     ("Compute $\\frac{60000}{7}+\\frac{10000}{7}$.", "10000", ["10000"], ["\\frac{70000}{7}"]),

@@ -64,6 +64,8 @@ def unasked(answer: str, gold: str, question: str) -> str:
     expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: it asks to work out
     what the answer repeats; ``form``: it asks to simplify.
     """
+    if squeeze(answer) == squeeze(gold):
+        return ""
     tree, truth = parse_answer(answer), parse_answer(gold)
     if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
         return "words"
@@ -75,7 +77,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "function"
     if (_is_less_factored(answer, gold) or _has_common_number(tree, truth)) and asks_to_factor(question):
         return "factors"
-    if is_out_of_order(tree, truth) and squeeze(answer) != squeeze(gold) and asks_for_order(question):
+    if is_out_of_order(tree, truth) and asks_for_order(question):
         return "order"
     return _other_form(answer, gold, question) or _not_worked_out(tree, truth, question)
 

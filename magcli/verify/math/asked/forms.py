@@ -371,11 +371,11 @@ def is_other_fraction(answer: str, gold: str, question: str) -> bool:
     """
     if "%" in answer and "%" not in gold:
         return _asks_for_fraction(question)
-    mixed, wanted = (_MIXED.fullmatch(_bare_value(text)) is not None for text in (answer, gold))
-    if mixed == wanted or "Q" not in _bare_value(answer):
-        return False
+    value, wanted = _bare_value(answer), _bare_value(gold)
     asks_mixed, asks_improper = _asks_for_mixed(question)
-    return asks_improper and not asks_mixed if mixed else asks_mixed and not asks_improper
+    if _MIXED.fullmatch(value) and not _MIXED.fullmatch(wanted):
+        return asks_improper and not asks_mixed
+    return value.lstrip("+- ") == "Q" and _MIXED.fullmatch(wanted) is not None and asks_mixed and not asks_improper
 
 
 _RATIONALIZE = re.compile(
