@@ -16,7 +16,13 @@ import re
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
 from magcli.verify.math.asked.puzzles import verdict_on_puzzle
-from magcli.verify.math.asked.readings import as_in_question, options, same_as_known, without_asked_scale
+from magcli.verify.math.asked.readings import (
+    as_in_question,
+    options,
+    same_as_known,
+    without_asked_base,
+    without_asked_scale,
+)
 from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
 from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
@@ -28,6 +34,7 @@ from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_
 from magcli.verify.math.latex.polar import is_polar, verdict_of
 from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, num
+from magcli.verify.math.latex.units import is_known_unit, unit_name
 from magcli.verify.math.latex.wording import plain
 
 MAX_CHARS = 10_000
@@ -36,6 +43,10 @@ MAX_WORDS = 8
 """A ground truth with more words is prose, not an answer."""
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
+# ``8 (kg)``, ``124 (square meters)``: the unit of a ground truth in brackets.
+_UNIT_IN_BRACKETS = re.compile(r"(?P<number>[$£€]?-?[\d.,/]*\d)\s+\((?P<words>[A-Za-z][A-Za-z ]+)\)")
+MIN_COUNTED = 4
+"""Letters of a word that is no product of variables."""
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
 # ``3,5`` or ``3,5 cm``.
 _COMMA_DECIMAL = re.compile(r"(?P<number>[+-]?\d+,\d+)(?P<words>(?:\s|\\,|\\)*[^\d\s,;=<>+*/][^\d,;=<>+*/]*)?")
@@ -73,7 +84,7 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     ``unparsable``, or the exceeded budget.
     """
     left = (joined_boxes(prediction) or prediction).strip()
-    truth = extract_gold(gold).strip()
+    truth = _with_plain_unit(extract_gold(gold).strip())
     if not left or not truth:
         return False, "empty"
     if left == truth and not question:
@@ -103,6 +114,18 @@ def extract_gold(gold: str) -> str:
     return joined_boxes(gold) or gold
 
 
+def _with_plain_unit(truth: str) -> str:
+    """A ground truth with its unit after the number: ``8 (kg)`` as 8 kilograms."""
+    written = _UNIT_IN_BRACKETS.fullmatch(truth) if truth.endswith(")") else None
+    if written is None:
+        return truth
+    words = written["words"].strip()
+    longest = max(map(len, words.split()))
+    if longest < MIN_COUNTED and not is_known_unit(unit_name(words)):
+        return truth
+    return rf"{written['number']}\text{{ {words}}}"
+
+
 def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
     a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
@@ -119,6 +142,11 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if value is not None and same(value, b)[0]:
         return True, "equation"
     if _is_comma_decimal(left, named_value(b)) or _is_comma_decimal(truth, named_value(a)):
+        return True, "decimal-comma"
+    if (
+        _are_comma_measures(left, truth)
+        and same(parse_answer(left.replace(",", ".")), parse_answer(truth.replace(",", ".")))[0]
+    ):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
@@ -161,6 +189,9 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
         return True, "question"
     for one, other in ((left, truth), (truth, left)):
         number = without_asked_scale(one, question)
+        digits = without_asked_base(one, question)
+        if digits and digits == squeeze(other):
+            return True, "question"
         if number and _compare(number, other)[0]:
             return True, "question"
     chosen = _is_only_option(left, truth, question) or _is_only_option(truth, left, question)
@@ -186,6 +217,14 @@ def _is_comma_decimal(text: str, other: Expr) -> bool:
         whole = other.op != "num" or other.number.denominator == 1
         return not whole and parse_answer(bare.replace(",", ".")) == num(other.number)
     return same(parse_answer(bare.replace(",", ".")), other)[0]
+
+
+def _are_comma_measures(left: str, truth: str) -> bool:
+    """Whether two answers are numbers with decimal commas and units: ``12,5 Euro`` and ``12,50 €``."""
+    written = (_COMMA_DECIMAL.fullmatch(normalize(text)) for text in (left, truth))
+    return all(
+        match is not None and match["words"] and not _COMMA_GROUPS.fullmatch(match["number"]) for match in written
+    )
 
 
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from magcli.verify.math.asked import forms
 from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
+from magcli.verify.math.asked.terms import count_common_numbers, count_uncollected, is_unsolved, value
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
@@ -36,8 +37,19 @@ _FACTOR = re.compile(
     re.IGNORECASE,
 )
 _EXPAND = re.compile(
-    r"\bexpand\b|\bmultiply (?:it )?out\b|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
+    r"\bexpand\b|\bdistribute(?=[\s:]*[$\\(\d])|\bmultiply (?:it )?out\b"
+    r"|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
     r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
+    re.IGNORECASE,
+)
+_SOLVE = re.compile(
+    r"\bsolv(?:e|ing)\b|\bsolutions?\b|\bvalues? (?:of|for)\b|\bfind (?:all )?(?:real )?\$?[a-z]\$?(?!\w)"
+    r"|\b(?:lös|résou|résol|resuelv|resolv|risolv|soluc|soluz|soluç)|реши|значени|解|求|取值范围|的值",
+    re.IGNORECASE,
+)
+_OF_FIGURE = re.compile(
+    r"\bequations? (?:of|for)\b|\blines?\b|\basymptote|\baxis\b|\bdirectrix|\bplane\b"
+    r"|gerade|droite|recta|retta|прям|直线|方程为",
     re.IGNORECASE,
 )
 _PRODUCT = re.compile(r"\d\}?\s*(?:\\cdot|\\times|\*|\^)")
@@ -52,20 +64,22 @@ def unasked(answer: str, gold: str, question: str) -> str:
     expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: it asks to work out
     what the answer repeats; ``form``: it asks to simplify.
     """
+    if squeeze(answer) == squeeze(gold):
+        return ""
     tree, truth = parse_answer(answer), parse_answer(gold)
     if any(not is_known_unit(words) and not is_counted(words, f"{question} {gold}") for words in _units(tree)):
         return "words"
     if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
-    if _adds_percent_sign(_value(tree), _value(truth)) and _only_gives_percentages(question):
+    if _adds_percent_sign(value(tree), value(truth)) and _only_gives_percentages(question):
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
-    if _is_less_factored(answer, gold) and _FACTOR.search(question):
+    if (_is_less_factored(answer, gold) or _has_common_number(tree, truth)) and asks_to_factor(question):
         return "factors"
-    if is_out_of_order(tree, truth) and squeeze(answer) != squeeze(gold) and asks_for_order(question):
+    if is_out_of_order(tree, truth) and asks_for_order(question):
         return "order"
-    return _other_form(answer, gold, question) or _not_expanded(tree, truth, question)
+    return _other_form(answer, gold, question) or _not_worked_out(tree, truth, question)
 
 
 def _other_form(answer: str, gold: str, question: str) -> str:
@@ -78,10 +92,38 @@ def _other_form(answer: str, gold: str, question: str) -> str:
     return "form" if unreduced else ""
 
 
-def _not_expanded(tree: Expr, truth: Expr, question: str) -> str:
-    """``terms`` if the question asks to expand and the answer has a product of sums that the ground truth lacks."""
-    expanded = not _has_product_of_sums(_value(tree)) or _has_product_of_sums(_value(truth))
-    return "" if expanded or not _EXPAND.search(question) else "terms"
+def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
+    """``terms`` if the question asks to expand and the answer has a product of sums that the ground truth lacks;
+    ``form`` if it asks to expand or simplify and the answer has like terms, ``value`` if it asks to solve and the
+    answer has an unknown to isolate, again unlike the ground truth.
+    """
+    if _has_product_of_sums(value(tree)) and not _has_product_of_sums(value(truth)) and asks_to_expand(question):
+        return "terms"
+    if count_uncollected(value(tree)) and not count_uncollected(value(truth)):
+        return "form" if forms.asks_for_simplest(question) or asks_to_expand(question) else ""
+    return "value" if is_unsolved(tree, truth) and _asks_to_solve(question) else ""
+
+
+@lru_cache(maxsize=1024)
+def asks_to_factor(question: str) -> bool:
+    """Whether a question asks for a product."""
+    return _FACTOR.search(question) is not None
+
+
+@lru_cache(maxsize=1024)
+def asks_to_expand(question: str) -> bool:
+    """Whether a question asks for a sum without brackets."""
+    return _EXPAND.search(question) is not None
+
+
+def _asks_to_solve(question: str) -> bool:
+    """Whether a question asks for values of unknowns, and not for the equation of a line or plane."""
+    return _SOLVE.search(question) is not None and not _OF_FIGURE.search(question)
+
+
+def _has_common_number(tree: Expr, truth: Expr) -> bool:
+    """Whether an answer has a sum of which a number can be taken out, unlike the ground truth."""
+    return count_common_numbers(value(tree)) > 0 and count_common_numbers(value(truth)) == 0
 
 
 def _units(expr: Expr) -> Iterator[str]:
@@ -108,7 +150,7 @@ def _is_given_constant(answer: Expr, gold: Expr, question: str) -> bool:
     """Whether answers differ by a constant next to a ``C`` that is a quantity of the question, not of integration."""
     if not _GIVEN_CONSTANT.search(question) or _INTEGRATION.search(question):
         return False
-    return same_up_to_constant(answer, gold) and same_value(_value(answer), _value(gold)) is False
+    return same_up_to_constant(answer, gold) and same_value(value(answer), value(gold)) is False
 
 
 def _has_other_unit(tree: Expr, truth: Expr, question: str) -> bool:
@@ -172,8 +214,8 @@ def _is_less_factored(answer: str, gold: str) -> bool:
     bare, product = normalize(answer), normalize(gold)
     if _BARE_NUMBER.fullmatch(bare):
         return _PRODUCT.search(product) is not None
-    wanted = _count_factors(_value(parse_answer(gold)))
-    return wanted > 1 and _count_factors(_value(parse_answer(answer))) < wanted
+    wanted = _count_factors(value(parse_answer(gold)))
+    return wanted > 1 and _count_factors(value(parse_answer(answer))) < wanted
 
 
 def _has_product_of_sums(expr: Expr) -> bool:
@@ -183,11 +225,6 @@ def _has_product_of_sums(expr: Expr) -> bool:
     if expr.op in ("*", "^"):
         return any(_has_product_of_sums(part) or (part.op == "+" and bool(symbols(part))) for part in expr.args[:2])
     return False
-
-
-def _value(expr: Expr) -> Expr:
-    """The last side of an equation."""
-    return expr.args[-1] if expr.op == "rel" and expr.name == "=" else expr
 
 
 def _count_factors(expr: Expr) -> int:

@@ -20,7 +20,7 @@ MAX_QUESTION = 20_000
 _VERBS = (
     r"compute|evaluate|calculate|simplify|find|determine|what is|what's|how much is|work out|solve"
     r"|convert|express|write"
-    r"|rewrite|reduce|factor(?:i[sz]e)?|expand|rationali[sz]e|give|change|turn|transform|round|do|state|decompose"
+    r"|rewrite|reduce|multiply|divide|add|subtract|distribute|combine|factor(?:i[sz]e)?|expand|rationali[sz]e|give|change|turn|transform|round|do|state|decompose"
     r"|berechnen?|vereinfachen?|bestimmen?|was (?:ist|ergibt)|wie ?viel ist|wandlen?|wandeln?|schreiben?|kürzen?"
     r"|faktorisieren?|ermitteln?|löse"
     r"|calcule[rz]?|simplifie[rz]?|évalue[rz]?|détermine[rz]?|que vaut|combien (?:font|fait)|convertis(?:sez)?"
@@ -103,7 +103,9 @@ _SAME_SIGNS = (
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|°|\\?degrees?\b"), " degree "),
     (re.compile(r"\*\*"), "^"),
 )
-_TOKEN = re.compile(r"\d+(?:\.\d+)?|\.\d+|\\?[A-Za-z]+|[^\s\w{}()\[\]$\\]")
+_TOKEN = re.compile(
+    rf"\d+(?:\.\d+)?|\.\d+|\\[A-Za-z]+|(?:{_WORDED_FUNCTIONS}|degree)(?![A-Za-z])|[A-Za-z]|[^\s\w{{}}()\[\]$\\]"
+)
 _LETTERS = re.compile(r"[A-Za-z]")
 
 
@@ -156,7 +158,7 @@ _UPRIGHT_NAME = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{\s*(gcd|lcm|gcf|
 def _bare_value(text: str) -> str:
     """The last side of an answer without its unit; ``Q`` for each fraction of two whole numbers."""
     last = _UPRIGHT_NAME.sub(r"\1", normalize(text)).split("=")[-1].split(r"\approx")[-1]
-    return _SIMPLE_FRACTION.sub("Q", _UNIT.sub("", last)).strip(" {}")
+    return _SIMPLE_FRACTION.sub(" Q ", _UNIT.sub("", last)).strip(" {}")
 
 
 def is_plain_value(text: str) -> bool:
@@ -185,7 +187,8 @@ _OPERATION = re.compile(
     r"(?:of|between|when|aus|von|der Zahlen|des?|entre|di|tra)\s+(?:the numbers\s+)?[\d\s.,$\\{}-]*\d[\s$]*"
     r"(?:(?:and|by|is divided by|divided by|from|und|et|y|e|,)\s*[\d\s.,$\\{}-]*\d[\s$]*)*[.?!]?\s*$"
     r"|\d[\s$]*(?:plus|minus|times|multiplied by|divided by|mal|geteilt durch|fois|por|per"
-    r"|divis[oa] per|плюс|минус)\s[\s$]*\d",
+    r"|divis[oa] per|плюс|минус)\s[\s$]*\d"
+    r"|\b(?:multiply|divide|add|subtract)\s+\$?(?:\\[dt]?frac(?![a-z])|\d)",
     re.IGNORECASE,
 )  # fmt: skip
 _NAMED_FUNCTIONS = tuple(
@@ -202,6 +205,10 @@ _NAMED_FUNCTIONS = tuple(
             r"\blcm|least common multiple|lowest common multiple|\bkgV|kleinste[sn]? gemeinsame"
             r"|\bppcm|plus petit (?:commun )?mult"
             r"|\bmcm\b|mínimo común|minimo comune|\bНОК\b|наименьшее общее|最小公倍",
+        ),
+        (
+            r"^(?!.*(?:equiv|≡)).*(?:[\^!+*]|\\cdot|\\times).*(?<!p)mod",
+            r"\bremainder|\bmod|\bRest\b|\breste\b|\bresto\b|остат|余数|餘數",
         ),
         (r"\\?det(?![a-z])|vmatrix", r"determinant|\bdet\b|\\det|vmatrix|Determinante|déterminant|определител|行列式"),
     )
@@ -222,8 +229,13 @@ def asks_for_value(question: str) -> bool:
 
 def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
     """Whether an answer leaves operations that the question asks to do, and the ground truth is a plain value."""
-    if max(len(answer), len(gold)) > MAX_CHARS or not has_work_left(answer) or not is_plain_value(gold):
+    if max(len(answer), len(gold)) > MAX_CHARS or not is_plain_value(gold):
         return False
+    if not has_work_left(answer):
+        # ``70000/7`` for 10000
+        return (
+            _bare_value(answer) == "Q" and "Q" not in _bare_value(gold) and "." not in gold and asks_for_value(question)
+        )
     if any(name.search(answer) and asked.search(question) for name, asked in _NAMED_FUNCTIONS):
         return True
     return not _LETTERS.search(_KNOWN_NAMES.sub("", answer)) and asks_for_value(question)
@@ -257,17 +269,16 @@ def _is_prime(number: int) -> bool:
 
 def has_composite_factor(answer: str, gold: str, question: str) -> bool:
     """Whether a question asks for prime factors and an answer has others, unlike the ground truth."""
-    if len(answer) > MAX_CHARS or not _PRIME_FACTORS.search(question):
+    factors = _whole_factors(answer) if len(answer) <= MAX_CHARS else None
+    if not factors or all(map(_is_prime, factors)):
         return False
-    factors, wanted = _whole_factors(answer), _whole_factors(gold)
-    if not factors or not wanted or not all(map(_is_prime, wanted)):
-        return False
-    return not all(map(_is_prime, factors))
+    wanted = _whole_factors(gold)
+    return bool(wanted and all(map(_is_prime, wanted)) and _PRIME_FACTORS.search(question))
 
 
 _SIMPLEST = re.compile(
     r"\bsimplif(?:y|ied|ies)\b|\bsimplest\b|\blowest terms|\breduced (?:fraction|form|terms)"
-    r"|\breduce\b[^.?!]{0,40}\b(?:fraction|terms|form)"
+    r"|\breduc(?:e|ing)\b[^.?!]{0,40}\b(?:fraction|terms|form)"
     r"|\bfully reduced|\birreducible fraction|vereinfach|gekürzt|\bkürze|simplifi|irréductible|irreducible|simplific"
     r"|\bsemplific|minimi termini|упрост|сократи|несократим|最简|化简|约分",
     re.IGNORECASE,
@@ -276,19 +287,49 @@ _WHOLE_FRACTION = re.compile(
     r"\\[dtc]?frac\s*\{\s*-?(\d+)\s*\}\s*\{\s*(\d+)\s*\}|\\[dtc]?frac\s*(\d)\s*(\d)"
     r"|(?<![\d.^])(\d+)\s*/\s*(\d+)(?![\d.])"
 )
+_AS_FRACTION = re.compile(
+    r"\b(?:as|to|into|in) (?:an? )?(?:(?:common|proper|improper|simplified|reduced|exact) )?fraction\b", re.IGNORECASE
+)
+_AS_MIXED = re.compile(r"\b(?:as|to|into) (?:an? )?mixed (?:number|fraction|numeral)", re.IGNORECASE)
+_AS_IMPROPER = re.compile(r"\b(?:as|to|into) (?:an? )?improper fraction", re.IGNORECASE)
+_MIXED = re.compile(r"[+-]?\s*\d+\s*(?:\\[,; ])?\s*(?:Q|\s\d+\s*/\s*\d+)")
+# A factor 1 before or after a sign of multiplication.
+_FACTOR_ONE = re.compile(
+    r"(?<![\d.^{])1\s*(?:\\(?:cdot|times)(?![A-Za-z])|[*×·⋅])(?!\s*10\s*\^)|(?:\\(?:cdot|times)(?![A-Za-z])|[*×·⋅])\s*1(?![\d.,/])"
+)
 _WHOLE_RATIO = re.compile(r"\s*(\d+)\s*:\s*(\d+)\s*")
 _ROOT = re.compile(r"(?:\\?sqrt\s*(?:\[\s*(\d)\s*\])?|√)\s*(?:\{\s*(\d+)\s*\}|\(\s*(\d+)\s*\)|(\d+))")
 MAX_RADICAND = 10**9
 
 
+@lru_cache(maxsize=1024)
+def asks_for_simplest(question: str) -> bool:
+    """Whether a question asks to simplify or for lowest terms."""
+    return _SIMPLEST.search(question) is not None
+
+
+@lru_cache(maxsize=1024)
+def _asks_for_fraction(question: str) -> bool:
+    return _AS_FRACTION.search(question) is not None
+
+
+@lru_cache(maxsize=1024)
+def _asks_for_mixed(question: str) -> tuple[bool, bool]:
+    """Whether a question asks for a mixed number, and whether for an improper fraction."""
+    return _AS_MIXED.search(question) is not None, _AS_IMPROPER.search(question) is not None
+
+
 def _unreduced(text: str) -> int:
-    """The number of fractions, ratios and roots of whole numbers in an answer that are not in lowest terms."""
-    bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
+    """The number of fractions, ratios and roots of whole numbers in an answer that are not in lowest terms, and of
+    factors 1; of an equation, on its last side.
+    """
+    whole = normalize(text).replace(r"\left", "").replace(r"\right", "")
+    bare = whole if "," in whole else whole.split("=")[-1]
     pairs = [tuple(map(int, filter(None, match.groups()))) for match in _WHOLE_FRACTION.finditer(bare)]
     if ratio := _WHOLE_RATIO.fullmatch(bare):
         pairs.append((int(ratio[1]), int(ratio[2])))
     fractions = sum(len(pair) == 2 and (math.gcd(*pair) > 1 or pair[1] == 1) for pair in pairs)
-    roots = 0
+    roots = len(_FACTOR_ONE.findall(bare))
     for root in _ROOT.finditer(bare):
         degree, written = int(root[1] or 2), root[2] or root[3] or root[4]
         # ``\sqrt23`` is the root of 2.
@@ -310,10 +351,31 @@ def _has_power_as_factor(number: int, degree: int) -> bool:
 
 
 def is_not_simplest(answer: str, gold: str, question: str) -> bool:
-    """Whether a question asks to simplify and an answer has a fraction or root to reduce, unlike the ground truth."""
-    if len(answer) > MAX_CHARS or not _SIMPLEST.search(question):
+    """Whether an answer has a fraction or root to reduce, a factor 1 or an operation to do, unlike the ground truth,
+    though the question asks to simplify or for a fraction.
+    """
+    if len(answer) > MAX_CHARS:
         return False
-    return _unreduced(answer) > 0 and _unreduced(gold) == 0
+    if _unreduced(answer) > 0 and _unreduced(gold) == 0 and asks_for_simplest(question):
+        return True
+    if not is_plain_value(gold):
+        return False
+    if has_work_left(answer):
+        return _asks_for_fraction(question) or asks_for_simplest(question)
+    return is_other_fraction(answer, gold, question)
+
+
+def is_other_fraction(answer: str, gold: str, question: str) -> bool:
+    """Whether an answer is a percentage where a question asks for a fraction, or a mixed number where it asks for an
+    improper fraction, or the reverse; unlike the ground truth.
+    """
+    if "%" in answer and "%" not in gold:
+        return _asks_for_fraction(question)
+    value, wanted = _bare_value(answer), _bare_value(gold)
+    asks_mixed, asks_improper = _asks_for_mixed(question)
+    if _MIXED.fullmatch(value) and not _MIXED.fullmatch(wanted):
+        return asks_improper and not asks_mixed
+    return value.lstrip("+- ") == "Q" and _MIXED.fullmatch(wanted) is not None and asks_mixed and not asks_improper
 
 
 _RATIONALIZE = re.compile(
@@ -326,7 +388,7 @@ _ROOT_BELOW = re.compile(
 
 def has_root_in_denominator(answer: str, gold: str, question: str) -> bool:
     """Whether a question asks to rationalize a denominator and an answer has a root there, unlike the ground truth."""
-    if len(answer) > MAX_CHARS or not _RATIONALIZE.search(question):
+    if len(answer) > MAX_CHARS or not ("sqrt" in answer or "√" in answer) or not _RATIONALIZE.search(question):
         return False
     return bool(_ROOT_BELOW.search(normalize(answer))) and not _ROOT_BELOW.search(normalize(gold))
 

@@ -146,12 +146,19 @@ def verdict_on_puzzle(answer: str, gold: str, question: str) -> bool | None:
     None if the question sets no puzzle that can be read. Then an answer without an operation is still wrong for
     ``write an expression``, if the ground truth has one.
     """
-    if _SIGNS.sub("", gold) and "=" not in gold:
+    if not any(map(str.isdecimal, gold)) or (_SIGNS.sub("", gold) and "=" not in gold):
         return None  # neither a number nor an expression of numbers
-    puzzle = puzzle_of(question)
+    # A value to reach is in the question, and so is each number of a solution.
+    stated = all(number in question for number in re.findall(r"\d+", _separated(gold)))
+    puzzle = puzzle_of(question) if stated else None
     if puzzle is not None and _is_of_puzzle(gold, puzzle):
         return solves_puzzle(answer, puzzle)
-    if is_plain_value(answer) and _has_operation(gold) and _ASKS_FOR_EXPRESSION.search(question):
+    if (
+        _OPERATION.search(gold)
+        and is_plain_value(answer)
+        and _has_operation(gold)
+        and _ASKS_FOR_EXPRESSION.search(question)
+    ):
         return False
     return None
 

@@ -8,7 +8,7 @@ from magcli.verify.math.equality.equations import is_function
 from magcli.verify.math.equality.identity import symbols
 from magcli.verify.math.equality.lines import is_multiple
 from magcli.verify.math.equality.structure import same
-from magcli.verify.math.latex.spelling import normalize
+from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, rename_symbol
 from magcli.verify.math.latex.units import SYMBOLS, scaled
 from magcli.verify.math.latex.wording import plain
@@ -105,6 +105,20 @@ def without_asked_scale(text: str, question: str) -> str:
         return ""
     asked = re.search(_ASKED_SCALE.format(re.escape(plain(words))), plain(question))
     return written["number"] if asked else ""
+
+
+_IN_BASE = re.compile(r"\(?(?P<digits>[0-9A-F]+)\)?_\{?(?P<base>\d{1,2})\}?")
+_BASE_WORDS = {"2": "binary", "8": "octal", "16": "hexadecimal"}
+
+
+def without_asked_base(text: str, question: str) -> str:
+    """The digits of a number in the base that the question asks for (``Write 22 in base 2``); else empty."""
+    written = _IN_BASE.fullmatch(squeeze(text)) if "_" in text else None
+    if written is None:
+        return ""
+    base = written["base"]
+    asked = rf"\b(?:in|to|into)\s+(?:base[\s$-]*{base}\b|{_BASE_WORDS.get(base, f'base {base}')})"
+    return written["digits"] if re.search(asked, question, re.IGNORECASE) else ""
 
 
 _SCALED = re.compile(r"(?P<number>[\d.,]*\d)(?:\s|\\[,; ]|~)*(?P<words>[^\W\d_].*|\\text\{.*)")

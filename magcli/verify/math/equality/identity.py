@@ -19,6 +19,8 @@ from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.tree import INFINITY, Expr, Op, num
 
 NUM_POINTS = 8
+MAX_POINTS = 20
+"""As many if fewer than ``MIN_AGREEMENTS`` have a value, as those of ``\\sqrt{x-2}``."""
 MIN_AGREEMENTS = 3
 BITS = (170, 700)
 AGREEMENT = Fraction(1, 10**30)
@@ -46,7 +48,9 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     real = bool(names) and not (contains(a, "i") or contains(b, "i"))
     strict = contains(a, "abs") != contains(b, "abs")
     agreed = 0
-    for values in sample_points(names, _counting(a) | _counting(b)):
+    for index, values in enumerate(sample_points(names, _counting(a) | _counting(b), MAX_POINTS)):
+        if index >= NUM_POINTS and agreed >= MIN_AGREEMENTS:
+            break
         agrees = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
         if agrees is False or (agrees is None and strict and _ends(a, b, values)):
             return False
@@ -174,10 +178,12 @@ def _counting(expr: Expr) -> frozenset[str]:
     return names
 
 
-def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
+def sample_points(
+    names: frozenset[str], counting: frozenset[str], points: int = NUM_POINTS
+) -> Iterator[dict[str, Fraction]]:
     """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
     ordered = sorted(names)
-    for index in range(NUM_POINTS if names else 1):
+    for index in range(points if names else 1):
         random = Random(index * 1_000 + len(names))
         yield {name: _coordinate(random, index, counting=name in counting) for name in ordered}
 
@@ -185,8 +191,8 @@ def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[d
 def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     if counting:
         return Fraction(random.randint(2 + index, 9 + index))
-    size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331))
-    negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
+    size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331 if index < NUM_POINTS else 53))
+    negative = index == 1 or (index >= NUM_POINTS and index % 3 == 0) or (index in (2, 5, 7) and random.random() < 0.5)
     return -size if negative else size
 
 

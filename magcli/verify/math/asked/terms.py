@@ -1,0 +1,116 @@
+"""What is left to do in an equal answer: like terms to collect, a common number to take out, an equation to solve."""
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+from magcli.verify.math.equality.identity import symbols
+from magcli.verify.math.latex.tree import ONE, Expr, neg
+
+
+def value(expr: Expr) -> Expr:
+    """The last side of an equation; anything else as it is."""
+    return expr.args[-1] if expr.op == "rel" and expr.name == "=" else expr
+
+
+def count_uncollected(expr: Expr) -> int:
+    """The number of terms and factors that could be joined with a like one: ``5x-4x``, ``y^9/y^4``, ``2x/4``."""
+    inside = sum(map(count_uncollected, expr.args))
+    if expr.op == "+":
+        keys = [frozenset(_powers(term)) for term in _terms(expr)]
+        return inside + len(keys) - len(set(keys))
+    if expr.op in ("*", "/"):
+        return inside + (_has_like_factors(expr) or _has_number_to_cancel(expr))
+    return inside
+
+
+def _terms(expr: Expr) -> Iterator[Expr]:
+    for arg in expr.args:
+        if arg.op == "+":
+            yield from _terms(arg)
+        else:
+            yield arg
+
+
+def _powers(expr: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """The factors of a term without its coefficient, each as base and exponent."""
+    if expr.op == "*":
+        for arg in expr.args:
+            yield from _powers(arg)
+    elif expr.op == "/":
+        yield from _powers(expr.args[0])
+        yield from ((base, neg(exponent)) for base, exponent in _powers(expr.args[1]))
+    elif expr.op == "^":
+        yield expr.args[0], expr.args[1]
+    elif expr.op != "num":
+        yield expr, ONE
+
+
+def _has_like_factors(expr: Expr) -> bool:
+    """Whether a product has a base twice; a root may stand beside a power, as in ``x\\sqrt x``."""
+    seen = set()
+    for base, exponent in _powers(expr):
+        if base.op == "num" or exponent.op != "num":
+            continue
+        kind = (base, exponent.number.denominator == 1)
+        if kind in seen:
+            return True
+        seen.add(kind)
+    return False
+
+
+def _has_number_to_cancel(expr: Expr) -> bool:
+    """Whether the numerator and the denominator of a fraction have a whole number above 1 in common."""
+    if expr.op != "/" or all(side.op == "num" for side in expr.args):
+        return False
+    numbers = [_content(side) for side in expr.args]
+    return all(number.denominator == 1 for number in numbers) and math.gcd(*(n.numerator for n in numbers)) > 1
+
+
+def _content(expr: Expr) -> Fraction:
+    """The number that could be taken out of an expression."""
+    if expr.op != "+":
+        return _coefficient(expr)
+    coefficients = [_coefficient(term) for term in _terms(expr)]
+    if any(number.denominator != 1 for number in coefficients):
+        return Fraction(1)
+    return Fraction(math.gcd(*(number.numerator for number in coefficients)))
+
+
+def count_common_numbers(expr: Expr) -> int:
+    """The number of sums of which a whole number above 1 could be taken out: ``30x^2-8x+20``."""
+    inside = sum(map(count_common_numbers, expr.args))
+    if expr.op != "+" or not symbols(expr):
+        return inside
+    return inside + (_content(expr) > 1)
+
+
+def _coefficient(term: Expr) -> Fraction:
+    if term.op == "num":
+        return term.number
+    if term.op == "*":
+        return math.prod(map(_coefficient, term.args), start=Fraction(1))
+    if term.op == "/" and term.args[1].op == "num" and term.args[1].number:
+        return _coefficient(term.args[0]) / term.args[1].number
+    return Fraction(1)
+
+
+def is_unsolved(answer: Expr, gold: Expr) -> bool:
+    """Whether the ground truth states the values of unknowns and the answer has an equation or inequality left."""
+    stated = gold.args if gold.op in ("list", "set") else (gold,)
+    if not all(_is_solved(part) for part in stated):
+        return False
+    parts = answer.args if answer.op in ("list", "set") else (answer,)
+    return any(part.op == "rel" and not any(map(_is_unknown, part.args)) for part in parts)
+
+
+def _is_solved(relation: Expr) -> bool:
+    """Whether a relation has one unknown as a side, between numbers."""
+    if relation.op != "rel":
+        return False
+    others = [side for side in relation.args if side.op != "sym"]
+    return len(others) == len(relation.args) - 1 and not any(map(symbols, others))
+
+
+def _is_unknown(side: Expr) -> bool:
+    return side.op == "sym" or (side.op == "f" and side.name == "abs" and side.args[0].op == "sym")
