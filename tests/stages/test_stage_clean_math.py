@@ -52,6 +52,31 @@ def test_each_rule_drops_with_its_reason_and_rows_add_up(tmp_path):
     assert by_id["choice"]["note"]
 
 
+def test_contradicting_answers_are_dropped_with_a_reason_of_their_own(tmp_path):
+    question = "A pen costs 3 euros and a pad 4 euros. What do two pens and a pad cost together, in euros?"
+    answers = {"a": "7", "b": "10", "c": "10.0"}
+    kept, dropped = cleaned(tmp_path, [problem(id, question, answer) for id, answer in answers.items()])
+    assert (kept, dropped) == ([], dict.fromkeys(answers, "conflicting-answers"))
+    rows = {row["id"]: json.loads(row["drop_detail"]) for row in rows_of(tmp_path / "dropped.jsonl")}
+    assert {id: detail["conflicts_with"] for id, detail in rows.items()} == {"a": "b", "b": "a", "c": "a"}
+
+
+def test_a_source_that_loses_over_half_of_its_rows_as_near_duplicates_is_named(tmp_path, capsys):
+    wordings = ("How far does it go?", "So how far does it go?", "Calculate how far it goes.", "How far will it go?")
+    rows = [
+        problem(f"{source}{number}", f"A train leaves at 9 and goes 60 miles an hour for {hours} hours. {text}", answer)
+        for source, hours, answer in (("one", 3, "180"), ("two", 4, "240"))
+        for number, text in enumerate(wordings[: 4 if source == "one" else 2])
+    ]
+    for row in rows:
+        row["source"] = row["id"][:3]
+    kept, _ = cleaned(tmp_path, rows)
+    assert [row["id"] for row in kept] == ["one0", "two0"]
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "near-duplicates; if" in line)
+    assert "3 of 4 rows of source one" in line
+    assert "--similarity" in line
+
+
 def test_duplicates_may_stay_and_otherwise_the_first_is_kept(tmp_path):
     rows = [problem(f"p{i}", f"What is {i % 3} + 1?", str(i % 3 + 1)) for i in range(9)]
     kept, dropped = cleaned(tmp_path, rows)
