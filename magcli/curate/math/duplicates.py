@@ -10,25 +10,29 @@ Jaccard similarity of words and bigrams. The row with the smallest id is kept.
 A problem is contaminated by an evaluation problem if they share 13-grams, these are at least half of the n-grams of the
 shorter one, and all numbers of the shorter one occur in the longer one. So contests' boilerplate ("relatively prime
 positive integers") is no match, nor is a problem with other numbers. Statements under 13 words must be equal.
+Evaluation problems are compared as they are and as cleaning leaves them; translations are not found.
 """
 
 import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from rensa import RMinHash, RMinHashLSH
 
+from magcli.curate.math.choices import append_options, as_open_question, split_options
+from magcli.curate.math.problems import Kept, clean
 from magcli.curate.math.rewording import changes, filled_in, gaps, same_problem, words_of
 from magcli.curate.math.words import mathematics_of, plain_text, shingles_of, tokens_of
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
 from magcli.data.values import to_rows
 from magcli.errors import DataError
+from magcli.layouts import names
 from magcli.layouts.convert import converted
 from magcli.run.layout import convert
 
@@ -46,6 +50,8 @@ GRAM = 13
 MIN_SHARE = 0.5
 STATEMENTS = ("prompt", "problem", "question", "statement", "informal_statement", "content", "input")
 """Names of the statement column of evaluation sets, in order of preference."""
+ANSWERS = ("answer", *names.PROBLEM["answer"])
+"""Names of their answer column: how a multiple-choice question is opened depends on the right option."""
 _DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PLAIN_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -257,18 +263,33 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         source = read_strict(path)
         if layout := converted(source.schema, ("prompt",)):
             convert(source, layout)
-        names = source.schema.names
-        column = next((name for name in STATEMENTS if name in names), None)
+        columns = source.schema.names
+        column = next((name for name in STATEMENTS if name in columns), None)
         if column is None:
             raise DataError(
-                f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}"
+                f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(columns)}"
             )
-        context = context_columns(names)
+        context = context_columns(columns)
         for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
             id = str(row["id"] if row.get("id") is not None else number)
             statement = with_context(context_of(row, context), str(row[column] or ""))
-            index.add(EvaluationRow(short_name, id), statement)
+            for form in _forms(statement, row):
+                index.add(EvaluationRow(short_name, id), form)
     return index
+
+
+def _forms(statement: str, row: Mapping[str, Any]) -> list[str]:
+    """A statement as it is, and as cleaning leaves it: with and without its options. Their words differ."""
+    options = next((row[name] for name in names.OPTIONS if row.get(name)), None)
+    complete = append_options(statement, options)
+    forms = [statement, complete]
+    if listed := split_options(complete):
+        forms.append(as_open_question(listed, "").stem)
+    answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
+    cleaned = clean(complete, str(answer), parsable=lambda _: True) if answer is not None else None
+    if isinstance(cleaned, Kept):
+        forms.append(cleaned.prompt)
+    return list({tuple(tokens_of(form)): form for form in forms}.values())
 
 
 def _grams(words: Sequence[str]) -> set[int]:
