@@ -2,7 +2,8 @@
 
 The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
 answers the verifier cannot check, or of which many are right (countdown, the game of 24). Of exact and
-near-duplicates, the one with the smallest id is kept. --against drops problems that are in evaluation files. With
+near-duplicates, the one with the smallest id is kept; where the answers to one statement contradict each other, none
+is. --against drops problems that are in evaluation files. With
 --model, a model answers one short question about each row that the rules cannot decide, such as whether it needs the
 figure that it mentions. --dropped stores dropped rows with their reasons.
 """
@@ -46,7 +47,8 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
     duplicates: bool = opt(False, "Keep duplicate problems.")
     similarity: float = opt(
         0.7,
-        "Word overlap above which problems with equal numbers and answer are near-duplicates; 1 drops exact ones only.",
+        "Word overlap above which problems with equal numbers, names and answer may be near-duplicates; 1 drops exact "
+        "ones only.",
     )
     against: tuple[str, ...] = opt(
         (), "Tables of evaluation problems, comma-separated; problems that they contain are dropped."
@@ -237,13 +239,18 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.curate.math.duplicates import StatementIndex
     from magcli.curate.tables import SpilledBatches
+    from magcli.verify.math import equal
 
     assert job.schema is not None
-    index = StatementIndex()
+    # The verifier takes what a policy writes first, so it may say other things about two ground truths exchanged.
+    index = StatementIndex(lambda one, other: equal(one, other) or equal(other, one))
+    before: Counter[str] = Counter()
+    reworded: Counter[str] = Counter()
     number = 0
     with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
             spilled.add(batch)
+            before.update(_sources(batch))
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
             for id, prompt, answer in zip(*columns, strict=True):
                 index.add(id, prompt, answer)
@@ -252,11 +259,35 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
         duplicates = {duplicate.number: duplicate for duplicate in index.duplicates(config.similarity)}
         for batch in spilled.rows():
             in_batch = [duplicates.get(number + offset) for offset in range(batch.num_rows)]
-            for offset, duplicate in enumerate(in_batch):
+            for offset, (duplicate, source) in enumerate(zip(in_batch, _sources(batch), strict=True)):
                 if duplicate:
                     _drop(job, batch.slice(offset, 1), duplicate, index)
+                    reworded[source] += duplicate.reason == "near-duplicate"
             yield batch.filter(pa.array([duplicate is None for duplicate in in_batch], pa.bool_()))
             number += batch.num_rows
+    _warn_of_templates(config, job, before, reworded)
+
+
+def _sources(batch: pa.RecordBatch) -> list[str]:
+    """The source of each row; empty where the table does not say it."""
+    if "source" not in batch.schema.names:
+        return [""] * batch.num_rows
+    return [str(source or "") for source in batch.column("source").to_pylist()]
+
+
+def _warn_of_templates(config: Config, job: Job, before: Counter[str], reworded: Counter[str]) -> None:
+    """Name each source that lost over half of its rows as near-duplicates: they may be one template's problems."""
+    for source, count in reworded.items():
+        if 2 * count > before[source]:
+            where = f" of source {source}" if source else ""
+            job.console.warn(
+                f"clean-math: {count:,} of {before[source]:,} rows{where} were dropped as near-duplicates; if they are "
+                f"different problems, raise --similarity (now {config.similarity:g}; 1 drops exact duplicates only)",
+                event="near-duplicates",
+                source=source,
+                dropped=count,
+                rows=before[source],
+            )
 
 
 def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementIndex) -> None:
@@ -264,4 +295,5 @@ def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementI
 
     (values,) = to_rows(row)
     id, _ = index.keys[duplicate.of]
-    job.drops.row(values["id"], "duplicate" if duplicate.exact else "near-duplicate", {**values, "duplicate_of": id})
+    relation = "conflicts_with" if duplicate.reason == "conflicting-answers" else "duplicate_of"
+    job.drops.row(values["id"], duplicate.reason, {**values, relation: id})

@@ -52,6 +52,51 @@ def test_each_rule_drops_with_its_reason_and_rows_add_up(tmp_path):
     assert by_id["choice"]["note"]
 
 
+def test_a_benchmark_finds_itself_where_cleaning_changes_its_problems(tmp_path):
+    rows = [
+        problem(
+            "listed", "Which of the following is the value of $3x - 4$ if $x = 5$? (A) 9 (B) 10 (C) 11 (D) 12", "C"
+        ),
+        problem("column", "A tank of 20 litres loses 3 litres an hour. What is left after 4 hours?", "B")
+        | {"choices": ["5", "8", "10", "12"]},
+        problem("blank", "若 $z=3+4i$, 则 $|z|=(\\quad)$ A. 3 B. 4 C. 5 D. 7", "C"),
+        problem("credit", "What is the sum of the first 12 odd numbers? *(Proposed by A. Smith)*", "144"),
+    ]
+    (tmp_path / "suite.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept, dropped = cleaned(tmp_path, rows, against=(str(tmp_path / "suite.jsonl"),))
+    assert (kept, dropped) == ([], {row["id"]: "contaminated" for row in rows})
+    other = problem(
+        "other", "Which of the following is the value of $3x - 4$ if $x = 6$? (A) 9 (B) 10 (C) 14 (D) 12", "C"
+    )
+    kept, _ = cleaned(tmp_path, [other], against=(str(tmp_path / "suite.jsonl"),), restart=True)
+    assert [row["id"] for row in kept] == ["other"]
+
+
+def test_contradicting_answers_are_dropped_with_a_reason_of_their_own(tmp_path):
+    question = "A pen costs 3 euros and a pad 4 euros. What do two pens and a pad cost together, in euros?"
+    answers = {"a": "7", "b": "10", "c": "10.0"}
+    kept, dropped = cleaned(tmp_path, [problem(id, question, answer) for id, answer in answers.items()])
+    assert (kept, dropped) == ([], dict.fromkeys(answers, "conflicting-answers"))
+    rows = {row["id"]: json.loads(row["drop_detail"]) for row in rows_of(tmp_path / "dropped.jsonl")}
+    assert {id: detail["conflicts_with"] for id, detail in rows.items()} == {"a": "b", "b": "a", "c": "a"}
+
+
+def test_a_source_that_loses_over_half_of_its_rows_as_near_duplicates_is_named(tmp_path, capsys):
+    wordings = ("How far does it go?", "So how far does it go?", "Calculate how far it goes.", "How far will it go?")
+    rows = [
+        problem(f"{source}{number}", f"A train leaves at 9 and goes 60 miles an hour for {hours} hours. {text}", answer)
+        for source, hours, answer in (("one", 3, "180"), ("two", 4, "240"))
+        for number, text in enumerate(wordings[: 4 if source == "one" else 2])
+    ]
+    for row in rows:
+        row["source"] = row["id"][:3]
+    kept, _ = cleaned(tmp_path, rows, quiet=False)
+    assert [row["id"] for row in kept] == ["one0", "two0"]
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "near-duplicates; if" in line)
+    assert "3 of 4 rows of source one" in line
+    assert "--similarity" in line
+
+
 def test_duplicates_may_stay_and_otherwise_the_first_is_kept(tmp_path):
     rows = [problem(f"p{i}", f"What is {i % 3} + 1?", str(i % 3 + 1)) for i in range(9)]
     kept, dropped = cleaned(tmp_path, rows)

@@ -1,101 +1,143 @@
 """Duplicates among the problems of a set, and problems that also occur in evaluation sets (contamination).
 
-Statements are near-duplicates if their words overlap enough and their numbers, operators and answers are equal: a
-different number makes a different problem. Candidates come from MinHash and are verified by the exact Jaccard
-similarity of words and bigrams. Of each cluster the row with the smallest id is kept.
+Statements are duplicates if only spaces, punctuation and the case of words differ. Of these the row with the smallest
+id is kept, unless their answers contradict each other: then none is, as nothing tells which one is right.
+
+Statements are near-duplicates if their words overlap enough, their numbers, operators and answers are equal, and the
+words that differ make no other problem (see ``rewording``). Candidates come from MinHash and are verified by the exact
+Jaccard similarity of words and bigrams. The row with the smallest id is kept.
 
 A problem is contaminated by an evaluation problem if they share 13-grams, these are at least half of the n-grams of the
 shorter one, and all numbers of the shorter one occur in the longer one. So contests' boilerplate ("relatively prime
 positive integers") is no match, nor is a problem with other numbers. Statements under 13 words must be equal.
+Evaluation problems are compared as they are and as cleaning leaves them; translations are not found.
 """
 
 import hashlib
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from rensa import RMinHash, RMinHashLSH
 
+from magcli.curate.math.choices import append_options, as_open_question, split_options
+from magcli.curate.math.problems import Kept, clean
+from magcli.curate.math.rewording import changes, filled_in, gaps, same_problem, words_of
+from magcli.curate.math.words import mathematics_of, plain_text, shingles_of, tokens_of
 from magcli.curate.tables import context_columns, context_of, read_strict, with_context
 from magcli.data.values import to_rows
 from magcli.errors import DataError
+from magcli.layouts import names
 from magcli.layouts.convert import converted
 from magcli.run.layout import convert
 
 PERMUTATIONS, BANDS = 64, 16
 """MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
 SEED = 20250612
+MAX_LINKED = 64
+"""Rows of a component that further rows are compared with: the rows of a large template are all similar."""
+MAX_COMPARED = 64
+"""Problems of one template with which a similar row is compared at most."""
 # What may differ between two spellings of an answer: spaces, dollar signs, \text, ".0" and a final period.
 _LAYOUT = re.compile(r"[\s$]|\\[,;:! ]|\\(?:text|left|right)(?![A-Za-z])|(?<=\d)\.0+\Z|[.。]\Z")
-_TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:[.,]\d+)*|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W\d_]+")
-_LAYOUT_COMMANDS = re.compile(
-    r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|text|textbf|textit|textrm|mathrm|mathbf|rm|bf|quad|qquad"
-    r"|hspace|vspace|begin|end|item|noindent|limits)(?![A-Za-z])"
-)
-# \dfrac, \tfrac and \cfrac
-_SIZED = re.compile(r"\\[dtc]frac(?![A-Za-z])")
-# LaTeX commands, digits and operators, but no hyphens.
-_SIGNS = re.compile(r"\\[A-Za-z]+|\d|[+*/=<>^!|~−×÷≤≥±√π]|-(?![A-Za-z])")
-_NUMBER_WORDS = {
-    word: digit
-    for digit, word in enumerate(
-        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-    )
-}
-_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b")
-_THOUSANDS = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|,\\!)(?=\d{3}(?!\d))")
 GRAM = 13
 """Words per n-gram, as in the decontamination of GPT-3."""
 MIN_SHARE = 0.5
 STATEMENTS = ("prompt", "problem", "question", "statement", "informal_statement", "content", "input")
 """Names of the statement column of evaluation sets, in order of preference."""
+ANSWERS = ("answer", *names.PROBLEM["answer"])
+"""Names of their answer column: how a multiple-choice question is opened depends on the right option."""
+_DIGIT = re.compile(r"\d")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _PLAIN_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
+DropReason = Literal["duplicate", "near-duplicate", "conflicting-answers"]
+Agree = Callable[[str, str], bool]
+"""Whether two answers are equal."""
+
+
 class Duplicate(NamedTuple):
-    """A row to drop: its number, whether it is an exact duplicate, and the number of the kept row."""
+    """A row to drop: its number, why, and the number of the row that is kept or whose answer contradicts."""
 
     number: int
-    exact: bool
+    reason: DropReason
     of: int
 
 
 class StatementIndex:
-    """The statements of a set, numbered in order of addition; about 400 bytes per row besides the text."""
+    """The statements of a set, numbered in order of addition; about 400 bytes per row besides the text.
 
-    def __init__(self) -> None:
+    ``agree`` compares two answers that differ as text.
+    """
+
+    def __init__(self, agree: Agree) -> None:
         self.statements: list[str] = []
         self.keys: list[tuple[str, str]] = []
+        self._agree = agree
         self._exact, self._comparable = array("Q"), array("Q")
 
     def add(self, id: str, statement: str, answer: str) -> None:
         """Add a row."""
         self.statements.append(statement)
         self.keys.append((id, answer))
-        self._exact.append(_digest(" ".join(statement.split())))
-        self._comparable.append(_digest(f"{mathematics_of(statement)}\n{_LAYOUT.sub('', answer).lower()}"))
+        self._exact.append(_digest(plain_text(statement)))
+        self._comparable.append(_digest(f"{mathematics_of(statement)}\n{_without_layout(answer)}"))
 
     def duplicates(self, similarity: float) -> Iterator[Duplicate]:
         """All rows to drop; ``similarity`` is the threshold for near-duplicates, 1 for only exact ones."""
         dropped = set()
         for group in _groups(self._exact, range(len(self.statements))):
-            for duplicate in self._all_but_one(group, exact=True):
+            for duplicate in self._of_one_statement(self._sorted(group)):
                 dropped.add(duplicate.number)
                 yield duplicate
         rows = [row for row in range(len(self.statements)) if row not in dropped] if similarity < 1 else []
         for group in _groups(self._comparable, rows):
             for cluster in clusters([shingles_of(self.statements[row]) for row in group], similarity):
-                yield from self._all_but_one([group[index] for index in cluster], exact=False)
+                yield from self._reworded(self._sorted(group[index] for index in cluster))
 
-    def _all_but_one(self, rows: Sequence[int], *, exact: bool) -> Iterator[Duplicate]:
-        kept = min(rows, key=lambda row: (*self.keys[row], self.statements[row]))
-        return (Duplicate(row, exact, kept) for row in rows if row != kept)
+    def _of_one_statement(self, rows: Sequence[int]) -> Iterator[Duplicate]:
+        """The rows of one statement without the first one, or all of them if their answers contradict each other."""
+        first = rows[0]
+        answer = self.keys[first][1]
+        against = {other for other in {self.keys[row][1] for row in rows} if not self._are_equal(answer, other)}
+        other = next((row for row in rows if self.keys[row][1] in against), None)
+        if other is None:
+            yield from (Duplicate(row, "duplicate", first) for row in rows[1:])
+        else:
+            for row in rows:
+                yield Duplicate(row, "conflicting-answers", first if self.keys[row][1] in against else other)
+
+    def _reworded(self, rows: Sequence[int]) -> Iterator[Duplicate]:
+        """Those of similar rows that state the problem of an earlier one in other words."""
+        words = [words_of(self.statements[row]) for row in rows]
+        strict = not any(_DIGIT.search(self.statements[row]) for row in rows)
+        differing = [changes(words[0], others) for others in words]
+        positions = gaps(differing)
+        kept: dict[tuple[tuple[int, str], ...], list[int]] = {}
+        for index, row in enumerate(rows):
+            alike = kept.setdefault(filled_in(differing[index], positions), [])
+            for first in alike[:MAX_COMPARED]:
+                if same_problem(changes(words[first], words[index]), strict=strict):
+                    yield Duplicate(row, "near-duplicate", rows[first])
+                    break
+            else:
+                alike.append(index)
+
+    def _are_equal(self, one: str, other: str) -> bool:
+        return _without_layout(one) == _without_layout(other) or self._agree(one, other)
+
+    def _sorted(self, rows: Iterable[int]) -> list[int]:
+        return sorted(rows, key=lambda row: (*self.keys[row], self.statements[row]))
+
+
+def _without_layout(answer: str) -> str:
+    return _LAYOUT.sub("", answer).lower()
 
 
 def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
@@ -104,12 +146,16 @@ def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
     # Union-find, in which the smallest index of a component leads it.
     leader = list(range(len(shingles)))
+    size = [0] * len(shingles)
     for row, min_hash in enumerate(hashes):
         for other in sorted(index.query(min_hash)):
             a, b = _leader(leader, row), _leader(leader, other)
             if a != b and jaccard(shingles[row], shingles[other]) >= similarity:
                 leader[max(a, b)] = min(a, b)
-        index.insert(row, min_hash)
+                size[min(a, b)] += size[max(a, b)]
+        size[_leader(leader, row)] += 1
+        if size[_leader(leader, row)] <= MAX_LINKED:
+            index.insert(row, min_hash)
     components: dict[int, list[int]] = {}
     for row in range(len(shingles)):
         components.setdefault(_leader(leader, row), []).append(row)
@@ -150,31 +196,6 @@ def _min_hash(shingles: frozenset[str]) -> RMinHash:
 
 def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
-def tokens_of(statement: str) -> list[str]:
-    """Words, numbers and LaTeX commands in lower case; each CJK character is a word."""
-    return _TOKEN.findall(_without_layout(statement))
-
-
-def mathematics_of(statement: str) -> str:
-    """Digits, operators and LaTeX commands in order, which differ between different problems.
-
-    Number words count as digits; ``\\dfrac`` is ``\\frac``, and ``\\frac12`` is ``\\frac{1}{2}``.
-    """
-    text = _THOUSANDS.sub("", _without_layout(statement))
-    return "".join(_SIGNS.findall(_NUMBER_WORD.sub(lambda word: str(_NUMBER_WORDS[word[0]]), text)))
-
-
-def shingles_of(statement: str) -> frozenset[str]:
-    """Words and bigrams, for the similarity of two statements."""
-    words = tokens_of(statement)
-    return frozenset(words) | frozenset(f"{a} {b}" for a, b in pairwise(words))
-
-
-def _without_layout(statement: str) -> str:
-    text = statement.lower()
-    return _SIZED.sub(r"\\frac", _LAYOUT_COMMANDS.sub(" ", text)) if "\\" in text else text
 
 
 # ---- contamination ----
@@ -242,18 +263,33 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         source = read_strict(path)
         if layout := converted(source.schema, ("prompt",)):
             convert(source, layout)
-        names = source.schema.names
-        column = next((name for name in STATEMENTS if name in names), None)
+        columns = source.schema.names
+        column = next((name for name in STATEMENTS if name in columns), None)
         if column is None:
             raise DataError(
-                f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}"
+                f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(columns)}"
             )
-        context = context_columns(names)
+        context = context_columns(columns)
         for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
             id = str(row["id"] if row.get("id") is not None else number)
             statement = with_context(context_of(row, context), str(row[column] or ""))
-            index.add(EvaluationRow(short_name, id), statement)
+            for form in _forms(statement, row):
+                index.add(EvaluationRow(short_name, id), form)
     return index
+
+
+def _forms(statement: str, row: Mapping[str, Any]) -> list[str]:
+    """A statement as it is, and as cleaning leaves it: with and without its options. Their words differ."""
+    options = next((row[name] for name in names.OPTIONS if row.get(name)), None)
+    complete = append_options(statement, options)
+    forms = [statement, complete]
+    if listed := split_options(complete):
+        forms.append(as_open_question(listed, "").stem)
+    answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
+    cleaned = clean(complete, str(answer), parsable=lambda _: True) if answer is not None else None
+    if isinstance(cleaned, Kept):
+        forms.append(cleaned.prompt)
+    return list({tuple(tokens_of(form)): form for form in forms}.values())
 
 
 def _grams(words: Sequence[str]) -> set[int]:

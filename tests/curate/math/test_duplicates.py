@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -14,25 +15,24 @@ from magcli.curate.math.duplicates import (
     clusters,
     index_evaluations,
     jaccard,
-    mathematics_of,
-    shingles_of,
-    tokens_of,
 )
+from magcli.curate.math.words import mathematics_of, shingles_of, tokens_of
 from magcli.errors import DataError
+from magcli.verify.math import equal
 
 TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
 
 
-def found(rows: list[tuple[str, str, str]], similarity: float = 0.7) -> set[tuple[int, bool, int]]:
-    seen = StatementIndex()
+def found(rows: list[tuple[str, str, str]], similarity: float = 0.7) -> set[tuple[int, str, int]]:
+    seen = StatementIndex(equal)
     for row in rows:
         seen.add(*row)
-    return {tuple(each) for each in seen.duplicates(similarity)}
+    return {tuple(duplicate) for duplicate in seen.duplicates(similarity)}
 
 
 def test_statements_that_differ_only_in_spaces_are_duplicates() -> None:
     rows = [("b", "What is  1 + 1?", "2"), ("a", "What is 1 +\n1?", "2"), ("c", "What is 2 + 1?", "3")]
-    assert found(rows) == found(rows, 1.0) == {(0, True, 1)}
+    assert found(rows) == found(rows, 1.0) == {(0, "duplicate", 1)}
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,12 @@ def test_statements_that_differ_only_in_spaces_are_duplicates() -> None:
         (TRAIN.replace("station", "terminal").replace("the morning", "the evening"), "180", True),
         (TRAIN.replace("How far does it go?", "How far does it travel in total?"), "$180$.", True),
         (TRAIN.replace("3 hours", "three hours"), "180.0", True),
-        (TRAIN.upper(), "180", True),
+        (TRAIN.replace("station", "sttaion"), "180", True),
+        (TRAIN.replace("A train", "The train").replace("How far", "So how far"), "180", True),
         (TRAIN.replace("60", "70"), "180", False),
-        (TRAIN, "210", True),
         (TRAIN.replace("station", "terminal"), "210", False),
+        (TRAIN.replace("How far does it go?", "How far does it not go?"), "180", False),
+        (TRAIN.replace("A train leaves", "The least train leaves"), "180", True),
         (
             "A ship sails at 60 knots from 9 on and 3 of its sails tear. How many knots does it make in all?",
             "180",
@@ -54,7 +56,88 @@ def test_statements_that_differ_only_in_spaces_are_duplicates() -> None:
 )
 def test_near_duplicates_have_the_same_mathematics_and_answer(other: str, answer: str, near: bool) -> None:
     gone = found([("a", TRAIN, "180"), ("b", other, answer)])
-    assert gone == ({(1, other == TRAIN, 0)} if near else set())
+    assert gone == ({(1, "near-duplicate", 0)} if near else set())
+
+
+def templated(text: str, fillers: str, answer: str) -> list[tuple[str, str, str]]:
+    return [(f"{number:03}", text.format(filler), answer) for number, filler in enumerate(fillers.split())]
+
+
+RULES = (
+    "A word is a palindrome if its letters read the same from the right as from the left, so that the first is the "
+    "last, the second is the last but one, and so on. Say True if the word below is one, else False."
+)
+GIFT = "{} received 50 dollars as a gift, and bought two tapes for 9 dollars each. How much money is left in the end?"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        templated(f"{RULES}\n\n{{}}", "level radar noon deed civic kayak rotor madam refer", "True"),
+        templated(f"Example 1: abba is True. {RULES}\n\n{{}}", "level radar noon deed civic kayak rotor madam", "True"),
+        templated(f"Words in quotes have 5 letters. {RULES} Word: '{{}}'", "level radar", "True"),
+        templated("In how many ways can all 5 letters of the word {} be put in a row?", "RADII PROOF GEESE", "60"),
+        templated(GIFT, "Amanda Josie", "32"),
+        templated(
+            "Let $n$ be the {} positive multiple of 15 whose digits are all 8 or 0. Find n / 15.", "least most", "592"
+        ),
+        templated(
+            "Let $f$ and $g$ be {} functions. Is the product $f(x) g(x)$ even, odd or neither?", "odd even", "even"
+        ),
+    ],
+)
+def test_what_is_filled_into_a_template_makes_other_problems(rows: list[tuple[str, str, str]]) -> None:
+    assert found(rows) == set()
+
+
+def test_a_large_template_has_copies_and_rewordings_of_its_problems() -> None:
+    words = [f"{one}{two}{one}{two}" for one in "abcdefghijklmnopqrst" for two in "uvwxyz"]
+    rows = templated(f"{RULES}\n\n{{}}", " ".join(words), "False")
+    rows.append(("copy", rows[7][1].replace("True", "TRUE"), "False"))
+    rows.append(("reworded", rows[9][1].replace("Say True if", "Please give True if"), "False"))
+    assert found(rows) == {(120, "duplicate", 7), (121, "near-duplicate", 9)}
+
+
+def test_contradicting_answers_to_one_statement_drop_all_its_rows() -> None:
+    rows = [
+        ("a", TRAIN, "7"),
+        ("b", TRAIN, "10"),
+        ("c", TRAIN.replace(". How", ".\n\nHow"), "10"),
+        ("d", "1 + 1?", "2"),
+    ]
+    reason = "conflicting-answers"
+    assert found(rows) == found(rows, 1.0) == {(0, reason, 1), (1, reason, 0), (2, reason, 0)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reason"),
+    [
+        ("180", "180.0", "duplicate"),
+        ("\\frac{1}{2}", "0.5", "duplicate"),
+        ("2\\sqrt{3}", "\\sqrt{12}", "duplicate"),
+        ("180", "210", "conflicting-answers"),
+        ("True", "False", "conflicting-answers"),
+    ],
+)
+@pytest.mark.parametrize("change", [str, str.upper, lambda text: text.replace(".", " .").removesuffix("?")])
+def test_answers_contradict_unless_the_verifier_takes_them_as_equal(
+    one: str, other: str, reason: str, change: Callable[[str], str]
+) -> None:
+    assert {why for _, why, _ in found([("a", TRAIN, one), ("b", change(TRAIN), other)])} == {reason}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What is $88 \\div (4 \\div 2)$?", "What is $88 \\div 4 \\div 2$?"),
+        ("Find $A$ if $A + 2a = 3$ and $a = 1$.", "Find $a$ if $A + 2a = 3$ and $a = 1$."),
+        ("What is $5!$?", "What is $5$?"),
+        ("Read this word:\n#  #\n# #", "Read this word:\n# #\n#  #"),
+        ("What is $1.5 + 2$?", "What is $15 + 2$?"),
+    ],
+)
+def test_other_statements_may_have_other_answers(one: str, other: str) -> None:
+    assert found([("a", one, "1"), ("b", other, "2")]) == set()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +161,7 @@ def test_chinese_is_read_by_character() -> None:
         "小明有3个苹果，又买了5个苹果，现在一共有多少个苹果？",
         "小红有3个苹果，又买了5个苹果，现在一共有多少个苹果？",
     )
-    assert found([("a", one, "8"), ("b", other, "8")]) == {(1, False, 0)}
+    assert found([("a", one, "8"), ("b", other, "8")]) == {(1, "near-duplicate", 0)}
 
 
 def test_the_kept_row_does_not_depend_on_the_order() -> None:

@@ -1,0 +1,189 @@
+"""Whether similar statements are one problem in other words, or several problems of one template.
+
+Statements are aligned word by word. What stands in one of them in place of other words decides: names, letters, quoted
+text and words such as *least* or *multiply* make another problem; typos, pronouns and verbs such as *find* do not.
+Another noun or adjective may be a synonym. It makes another problem in a statement without numbers, where the words are
+all there is, and where three or more similar statements differ at that point: there their template has a gap.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from itertools import chain
+from typing import NamedTuple
+
+from magcli.curate.math.words import NUMBER_WORDS, THOUSANDS, TOKEN, without_layout
+
+MIN_FILLERS = 3
+"""Different words at one point of similar statements from which on it is a gap of their template."""
+LONG_WORD = 5
+"""Letters from which on a word with one wrong letter is a typo."""
+_GRAMMAR = """
+a an the this that these those such it its he him his she her they them their we us our you your i who whom whose
+is are was were be been being am do does did done has have had having will would can could shall should may might
+of in on at to for from by with as into onto than then so and also if when where while which what how much many
+there here each every now please ll re ve
+的 了 是 则 那 么 何 什 吗 呢 个 请 为 有 在 共 一 和 与 这 他 她 它 们
+"""
+_TASK = """
+find compute calculate determine evaluate solve give get tell say state write show let suppose assume given consider
+know known following answer question problem exercise solution value result total altogether same equal equals
+求 问 计 算 多 少
+"""
+_CONTRACTED = "stmd"
+_NEGATION = "not no never none neither nor without except unless cannot 不 没 非 无"
+_QUANTITY = """
+or all some any only both either least most exactly fewer less greatest largest biggest highest smallest lowest fewest
+maximum minimum max min maximal minimal multiply multiplied add added subtract subtracted divide divided sum product
+difference quotient mean median mode odd even positive negative increase decrease increasing decreasing before after
+above below clockwise counterclockwise true false 最 大 小 加 减 乘 除 奇 偶 正 负
+"""
+NEUTRAL = frozenset(_GRAMMAR.split() + _TASK.split())
+"""Words that may be replaced, left out or added in another wording: of grammar, and for the task itself."""
+NEGATIONS = frozenset(_NEGATION.split())
+DECIDING = NEGATIONS | frozenset(_QUANTITY.split())
+"""Words that say which quantity is meant; another one in their place makes another problem."""
+_STARTS_SENTENCE = re.compile(r"(?:\A|[.?!:;。？！：\n])[\s\"“'‘(\[$*]*\Z")
+_QUOTED = re.compile(r"[\"“][^\"”“\n]{1,200}[\"”]|(?<!\w)['‘`][^'’`\n]{1,200}['’`](?!\w)")
+
+
+class Word(NamedTuple):
+    """A word, number or LaTeX command, and what it says where another word stands in its place."""
+
+    text: str
+    named: bool
+    """It begins with a capital letter, and is no grammatical word at the beginning of a sentence."""
+    quoted: bool
+
+    @property
+    def content(self) -> bool:
+        """Whether it is neither a number or a LaTeX command, which are compared elsewhere, nor a neutral word."""
+        return self.quoted or (self.text[0].isalpha() and self.text not in NEUTRAL)
+
+
+class Change(NamedTuple):
+    """Words of one statement in whose place another statement has other words; either may be none."""
+
+    start: int
+    end: int
+    old: tuple[Word, ...]
+    new: tuple[Word, ...]
+
+    @property
+    def swap(self) -> bool:
+        """Whether words with a meaning stand in the place of others."""
+        return bool(self.old and self.new)
+
+    @property
+    def filler(self) -> str:
+        """The other statement's words."""
+        return " ".join(word.text for word in self.new)
+
+    @property
+    def typo(self) -> bool:
+        """Whether the words differ by one letter."""
+        old, new = ("".join(word.text for word in words) for words in (self.old, self.new))
+        quoted = any(word.quoted for word in (*self.old, *self.new))
+        return not quoted and max(len(old), len(new)) >= LONG_WORD and _one_letter_apart(old, new)
+
+
+def words_of(statement: str) -> list[Word]:
+    """The words, numbers and LaTeX commands of a statement; number words are numbers."""
+    text = THOUSANDS.sub("", without_layout(statement))
+    quotes = [match.span() for match in _QUOTED.finditer(text)]
+    words = []
+    for match in TOKEN.finditer(text):
+        lowered = match[0].lower()
+        if lowered in _CONTRACTED and text[match.start() - 1 : match.start()] in "'’":
+            continue
+        quoted = any(start < match.start() < end for start, end in quotes)
+        starts = _STARTS_SENTENCE.search(text, max(0, match.start() - 6), match.start())
+        named = match[0][0].isupper() and not (starts and lowered in NEUTRAL)
+        words.append(Word(str(NUMBER_WORDS.get(lowered, lowered)), named, quoted))
+    return words
+
+
+def changes(one: Sequence[Word], other: Sequence[Word]) -> list[Change]:
+    """Where the words with a meaning differ; positions are those of ``one``."""
+    first = next((n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0].text != pair[1].text), None)
+    if first is None:
+        first = min(len(one), len(other))
+    rest = min(len(one), len(other)) - first
+    last = 0
+    while last < rest and one[-1 - last].text == other[-1 - last].text:
+        last += 1
+    old, new = one[first : len(one) - last], other[first : len(other) - last]
+    matcher = SequenceMatcher(None, [word.text for word in old], [word.text for word in new], autojunk=False)
+    differing = []
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        change = Change(first + start, first + end, *_meaningful(old[start:end], new[new_start:new_end]))
+        if kind != "equal" and (change.old or change.new):
+            differing.append(change)
+    return differing
+
+
+def same_problem(differing: Sequence[Change], *, strict: bool) -> bool:
+    """Whether statements with equal numbers, operators and answers, and with these changes, are one problem.
+
+    ``strict``: nothing but typos and neutral words may differ, as the statements have no numbers.
+    """
+    return all(change.typo or not (strict or _decides(change)) for change in differing)
+
+
+def gaps(of_all: Iterable[Sequence[Change]]) -> set[int]:
+    """The positions in the first of similar statements where most have words of their own, by their changes."""
+    fillers: dict[int, set[str]] = {}
+    for change in chain.from_iterable(of_all):
+        for position in range(change.start, change.end) if change.swap and not change.typo else ():
+            fillers.setdefault(position, set()).add(change.filler)
+    # The first statement's own words are one more.
+    return {position for position, texts in fillers.items() if len(texts) >= MIN_FILLERS - 1}
+
+
+def filled_in(differing: Sequence[Change], positions: set[int]) -> tuple[tuple[int, str], ...]:
+    """What a statement with these changes has in the gaps at these positions."""
+    return tuple(
+        (change.start, change.filler)
+        for change in differing
+        if change.swap and not change.typo and not positions.isdisjoint(range(change.start, change.end))
+    )
+
+
+def _meaningful(old: Sequence[Word], new: Sequence[Word]) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """The words with a meaning of both sides, without those that stand on both."""
+    if all(_is_letter(word) for word in (*old, *new)):
+        return tuple(old), tuple(new)
+    texts = {word.text for word in old}
+    common = texts.intersection(word.text for word in new)
+    left, right = (tuple(word for word in side if word.content and word.text not in common) for side in (old, new))
+    return left, right
+
+
+def _decides(change: Change) -> bool:
+    """Whether a change makes another problem even if all numbers are equal."""
+    old, new = change.old, change.new
+    texts = {word.text for word in (*old, *new)}
+    if any(word.quoted for word in (*old, *new)) or texts & NEGATIONS:
+        return True
+    if not change.swap:
+        return False
+    names = any(word.named for word in old) and any(word.named for word in new)
+    letters = any(_is_letter(word) for word in old) and any(_is_letter(word) for word in new)
+    phrases = min(len(old), len(new)) > 1 and change.end - change.start == len(old)
+    return names or letters or phrases or bool(texts & DECIDING)
+
+
+def _is_letter(word: Word) -> bool:
+    return len(word.text) == 1 and word.text.isascii()
+
+
+def _one_letter_apart(one: str, other: str) -> bool:
+    """Whether one letter was added, left out or replaced, or two neighbours were exchanged."""
+    short, long = sorted((one, other), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    start = next((n for n, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    if len(short) < len(long):
+        return short[start:] == long[start + 1 :]
+    exchanged = short[start + 1 : start + 2] + short[start : start + 1] + short[start + 2 :]
+    return short[start + 1 :] == long[start + 1 :] or exchanged == long[start:]
