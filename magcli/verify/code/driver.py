@@ -24,8 +24,8 @@ MAX_ITEMS = 1_000_000
 AST_ONLY = 0x400
 SESSION: "dict[str, Any]" = {"__name__": "session"}
 """The names of ``session.py``."""
-
-
+OBJECT_TOOLS: "dict[str, Any]" = {}
+"""The names of ``objects.py``, once it is loaded."""
 OBJECTS: "list[Any]" = []
 """Objects that are not plain data, which the judge of a script knows by their number here."""
 SERVING: "list[bool]" = []
@@ -301,9 +301,6 @@ def tool(name: str) -> "Any":
     return OBJECT_TOOLS[name]
 
 
-OBJECT_TOOLS: "dict[str, Any]" = {}
-
-
 def text_of_exception(error: BaseException) -> str:
     """The names of its type and base classes, and its arguments, text and attributes if they are plain data.
 
@@ -431,9 +428,6 @@ def thing(number: int, name: str = "", source: str = "") -> "Any":
         made = THINGS[number] = object.__new__(space[name])
         NUMBERS[id(made)] = number
     return THINGS[number]
-
-
-# ---- functions and iterators of the script ----
 
 
 def library_name(module: str, name: str) -> "Any":
