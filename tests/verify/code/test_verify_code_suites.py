@@ -160,7 +160,7 @@ class TestMore:
     def setup_method(self):
         self.x = 5
     @pytest.mark.parametrize("add", [0, 1])
-    def method_of(self, add, two):
+    def test_method(self, add, two):
         assert f(self.x + add) == (self.x + add) * self.factor
 """
 
