@@ -45,7 +45,7 @@ class Watched(ast.NodeTransformer):
 
     def __init__(self, of_program: "set[str]") -> None:
         self._of_program, self._count = of_program, 0
-        self._conditions = 0
+        self._conditions, self._tries = 0, 0
 
     # ---- asserts ----
 
@@ -77,8 +77,11 @@ class Watched(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt:
         """A call of an assertion of a library counts as an assert."""
+        self._conditions += (asserts := is_assertion(node))
+        is_of_suite = bool(checked_name(node.value))
         self.generic_visit(node)
-        if is_assertion(node):
+        self._conditions -= asserts
+        if asserts and (self._tries or not is_of_suite):
             return ast.With([ast.withitem(calls_of("assertion"))], [node])
         return node
 
@@ -88,7 +91,9 @@ class Watched(ast.NodeTransformer):
         """Handlers note that they were entered, and ``AssertionError`` may be caught by its name."""
         skips, expects = has_asserts(node.body), has_failures([*node.body, *node.orelse])
         catches = any(names_assertion_error(handler.type) for handler in node.handlers)
+        self._tries += 1
         self.generic_visit(node)
+        self._tries -= 1
         for handler in node.handlers:
             if expects:
                 handler.body.insert(0, statement("expected"))
@@ -101,7 +106,7 @@ class Watched(ast.NodeTransformer):
     def visit_With(self, node: ast.With) -> "ast.AST | list[ast.stmt]":
         """Asserts must not be skipped unless the context expects an exception."""
         contexts = [item.context_expr for item in node.items]
-        expects = any(name_of(context) in EXPECTING for context in contexts)
+        expects = any((checked_name(context) or name_of(context)) in EXPECTING for context in contexts)
         skips = has_asserts(node.body) and not expects
         catches = any(names_assertion_error(context) for context in contexts)
         self.generic_visit(node)
@@ -224,6 +229,14 @@ def name_of(node: "ast.AST | None") -> str:
     return ""
 
 
+def checked_name(node: ast.AST) -> str:
+    """The name of an assertion of a suite, as ``magcli.verify.code.suite_rewriting`` calls it; empty for others."""
+    match node:
+        case ast.Call(ast.Call(ast.Name("__checked__"), [_, ast.Constant(str(name)), *_])):
+            return name
+    return ""
+
+
 def names_assertion_error(node: "ast.AST | None") -> bool:
     """Whether a handler's type, or a context, names ``AssertionError``."""
     return node is not None and mentions(node, {"AssertionError"})
@@ -233,7 +246,7 @@ def is_assertion(node: ast.AST) -> bool:
     """Whether a statement calls an assertion of a library, such as ``np.testing.assert_allclose``."""
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
-    name = name_of(node.value)
+    name = checked_name(node.value) or name_of(node.value)
     return name.startswith("assert") and name not in EXPECTING
 
 

@@ -228,6 +228,9 @@ def test_no_wrong_program_passes_a_suite(program: str) -> None:
         ("def f(x): return 5.0", "import numpy as np\nnp.testing.assert_array_equal(f(1), np.array([5.0, 5.0]))"),
         ("def f(x): return object()", "self.assertTrue(callable(f(1)))"),
         ("def f(x): return 1", "self.assertRaises(ValueError, f, 1)"),
+        ("def f(x): return []", "self.assertTrue(all(value > 0 for value in f(3)))"),
+        ("def f(x): return 0", "try:\n    self.assertEqual(f(3), 4)\nexcept Exception:\n    pass"),
+        ("def f(x): raise KeyError", "try:\n    self.assertEqual(f(3), 4)\nexcept KeyError:\n    pass"),
     ],
 )
 def test_what_would_pass_by_itself_fails(program: str, body: str) -> None:
