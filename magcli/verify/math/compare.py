@@ -23,6 +23,7 @@ from magcli.verify.math.asked.readings import (
     without_asked_base,
     without_asked_scale,
 )
+from magcli.verify.math.asked.rounding import is_rounded_as_asked
 from magcli.verify.math.equality.equations import named_value, quantity_value, resolve_chains
 from magcli.verify.math.equality.evaluate import METER, Meter
 from magcli.verify.math.equality.functions import same_growth, same_up_to_constant
@@ -185,7 +186,8 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
     if decision[0]:
         fault = unasked(left, truth, question)
         return (False, fault) if fault else decision
-    if same_as_known(parse_answer(left), parse_answer(truth), question):
+    a, b = parse_answer(left), parse_answer(truth)
+    if same_as_known(a, b, question) or is_rounded_as_asked(a, b, question):
         return True, "question"
     for one, other in ((left, truth), (truth, left)):
         number = without_asked_scale(one, question)

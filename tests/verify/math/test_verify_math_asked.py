@@ -123,6 +123,17 @@ CASES = [
         ["2", "2^{100}\\equiv 2\\pmod 7"],
         ["2^{100}\\bmod 7"],
     ),
+    # rounding, where the ground truth has more digits
+    (
+        "Compute $352.3345^{-2}$ to 3 significant figures.",
+        "8.05544726166417e-06",
+        ["8.06e-06", "8.06\\times10^{-6}"],
+        ["8.05e-06", "8.1e-06", "8.06e-05"],
+    ),
+    ("Find the mean to two decimal places.", "12.34567", ["12.35"], ["12.34", "12.3", "12.346"]),
+    ("Find the mean to the nearest tenth.", "\\frac{37}{3}", ["12.3"], ["12.4", "12", "12.33"]),
+    ("Find the mean to two decimal places.", "12.35", ["12.35"], ["12.3", "12.34567"]),
+    ("Find the mean.", "12.34567", [], ["12.35"]),
     # readings
     ("Write 22 in base 2.", "10110_2", ["10110", "(10110)_2"], ["22", "10110_3"]),
     ("What is the code?", "10110_2", ["10110_{2}"], ["10110"]),
