@@ -274,6 +274,9 @@ _STATEMENT_RULES = (
         r"|she)\s+(?:should|must|is|will)\s+(?:be\s+)?_{2,}|\b(?:separated\s+by|in\s+(?:the\s+)?order\s+of|in\s+(?:in"
         r"|de)creasing\s+order)\b|\b(?:give|express|state|write|enter|round|leave)\b[\s\S]{0,120}\b(?:your|final"
         r"|exact)\s+answers?\b", "In other words, find Ξ.", "Find the words."),
+    Rule("only-yes-or-no", "restated", "en", " or ",
+        r"\A\W*(?:(?:answer|say|write|reply)\s+(?:with\s+)?)?(?:yes\s+or\s+no|true\s+or\s+false|right\s+or\s+wrong)\W*\Z",
+        "Yes or No?", "Is it odd, yes or no?"),
     Rule("only-why", "restated", "any", "why|how|为什么", r"\A\W{0,9}(?:why|how so|why or why not|为什么)\W{0,9}\Z",
         "Why or why not?", "Why is Ξ odd?"),
     Rule("and-if-so", "and-if-so", "en", " if ",
@@ -387,6 +390,9 @@ _STATEMENT_RULES = (
         rf"\b(?:(?:{_FIND}|(?<!then )what\s+is)\s+(?:the\s+value\s+of\s+)?|the\s+value\s+of\s+)\$(?:[^$]*[A-Za-z}}"
         r"|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*|\\[dt]?frac\s*\{[a-z]+\}\s*\{[a-z]+\})\$(?:\s+is)?[\W_]*\Z",
         "Find the root in the form $\\sqrt{a}-b$. Find $a+b$.", "Find $a$."),
+    Rule("sum-of-letters-zh", "intermediate-step", "zh", "",
+        r"(?:表示|表达|写|化简?|转换|转化)(?:成|为|作)[\s\S]{0,120}(?:求|计算)",
+        "解可表达为形式 $a<x<b$。求 $a+b$。", "求 $a$。"),
     Rule("asks-for-an-option", "of-options", "any", "which|下",
         r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b|\bwhich\s+(?:option|choice|answer)\s+is\b"
         r"|\bis\s+between\s+which\b|下[列面][^，,。？?]{0,12}的[是有]",
@@ -398,6 +404,15 @@ _STATEMENT_RULES = (
         r"|\w+\s+in\s+the\s+form\b)|express\s+(?:the|its|this)\s+(?:\w+\s+){1,2}(?:as\s+an?\s+(?:\w+\s+)?(?:decimal"
         r"|fraction|percent\w*|number|integer|ordered)|in\s+(?:simplest|lowest)))",
         "Express the ratio as a decimal.", "Express $u$ in terms of $v$."),
+    Rule("form-of-one-word", "form", "en", "",
+        r"\A\W*(?:please\s+)?(?:give|write|state|name|enter|provide)\s+(?:only\s+)?(?:the|its|this|that)\s+(?:full\s+)?"
+        r"(?:letters?|number|numeral|digits?|weekday|day|date|month|year|word|name|value|fraction|decimal|percentage)"
+        r"(?:\s+names?)?(?:\s+(?:only|in\s+(?:full|words|digits|figures|numerals|letters|(?:\w+\s+)?form|capitals"
+        r"|English)|as\s+an?(?:\s+\w+){1,3}|as\s+(?:digits|words|numerals)|with\s+a\s+capital\s+letter))*\W*\Z",
+        "State the number as a numeral.", "State the number of its axes."),
+    Rule("form-of-yes-or-no", "form", "en", "whether",
+        r"\A\W*(?:state|say|answer|write|tell)\s+whether\s+(?:it|this|that|the\s+(?:statement|claim))\s+is\s+"
+        r"(?:true|false|right|wrong|correct)\b", "State whether it is true or false.", "State whether 7 is prime."),
 )  # fmt: skip
 
 RULES = RuleTable((*_STATEMENT_RULES, *ANSWER_RULES))

@@ -44,6 +44,8 @@ _LABEL_STYLES = tuple(
     )
 )
 _MATHEMATICAL = re.compile(r"[\d$\\=_]")
+# What follows a formula within its Chinese sentence.
+_GOES_ON = re.compile(r"\s?[，、的且和与]")
 _FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
 
 
@@ -155,6 +157,8 @@ def _mask(formula: re.Match[str]) -> str:
         return text
     inner = text.strip("$[]()\\ \n")
     end = inner[-1] if inner and inner[-1] in ".,?;:" else ""
+    if end in "?" and _GOES_ON.match(formula.string, formula.end()):
+        return "Ξ"
     # A display formula that ends a sentence is followed by a new line.
     ends_sentence = text.startswith("\\[") and end in (".", "?")
     return f"Ξ{end}\n" if ends_sentence else f"Ξ{end}"
