@@ -8,8 +8,9 @@ columns stay text. An empty cell is null; a quoted empty one (``""``) is an empt
 import codecs
 import contextlib
 import csv
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -34,6 +35,8 @@ PATTERNS = {
 """Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
+MATCHED = 1 << 16
+"""Cells that are matched at once: to prepare a pattern takes longer than to match it with a column of few rows."""
 HEADER = 1 << 24
 """Maximum bytes of the header."""
 HEAD_BLOCK = 1 << 24
@@ -180,7 +183,10 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> R
             for batch in arrow_csv.open_csv(raw, read, parse, convert):
                 yield _as_text(batch, bad)
     except pa.ArrowException as error:
-        raise DataError(f"{file.name} is not readable as CSV: {first_line(error)}") from None
+        what = first_line(error)
+        if "straddl" in what:
+            what = f"a line has more than {file.block:,} bytes, or a quotation mark is not closed"
+        raise DataError(f"{file.name} is not readable as CSV: {what}") from None
 
 
 def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
@@ -203,29 +209,39 @@ def _is_text(cell: bytes | None) -> bool:
 
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
     """The narrowest type that fits all cells of each column, and the number of rows."""
-    kinds = {name: [] if name in TEXT_COLUMNS else list(PATTERNS) for name in names}
-    filled = dict.fromkeys(names, False)
+    candidates = {kind: [name for name in names if name not in TEXT_COLUMNS] for kind in PATTERNS}
+    filled: set[str] = set()
     total = 0
     for batch in rows:
         total += batch.num_rows
-        for name in names:
-            column = batch.column(name)
-            filled[name] = filled[name] or column.null_count < len(column)
-            kinds[name] = [kind for kind in kinds[name] if _fits(column, kind)]
+        filled.update(name for name in names if batch.column(name).null_count < batch.num_rows)
+        for kind, fitting in candidates.items():
+            matching = _matching(batch, fitting, kind)
+            candidates[kind] = [name for name in matching if _in_range(batch.column(name), kind)]
+    narrowest = {name: kind for kind in reversed(PATTERNS) for name in candidates[kind]}
     # A column without any value could have any type; it is text.
-    narrowest = {name: kinds[name][0] for name in names if kinds[name] and filled[name]}
-    return pa.schema([(name, narrowest.get(name, pa.string())) for name in names]), total
+    kinds = [narrowest[name] if name in narrowest and name in filled else pa.string() for name in names]
+    return pa.schema(list(zip(names, kinds, strict=True))), total
 
 
-def _fits(column: pa.Array, kind: pa.DataType) -> bool:
-    """Whether all cells match the pattern of a type and are in its range."""
-    # ``pc.all`` is null, not true, if all cells are.
-    if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
-        return False
+def _matching(batch: pa.RecordBatch, names: Sequence[str], kind: pa.DataType) -> Iterator[str]:
+    """The columns of which all cells match the pattern of a type."""
+    width = max(1, MATCHED // max(1, batch.num_rows))
+    for start in range(0, len(names), width):
+        group = names[start : start + width]
+        cells = pa.concat_arrays([batch.column(name) for name in group])
+        matches = pc.match_substring_regex(cells, PATTERNS[kind]).fill_null(True)
+        by_column = matches.to_numpy(zero_copy_only=False).reshape(len(group), batch.num_rows)
+        yield from itertools.compress(group, by_column.all(axis=1))
+
+
+def _in_range(column: pa.Array, kind: pa.DataType) -> bool:
+    """Whether all cells, which match the pattern of a type, are in its range."""
     try:
         values = column.cast(kind)
     except pa.ArrowException:
         return False
+    # ``pc.all`` is null, not true, if all cells are.
     return not pa.types.is_floating(kind) or pc.all(pc.is_finite(values)).as_py() is not False
 
 

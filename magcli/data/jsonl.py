@@ -203,7 +203,7 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
     Raises:
         DataError: the array does not end, or it should be ``alone`` and something follows it.
     """
-    text = b""
+    text = bytearray()
     start = at = depth = 0
     quoted = False
     while chunk := file.read(CHUNK):
@@ -217,16 +217,18 @@ def elements(file: BinaryIO, name: str, *, alone: bool = True) -> Iterator[bytes
                 start = at if depth == 1 else start
             elif not quoted and (depth > 1 or sign != b"}"):
                 if depth == 1:
-                    yield text[start : at - 1].strip()
+                    yield bytes(text[start : at - 1]).strip()
                     start = at
                 depth -= sign != b","  # a comma separates elements, a bracket ends a level
                 if depth == 0:
                     if alone:
-                        _refuse_rest(chain([text[at:]], _pieces(file, name)), name)
+                        _refuse_rest(chain([bytes(text[at:])], _pieces(file, name)), name)
                     return
         # A backslash at the end of the chunk escapes the first character of the next one.
         in_escape = quoted and at < len(text) and text.endswith(b"\\")
-        text, start = text[start : start + ROW_LIMIT + 1], 0
+        del text[:start]
+        del text[ROW_LIMIT + 1 :]
+        start = 0
         at = len(text) + in_escape
     raise DataError(f"{name} is truncated: its array does not end")
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from magcli.data import table
 from magcli.data.manifest import SIDE_FILES, Chain, Link, manifest_path, note_path
 from magcli.data.schema import DROPPED
-from magcli.data.values import to_rows
+from magcli.data.values import readable_rows
 from magcli.errors import DataError
 from magcli.report.formatting import short_path
 from magcli.run.rundir import RunDir, read_run
@@ -198,9 +198,9 @@ def open_table(path: Path) -> Table:
 
 
 def rows_of(artifact: Table) -> Iterator[dict[str, Any]]:
-    """Iterate over the rows of a table."""
+    """Iterate over the rows of a table, as people read them."""
     for batch in table.read(str(artifact.path)).rows:
-        yield from to_rows(batch)
+        yield from readable_rows(batch)
 
 
 def _note(path: Path) -> Mapping[str, Any]:

@@ -26,11 +26,13 @@ def test_the_order_of_many_keys_agrees_with_every_row_in_little_time() -> None:
     assert key_order([("b", "a"), ("a", "b"), ("c",)]) == ["b", "a", "c"], "a contradiction: in order of appearance"
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet", ".csv"])
 def test_ten_thousand_columns_are_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"x{kind}"
     if kind == ".jsonl":
         path.write_text(json.dumps(dict.fromkeys(COLUMNS, 1)) + "\n")
+    elif kind == ".csv":
+        path.write_text(f"{','.join(COLUMNS)}\n" + f"{','.join(['1'] * len(COLUMNS))}\n" * 20)
     else:
         pq.write_table(pa.table({name: [1] for name in COLUMNS}), path)
     started = time.monotonic()
@@ -58,3 +60,22 @@ def test_a_stream_that_announces_too_many_bytes_is_one_error(tmp_path: Path) -> 
     (tmp_path / "x.arrow").write_bytes(b"\xff\xff\xff\xff\xff\xff\xff\x7f" + b"\0" * 100)
     with pytest.raises(DataError, match="not an Arrow stream"):
         table.read(str(tmp_path / "x.arrow"))
+
+
+def test_a_line_of_csv_beyond_the_limit_is_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.zst"
+    with pa.output_stream(str(path), compression="zstd") as file:
+        file.write(b"a,b\n1,")
+        for _ in range(40):
+            file.write(b"x" * (1 << 20))
+    with pytest.raises(DataError, match=r"x\.csv\.zst is not readable as CSV: a line has more than 16,777,216 bytes"):
+        table.read(str(path), head=1)
+
+
+def test_the_types_of_many_columns_are_those_of_their_cells(tmp_path: Path) -> None:
+    cells = [("1", "2"), ("1", "0.5"), ("true", "false"), ("1", "x"), ("", ""), ("", "3"), ("01", "2"), ("9" * 19, "1")]
+    names = [f"c{number}" for number in range(40_000)]
+    rows = [",".join(cells[number % len(cells)][row] for number in range(len(names))) for row in (0, 1)]
+    (tmp_path / "x.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+    kinds = [str(kind) for kind in table.read(str(tmp_path / "x.csv")).schema.types]
+    assert kinds == ["int64", "double", "bool", "string", "string", "int64", "string", "string"] * 5_000

@@ -1,7 +1,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from calling import call_stage
 
 from magcli.data.manifest import Input, Link
 from magcli.report import history, training
@@ -27,6 +30,22 @@ def test_reasons_are_counted_and_shown_with_rows(pipeline):
     assert (dropped.name, dropped.rows) == ("missing-answer", 3)
     assert [id for id, _ in dropped.examples] == ["bad 0", "bad 1"], "a few are enough"
     assert "What is 0 + 2?" in dropped.examples[0][1]
+
+
+def test_examples_show_short_numbers_as_they_were_written(tmp_path):
+    scores = pa.array([0.1, 0.9], pa.float32())
+    pq.write_table(pa.table({"id": ["a", "b"], "score": scores}), tmp_path / "in.parquet")
+    call_stage(
+        "convert",
+        tmp_path / "in.parquet",
+        where="score > 0.5",
+        output=tmp_path / "out.arrow",
+        dropped=tmp_path / "out-dropped.arrow",
+    )
+    (step,) = steps(discover([tmp_path]).tables)
+    ((row_id, text),) = step.parts[1].examples
+    assert row_id == "a"
+    assert '"score": 0.1}' in text
 
 
 def test_a_stage_without_its_table_is_found_in_later_histories(pipeline):
