@@ -50,11 +50,18 @@ def test_functions(tree: ast.Module) -> list[FunctionNode]:
 def test_classes(tree: ast.Module) -> list[ast.ClassDef]:
     """The classes that have tests: those of unittest, and pytest's by their name."""
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    cases: set[str] = set()
+    cases = _names_of_test_case(tree)
     for node in classes:
         if any(is_test_case(base) or (isinstance(base, ast.Name) and base.id in cases) for base in node.bases):
             cases.add(node.name)
     return [node for node in classes if node.name in cases or (node.name.startswith("Test") and methods_of(node))]
+
+
+def _names_of_test_case(tree: ast.Module) -> set[str]:
+    """Other names under which a suite imports unittest's ``TestCase`` or one of its kinds."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "unittest"]
+    aliases = [alias for node in imports for alias in node.names]
+    return {alias.asname for alias in aliases if alias.asname and alias.name.endswith("TestCase")}
 
 
 def is_test_case(base: ast.expr) -> bool:
