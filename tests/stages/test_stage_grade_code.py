@@ -157,11 +157,13 @@ def test_asserts_that_a_program_could_forge_need_an_entry_point(tmp_path):
         row("helper-entry", fenced(forged), tests=helped, entry_point="f"),
         row("pair", fenced(pair), tests=nested),
         row("pair-entry", fenced(pair), tests=nested, entry_point="f"),
+        row("pair-wrong", fenced(pair.replace("p.a + p.b", "p.a - p.b")), tests=nested),
         row("case", fenced("print(input())"), tests=swapped),
         row("no-case", fenced("print(input())"), tests=swapped, compare="tokens"),
     ]
     call_stage("grade", written(tmp_path / "c.jsonl", data), output=tmp_path / "g.arrow", language=False)
     assert {each["id"]: each["reason"] for each in rows_of(tmp_path / "g.arrow")} == {
-        "helper": "bad-gold", "helper-entry": "bad-gold", "pair": "bad-gold", "pair-entry": "accepted",
+        "helper": "bad-gold", "helper-entry": "bad-gold", "pair": "accepted", "pair-entry": "accepted",
+        "pair-wrong": "wrong-answer",
         "case": "wrong-answer", "no-case": "accepted",
     }  # fmt: skip
