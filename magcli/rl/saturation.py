@@ -4,11 +4,14 @@ The curve of a run is fitted by reward(t) = end - gain * exp(-t / time), a rise 
 counts is the slowest such rise that the noise of the rewards allows, so that a run does not end by chance.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SATURATED = 0.95
 """A run is saturated once it has reached this share of the gain that its curve is heading for."""
@@ -45,6 +48,8 @@ class RewardCurve(NamedTuple):
 
 def fit(rewards: Sequence[float]) -> RewardCurve | None:
     """The curve of the mean rewards of all updates so far; None if they have not risen beyond their noise."""
+    import numpy as np
+
     if len(rewards) < MIN_UPDATES:
         return None
     values = np.asarray(rewards, dtype=float)
