@@ -123,6 +123,7 @@ CASES = [
         ["2", "2^{100}\\equiv 2\\pmod 7"],
         ["2^{100}\\bmod 7"],
     ),
+    ("Count them.", "\\lfloor\\sqrt{n-1}\\rfloor", ["\\lfloor\\sqrt{n-1}\\rfloor"], ["\\lfloor\\sqrt{n-0}\\rfloor"]),
     # rounding, where the ground truth has more digits
     (
         "Compute $352.3345^{-2}$ to 3 significant figures.",
