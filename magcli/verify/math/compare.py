@@ -85,9 +85,18 @@ def compare(prediction: str, gold: str, question: str = "") -> tuple[bool, str]:
     ``unparsable``, or the exceeded budget.
     """
     left = (joined_boxes(prediction) or prediction).strip()
-    truth = _with_plain_unit(extract_gold(gold).strip())
+    truth = extract_gold(gold).strip()
     if not left or not truth:
         return False, "empty"
+    decision = _decide(left, truth, question)
+    if decision[0]:
+        return decision
+    plain_truth = _with_plain_unit(truth)
+    return decision if plain_truth == truth else _decide(left, plain_truth, question)
+
+
+def _decide(left: str, truth: str, question: str) -> tuple[bool, str]:
+    """Compare two answers that are not empty, within the budgets."""
     if left == truth and not question:
         return True, "text"
     if max(len(left), len(truth)) > MAX_CHARS:

@@ -123,6 +123,7 @@ CASES = [
         ["2", "2^{100}\\equiv 2\\pmod 7"],
         ["2^{100}\\bmod 7"],
     ),
+    ("Count them.", "\\lfloor\\sqrt{n-1}\\rfloor", ["\\lfloor\\sqrt{n-1}\\rfloor"], ["\\lfloor\\sqrt{n-0}\\rfloor"]),
     # rounding, where the ground truth has more digits
     (
         "Compute $352.3345^{-2}$ to 3 significant figures.",
@@ -137,7 +138,8 @@ CASES = [
     # readings
     ("Write 22 in base 2.", "10110_2", ["10110", "(10110)_2"], ["22", "10110_3"]),
     ("What is the code?", "10110_2", ["10110_{2}"], ["10110"]),
-    ("How heavy is it?", "8 (kg)", ["8", "8 kg"], ["8 pounds"]),
+    ("How heavy is it?", "8 (kg)", ["8", "8 kg", "8 (kg)", "\\text{8 (kg)}", "8(kg)"], ["8 pounds"]),
+    ("How many stars does she have?", "7 (gold stars)", ["7 (gold stars)", "7 gold stars", "7"], ["8 (gold stars)"]),
     ("How many car robots are there?", "81 (car robots)", ["81", "81 car robots"], ["18"]),
     ("Wie viel kostet es?", "12,50 €", ["12,5 Euro", "12.50 Euro"], ["12,05 €"]),
     ("Find the inverse function.", "2-\\sqrt{x-2}", ["-\\sqrt{x-2}+2"], ["2+\\sqrt{x-2}", "2-\\sqrt{x-1}"]),

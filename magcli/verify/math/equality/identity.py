@@ -26,6 +26,7 @@ BITS = (170, 700)
 AGREEMENT = Fraction(1, 10**30)
 MIN_DIGITS = 10
 """Significant digits from which a decimal equals a value that it rounds."""
+_STEPS = ("floor", "ceil")
 _COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
 
 
@@ -47,8 +48,11 @@ def same_value(a: Expr, b: Expr) -> bool | None:
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     real = bool(names) and not (contains(a, "i") or contains(b, "i"))
     strict = contains(a, "abs") != contains(b, "abs")
+    # Steps agree at most points also if they differ, so that few points of their own do not decide.
+    steps = any(contains(side, name) for side in (a, b) for name in _STEPS)
+    points = NUM_POINTS if steps else MAX_POINTS
     agreed = 0
-    for index, values in enumerate(sample_points(names, _counting(a) | _counting(b), MAX_POINTS)):
+    for index, values in enumerate(sample_points(names, _counting(a) | _counting(b), points)):
         if index >= NUM_POINTS and agreed >= MIN_AGREEMENTS:
             break
         agrees = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)

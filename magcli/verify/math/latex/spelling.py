@@ -217,6 +217,7 @@ def _closes_last(text: str, start: int) -> bool:
     return False
 
 
+@lru_cache(maxsize=8192)
 def squeeze(text: str) -> str:
     """Letters and signs without fonts and spaces, to compare what cannot be parsed."""
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
