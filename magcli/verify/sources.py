@@ -8,7 +8,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.machinery import all_suffixes
+from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 
 from magcli.data.seal import hash_file
@@ -124,6 +124,8 @@ def _is_found_in(top: str, root: Path, own: Path) -> bool:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return False
+    if spec is None:  # then ``magcli.verify.beside`` lets the user's files find their neighbours
+        spec = PathFinder.find_spec(top, [str(root)])
     if spec is None:
         return False
     locations = [spec.origin] if spec.origin else [*(spec.submodule_search_locations or [])]
