@@ -393,6 +393,11 @@ _STATEMENT_RULES = (
     Rule("sum-of-letters-zh", "intermediate-step", "zh", "",
         r"(?:表示|表达|写|化简?|转换|转化)(?:成|为|作)[\s\S]{0,120}(?:求|计算)",
         "解可表达为形式 $a<x<b$。求 $a+b$。", "求 $a$。"),
+    Rule("result-of-steps", "intermediate-step", "en", "",
+        r"\b(?:what\s+(?:is|was)\s+(?:the|your|his|her|their)\s+(?:(?:final|resulting|last)\s+\w+|(?:final\s+)?result)"
+        r"|(?:what|which)\s+(?:number|value|result)\s+(?:do|does|did|will)\s+\w+\s+(?:get|have|obtain|end\s+up\s+with)"
+        r"(?:\s+(?:in|at)\s+the\s+end)?)\W*\Z",
+        "Square 3. Find half of it. What is the final number?", "Find the roots. What is their sum?"),
     Rule("asks-for-an-option", "of-options", "any", "which|下",
         r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b|\bwhich\s+(?:option|choice|answer)\s+is\b"
         r"|\bis\s+between\s+which\b|下[列面][^，,。？?]{0,12}的[是有]",

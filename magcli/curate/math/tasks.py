@@ -43,6 +43,21 @@ _LABEL_STYLES = tuple(
         r"(?:\A|[\n.．?;；:：。)）]\s*)(?:[(（]\s?(?:i|ii|iii|iv|v)\s?[)）]|(?:[ivx]+|[a-f])\))",
     )
 )
+# What stands before a label that begins a part; within a sentence, a label names something: "rod (a)".
+_BEFORE_A_PART = re.compile(
+    r"(?:\A|[\n.?!:;,。？！：；，、．)）*#>—–-]|\b(?:and|or|then|also|find|compute|calculate|determine|is|are))\s*\Z",
+    re.I,
+)
+_CAPITAL_FOLLOWS = re.compile(r"\s*[A-Z]")
+# "So, if Ann is 5, what is the value of", before what a sentence asks for.
+_BEFORE_THE_THING = re.compile(
+    r".*\b(?:what(?:'s|\s+is|\s+are|\s+was|\s+were)?|which|how|find|compute|calculate|determine|evaluate|work\s+out"
+    r"|solve(?:\s+for)?)\b(?:\s+the\s+values?\s+of\b)?",
+    re.I | re.S,
+)
+# A verb that asks for all labelled things that follow it: "Find (a) the area and (b) the perimeter."
+_ASKS_FOR_PARTS = re.compile(r"\b(?:find|compute|calculate|determine|what\s+(?:is|are))\s*:?\s*\Z", re.I)
+_WORD = re.compile(r"[^\W\d_Ξ]{3}|[\u4e00-\u9fff]")
 _MATHEMATICAL = re.compile(r"[\d$\\=_]")
 # What follows a formula within its Chinese sentence.
 _GOES_ON = re.compile(r"\s?[，、的且和与]")
@@ -178,6 +193,7 @@ def several_questions(statement: str, tasks: Tasks, answer: str) -> str:
         questions = [sentence for sentence in tasks.sentences if sentence[-1] in "?？"]
         return f"asks {len(questions)} times" if len(questions) > 1 else ""
     asking = _untranslated([sentence for sentence in tasks.sentences if not RULES.matches("of-options", sentence)])
+    asking = _without_repeated(asking, statement)
     return (
         labelled_parts(statement)
         or several_blanks(statement)
@@ -227,17 +243,53 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
         return []
     statement = mask_formulas(statement)
     for style in _LABEL_STYLES:
-        labels = list(style.finditer(statement))
+        labels = [label for label in style.finditer(statement) if _begins_a_part(label)]
         ends = [*(label.start() for label in labels[1:]), len(statement)]
         parts = [(label[0].strip(), statement[label.end() : end]) for label, end in zip(labels, ends, strict=False)]
+        all_ask = bool(labels and _ASKS_FOR_PARTS.search(statement[max(0, labels[0].start() - 20) : labels[0].start()]))
         asking = [
             (label, text)
             for label, text in parts
-            if RULES.matches("part-asks", text) and not _FINAL_ANSWER.search(text)
+            if (RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))) and not _FINAL_ANSWER.search(text)
         ]
         if len(asking) > 1:
             return asking
     return []
+
+
+def _begins_a_part(label: re.Match[str]) -> bool:
+    """Whether a label begins a part, and does not name something within a sentence ("the length of rod (a)")."""
+    if label[0][0] not in "(（":  # The pattern starts with the punctuation before the label.
+        return True
+    before = label.string[max(0, label.start() - 10) : label.start()]
+    return bool(_BEFORE_A_PART.search(before) or _CAPITAL_FOLLOWS.match(label.string, label.end()))
+
+
+def _without_repeated(asking: Sequence[str], statement: str) -> Sequence[str]:
+    """The sentences that ask for something new: "What is 3 + 4? So what is 3 + 4?" asks once."""
+    if len(asking) < 2:
+        return asking
+    several_formulas = len({formula[0] for formula in _FORMULA.finditer(statement)}) > 1
+    new: list[str] = []
+    conditions: dict[str, str] = {}
+    for sentence in asking:
+        condition, thing = _condition_and_thing(sentence)
+        # Masked formulas may differ, and so may the conditions: "If Ξ, find x. If Ξ, find x."
+        unclear = not thing or (several_formulas and "Ξ" in sentence)
+        if unclear or thing not in conditions or (condition and conditions[thing]):
+            new.append(sentence)
+        conditions[thing] = conditions.get(thing, "") or condition
+    return new
+
+
+def _condition_and_thing(sentence: str) -> tuple[str, str]:
+    """The mathematics under which a sentence asks for something, if any, and what it asks for."""
+    before = _BEFORE_THE_THING.match(sentence)
+    end = before.end() if before else 0
+    thing, _, equation = sentence[end:].partition(":")
+    condition = sentence[:end] + equation
+    is_mathematical = _MATHEMATICAL.search(condition) or "Ξ" in condition
+    return condition if is_mathematical else "", " ".join(thing.lower().split()).rstrip(" .?？。!")
 
 
 def _untranslated(asking: Sequence[str]) -> Sequence[str]:
