@@ -104,8 +104,8 @@ def _union_values(column: pa.Array) -> list[Any]:
     children = {code: json_values(column.field(index)) for index, code in enumerate(column.type.type_codes)}
     codes = column.type_codes.to_pylist()
     is_dense = column.type.mode == "dense"
-    places = column.offsets.to_pylist() if is_dense else range(len(column))
-    return [children[code][place] for code, place in zip(codes, places, strict=True)]
+    offsets = column.offsets.to_pylist() if is_dense else range(len(column))
+    return [children[code][offset] for code, offset in zip(codes, offsets, strict=True)]
 
 
 def _struct_values(column: pa.Array) -> list[Any]:

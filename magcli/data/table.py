@@ -155,8 +155,8 @@ def _open_file(path: Path, bad: BadRow, head: int) -> Source:
             return jsonl.open_head(path, bad, head) if head else jsonl.open_file(path, bad)
         case _ if _text_suffix(kind) in (".csv", ".tsv"):
             return csv.open_head(path, bad, head) if head else csv.open_file(path, bad)
-    known = ", ".join((*SUFFIXES, inspect_log.ARCHIVE))
-    raise DataError(f"{path}: unknown table format '{kind}'; known: {known}, a folder, a hub id, -")
+    formats = ", ".join((*SUFFIXES, inspect_log.ARCHIVE))
+    raise DataError(f"{path}: unknown table format '{kind}'; known: {formats}, a folder, a hub id, -")
 
 
 def _open_folder(path: Path, split: str, bad: BadRow, head: int) -> Source:

@@ -115,35 +115,35 @@ def cut() -> None:
     reached.cut = True
 
 
-def end(place: int) -> None:
+def end(site: int) -> None:
     """The body of a ``with`` ran to its end."""
-    reached.ended.add(place)
+    reached.ended.add(site)
 
 
-def after(place: int) -> None:
+def after(site: int) -> None:
     """The statement after a ``with``, which is reached without its end if it has swallowed an exception."""
-    if place not in reached.ended:
+    if site not in reached.ended:
         cut()
-    reached.ended.discard(place)
+    reached.ended.discard(site)
 
 
-def looped(place: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
+def looped(site: int, iterable: "Iterable[Any]") -> "Iterator[Any]":
     """The elements of what the program returned; notes whether there was one."""
-    rule.looked.setdefault(place, False)
+    rule.looked.setdefault(site, False)
     for item in iterable:
-        rule.looked[place] = True
+        rule.looked[site] = True
         yield item
 
 
-def filled(place: int, value: "Any") -> "Any":
+def filled(site: int, value: "Any") -> "Any":
     """An array of the program; notes whether it has elements."""
     if isinstance(value, Handle):
         return value
     size = getattr(value, "size", None)
     if isinstance(size, int):
-        rule.looked[place] = size > 0 or rule.looked.get(place, False)
+        rule.looked[site] = size > 0 or rule.looked.get(site, False)
     elif hasattr(value, "__len__"):
-        rule.looked[place] = len(value) > 0 or rule.looked.get(place, False)
+        rule.looked[site] = len(value) > 0 or rule.looked.get(site, False)
     return value
 
 

@@ -114,16 +114,16 @@ class Watched(ast.NodeTransformer):
             node.body = [ast.With([ast.withitem(calls_of("lenient"))], node.body)]
         if not skips:
             return node
-        place = self._place()
-        node.body.append(statement("end", place))
-        return [node, statement("after", place)]
+        site = self._site()
+        node.body.append(statement("end", site))
+        return [node, statement("after", site)]
 
     def visit_For(self, node: ast.For) -> ast.For:
         """A loop with asserts over elements of the program must have one."""
         looks = self._is_own(node.iter) and has_asserts(node.body, failures=True)
         self.generic_visit(node)
         if looks:
-            node.iter = calls_of("looped", self._place(), node.iter)
+            node.iter = calls_of("looped", self._site(), node.iter)
         return node
 
     # ---- calls ----
@@ -156,26 +156,26 @@ class Watched(ast.NodeTransformer):
             case ast.Call(_, [ast.GeneratorExp(_, generators) | ast.ListComp(_, generators)]):
                 for generator in generators:
                     if self._is_own(generator.iter):
-                        generator.iter = calls_of("looped", self._place(), generator.iter)
+                        generator.iter = calls_of("looped", self._site(), generator.iter)
             case ast.Call(ast.Name(), [argument]) if self._is_own(argument):
-                node.args = [calls_of("looped", self._place(), argument)]
+                node.args = [calls_of("looped", self._site(), argument)]
             case ast.Call(ast.Attribute(), [argument, *_]) if self._is_own(argument):
-                node.args[0] = calls_of("filled", self._place(), argument)
+                node.args[0] = calls_of("filled", self._site(), argument)
             case ast.Call(ast.Attribute(receiver)) if self._is_own(receiver):
-                node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+                node.func.value = calls_of("filled", self._site(), receiver)  # type: ignore[attr-defined]
 
     def _look_at_subject(self, node: ast.Call) -> None:
         """Have a set or text of the program that must be a part of an expected one note whether it is empty."""
         match node:
             case ast.Call(ast.Attribute(receiver, "issubset"), [argument]):
                 if self._is_own(receiver) and not self._is_own(argument):
-                    node.func.value = calls_of("filled", self._place(), receiver)  # type: ignore[attr-defined]
+                    node.func.value = calls_of("filled", self._site(), receiver)  # type: ignore[attr-defined]
             case ast.Call(ast.Attribute(receiver), [argument]):
                 if self._is_own(argument) and not self._is_own(receiver):
-                    node.args = [calls_of("filled", self._place(), argument)]
+                    node.args = [calls_of("filled", self._site(), argument)]
 
-    def _place(self) -> ast.expr:
-        """A number of its own for a place in the script."""
+    def _site(self) -> ast.expr:
+        """A number of its own for a site in the script."""
         self._count += 1
         return ast.Constant(self._count)
 
