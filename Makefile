@@ -18,7 +18,7 @@
 # make languages  RL of a toy model with a reward for answering in the question's language
 # make stages     RL of the toy model in stages with stopping rules
 # make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both
-# make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
+# make smollm2    the whole pipeline on SmolLM2-135M-Instruct, three seeds of RL and its controls: hours on two cores
 
 PYTHON ?= python3
 BIN := .venv/bin
