@@ -11,18 +11,14 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
+from magcli.verify.code.handles import Handle, Named, Nodes, values_of_nodes
+from magcli.verify.code.proxies import ask, is_unordered, refused, refused_object
+from magcli.verify.code.values import in_any_order, same, shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
-
-    from magcli.verify.code.handles import Handle, Named, Nodes, values_of_nodes
-    from magcli.verify.code.proxies import ask, is_unordered, refused, refused_object
-    from magcli.verify.code.values import in_any_order, same, shown
-else:
-    from handles import Handle, Named, Nodes, values_of_nodes
-    from proxies import ask, is_unordered, refused, refused_object
-    from values import in_any_order, same, shown
 
 
 class Rule:

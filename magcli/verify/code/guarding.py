@@ -8,15 +8,13 @@ of plain data.
 
 import sys
 
+from magcli.verify.code.proxies import refused
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
     from typing import Any
-
-    from magcli.verify.code.proxies import refused
-else:
-    from proxies import refused
 
 OF_PLAIN_DATA = frozenset(
     (

@@ -11,18 +11,14 @@ a class of the problem, or if the script shows by an attribute that no plain dat
 
 from collections import deque
 
+from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, refused, refused_object
+from magcli.verify.code.values import NotPlain
+from magcli.verify.code.writing import ATOMS, passing, written
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
-
-    from magcli.verify.code.proxies import MAX_NAME, READERS, ask, asked, call, refused, refused_object
-    from magcli.verify.code.values import NotPlain
-    from magcli.verify.code.writing import ATOMS, passing, written
-else:
-    from proxies import MAX_NAME, READERS, ask, asked, call, refused, refused_object
-    from values import NotPlain
-    from writing import ATOMS, passing, written
 
 READ_ONLY = frozenset(
     name

@@ -11,36 +11,23 @@ import math
 import os
 import sys
 
+from magcli.verify.code.values import DECODERS, NotPlain, decode
+from magcli.verify.code.writing import (
+    FUNCTIONS,
+    THINGS,
+    CannotSend,
+    begin_request,
+    passing,
+    with_things,
+    written,
+    written_dict,
+    written_items,
+)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-    from magcli.verify.code.values import DECODERS, NotPlain, decode
-    from magcli.verify.code.writing import (
-        FUNCTIONS,
-        THINGS,
-        CannotSend,
-        begin_request,
-        passing,
-        with_things,
-        written,
-        written_dict,
-        written_items,
-    )
-else:
-    from values import DECODERS, NotPlain, decode
-    from writing import (
-        FUNCTIONS,
-        THINGS,
-        CannotSend,
-        begin_request,
-        passing,
-        with_things,
-        written,
-        written_dict,
-        written_items,
-    )
 
 CHANNEL = 4
 """The socket to the program; a frame is 8 bytes of length and text."""

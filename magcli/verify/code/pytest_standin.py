@@ -6,18 +6,14 @@ Runs inside the judge's sandbox. What it lacks is named by ``Unsupported``, whic
 import unittest
 from types import ModuleType
 
+from magcli.verify.code.comparing import Approx
+from magcli.verify.code.proxies import state
+from magcli.verify.code.reaching import Raises, fail
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, NoReturn
-
-    from magcli.verify.code.comparing import Approx
-    from magcli.verify.code.proxies import state
-    from magcli.verify.code.reaching import Raises, fail
-else:
-    from comparing import Approx
-    from proxies import state
-    from reaching import Raises, fail
 
 MARKS = "pytestmark"
 """Where pytest, too, keeps the marks of a function, class or module."""

@@ -12,18 +12,14 @@ A script passes only if it looked at what the program returned:
 - Arrays that are close must have elements, and the program's are not repeated.
 """
 
+from magcli.verify.code.comparing import rule
+from magcli.verify.code.handles import Handle
+from magcli.verify.code.proxies import refused, state
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
-
-    from magcli.verify.code.comparing import rule
-    from magcli.verify.code.handles import Handle
-    from magcli.verify.code.proxies import refused, state
-else:
-    from comparing import rule
-    from handles import Handle
-    from proxies import refused, state
 
 
 class Reached:

@@ -18,77 +18,48 @@ import string
 import sys
 from types import ModuleType
 
+from magcli.verify.code.comparing import Approx, compare, ordered, rule, same_nodes, type_of
+from magcli.verify.code.guarding import guard
+from magcli.verify.code.handles import (
+    PLAIN_ATTRIBUTES,
+    Handle,
+    Named,
+    Nodes,
+    evidence,
+    is_instance,
+    is_subclass,
+    values_of_nodes,
+)
+from magcli.verify.code.proxies import STANDINS, Refused, read_value, refused, send, state, write_all
+from magcli.verify.code.reaching import (
+    DESCRIBE,
+    Assertion,
+    Lenient,
+    Raises,
+    absence,
+    after,
+    close,
+    comparison,
+    condition,
+    cut,
+    end,
+    expected,
+    fail,
+    filled,
+    looped,
+    reached,
+    unreached,
+    zipped,
+)
+from magcli.verify.code.rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
+from magcli.verify.code.script_library import MEMBERS, MODULES
+from magcli.verify.code.values import shown
+from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
-
-    from magcli.verify.code.comparing import Approx, compare, ordered, rule, same_nodes, type_of
-    from magcli.verify.code.guarding import guard
-    from magcli.verify.code.handles import (
-        PLAIN_ATTRIBUTES,
-        Handle,
-        Named,
-        Nodes,
-        evidence,
-        is_instance,
-        is_subclass,
-        values_of_nodes,
-    )
-    from magcli.verify.code.proxies import STANDINS, Refused, read_value, refused, send, state, write_all
-    from magcli.verify.code.reaching import (
-        DESCRIBE,
-        Assertion,
-        Lenient,
-        Raises,
-        absence,
-        after,
-        close,
-        comparison,
-        condition,
-        cut,
-        end,
-        expected,
-        fail,
-        filled,
-        looped,
-        reached,
-        unreached,
-        zipped,
-    )
-    from magcli.verify.code.rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
-    from magcli.verify.code.script_library import MEMBERS, MODULES
-    from magcli.verify.code.values import shown
-    from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
-else:
-    from comparing import Approx, compare, ordered, rule, same_nodes, type_of
-    from guarding import guard
-    from handles import PLAIN_ATTRIBUTES, Handle, Named, Nodes, evidence, is_instance, is_subclass, values_of_nodes
-    from proxies import STANDINS, Refused, read_value, refused, send, state, write_all
-    from reaching import (
-        DESCRIBE,
-        Assertion,
-        Lenient,
-        Raises,
-        absence,
-        after,
-        close,
-        comparison,
-        condition,
-        cut,
-        end,
-        expected,
-        fail,
-        filled,
-        looped,
-        reached,
-        unreached,
-        zipped,
-    )
-    from rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
-    from script_library import MEMBERS, MODULES
-    from values import shown
-    from writing import CLASSES, CannotSend, begin_request, written
 
 REPORT = 3
 MAX_DETAIL = 200

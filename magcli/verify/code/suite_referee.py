@@ -18,36 +18,23 @@ from fractions import Fraction
 from functools import partial
 from types import GeneratorType, ModuleType, UnionType
 
+from magcli.verify.code import proxies
+from magcli.verify.code.comparing import compare, rule
+from magcli.verify.code.guarding import guard
+from magcli.verify.code.handles import Handle, Named, is_instance
+from magcli.verify.code.proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
+from magcli.verify.code.pytest_standin import Unsupported, made_module
+from magcli.verify.code.reaching import reached, unreached
+from magcli.verify.code.referee import REPORT, WATCHED, described, library, prepare
+from magcli.verify.code.suite_rewriting import asserting_functions, rewritten_suite
+from magcli.verify.code.suite_runner import run_suite
+from magcli.verify.code.values import shown
+from magcli.verify.code.writing import CannotSend, written
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-    from magcli.verify.code import proxies
-    from magcli.verify.code.comparing import compare, rule
-    from magcli.verify.code.guarding import guard
-    from magcli.verify.code.handles import Handle, Named, is_instance
-    from magcli.verify.code.proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
-    from magcli.verify.code.pytest_standin import Unsupported, made_module
-    from magcli.verify.code.reaching import reached, unreached
-    from magcli.verify.code.referee import REPORT, WATCHED, described, library, prepare
-    from magcli.verify.code.suite_rewriting import asserting_functions, rewritten_suite
-    from magcli.verify.code.suite_runner import run_suite
-    from magcli.verify.code.values import shown
-    from magcli.verify.code.writing import CannotSend, written
-else:
-    import proxies
-    from comparing import compare, rule
-    from guarding import guard
-    from handles import Handle, Named, is_instance
-    from proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
-    from pytest_standin import Unsupported, made_module
-    from reaching import reached, unreached
-    from referee import REPORT, WATCHED, described, library, prepare
-    from suite_rewriting import asserting_functions, rewritten_suite
-    from suite_runner import run_suite
-    from values import shown
-    from writing import CannotSend, written
 
 NAME = "test_suite"
 """The name of the suite as a module."""

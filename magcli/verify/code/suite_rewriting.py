@@ -7,15 +7,12 @@ Runs inside the judge's sandbox. ``assert`` statements are rewritten as those of
 
 import ast
 
+from magcli.verify.code.rewriting import mentions, names_of_program, rewritten
+from magcli.verify.code.suites import SOLUTION
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from magcli.verify.code.rewriting import mentions, names_of_program, rewritten
-    from magcli.verify.code.suites import SOLUTION
-else:
-    from rewriting import mentions, names_of_program, rewritten
-    from suites import SOLUTION
 
 OWNERS = ("self", "cls")
 

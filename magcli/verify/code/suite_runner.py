@@ -8,20 +8,15 @@ import inspect
 import unittest
 from types import ModuleType
 
+from magcli.verify.code.comparing import rule
+from magcli.verify.code.proxies import state
+from magcli.verify.code.pytest_standin import MARKS, ExpectedFailure, Fixture, Mark, Parameters, Unsupported
+from magcli.verify.code.reaching import reached
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-    from magcli.verify.code.comparing import rule
-    from magcli.verify.code.proxies import state
-    from magcli.verify.code.pytest_standin import MARKS, ExpectedFailure, Fixture, Mark, Parameters, Unsupported
-    from magcli.verify.code.reaching import reached
-else:
-    from comparing import rule
-    from proxies import state
-    from pytest_standin import MARKS, ExpectedFailure, Fixture, Mark, Parameters, Unsupported
-    from reaching import reached
 
 MAX_RUNS = 10_000
 """Runs of one parametrised test."""

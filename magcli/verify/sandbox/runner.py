@@ -157,10 +157,17 @@ def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "li
         os._exit(126)
 
 
+OWN_PACKAGES = ("magcli", "magcli.verify", "magcli.verify.code")
+"""The packages of the modules that a warm script imports."""
+
+
 def load_warm(path: str) -> "Any":
     """The function ``main`` of a script that is loaded once; its runs are forks of this process."""
     space = {"__name__": "warm", "__file__": path}
-    sys.path.insert(0, os.path.dirname(path))
+    # The modules beside it have the names that they have in magcli, which is not here.
+    for name in OWN_PACKAGES:
+        package = sys.modules[name] = type(sys)(name)
+        package.__path__ = [os.path.dirname(path)]
     with open(path, "rb") as file:
         exec(compile(file.read(), path, "exec"), space)
     return space["main"]
