@@ -122,20 +122,6 @@ def svamp_problems(path: Path) -> list[Row]:
     return list(problems.values())
 
 
-def split_svamp(problems: list[Row], at_least: int) -> tuple[list[Row], list[Row]]:
-    """Held-out problems and the others; variants of a story, which begin with the same four words, stay together."""
-    stories: dict[str, list[Row]] = {}
-    for row in problems:
-        stories.setdefault(" ".join(row["prompt"].split()[:4]), []).append(row)
-    openings = sorted(stories)
-    random.Random(SEED).shuffle(openings)
-    held_out: list[Row] = []
-    others: list[Row] = []
-    for opening in openings:
-        (held_out if len(held_out) < at_least else others).extend(stories[opening])
-    return held_out, others
-
-
 def trace(row: Row) -> Row:
     """The problem with a completion in the recipe's format: chain of thought, then the boxed answer."""
     completion = f"<think>\n{row['solution']}\n</think>\nThe answer is \\boxed{{{row['answer']}}}."
@@ -174,10 +160,11 @@ def main() -> None:
     traces = take(easy, sizes.easy_traces) + take(train_rows, sizes.gsm8k_traces)
     problems = take(easy, sizes.easy_problems) + take(train_rows, sizes.gsm8k_problems)
     flawed = list(flawed_problems(templates, take(easy, sizes.flawed)))
-    svamp_test, svamp = split_svamp(svamp_problems(arguments.svamp), sizes.svamp_test)
+    svamp = svamp_problems(arguments.svamp)
+    random.Random(SEED).shuffle(svamp)
     write("cold_start.jsonl", map(trace, traces))
-    write("problems.jsonl", problems + flawed + svamp)
-    write("test_svamp.jsonl", svamp_test)
+    write("problems.jsonl", problems + flawed)
+    write("test_svamp.jsonl", svamp[: sizes.svamp_test])
     write("test_gsm8k.jsonl", test[: sizes.gsm8k_test])
 
 

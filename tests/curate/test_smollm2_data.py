@@ -45,7 +45,7 @@ def test_only_flawed_problems_are_dropped_each_for_its_flaw() -> None:
         flaw = row["source"].removeprefix("flawed/") if row["source"].startswith("flawed/") else ""
         assert not isinstance(decided, Dropped) or decided.reason == flaw, row["id"]
         reasons[decided.reason if isinstance(decided, Dropped) else decided.note] += 1
-    assert reasons.pop("") == 920
+    assert reasons.pop("") == 240
     assert set(reasons.values()) == {20}
     assert set(reasons) == {
         *("proof", "multi-part", "incomplete", "no-answer", "prose-answer", "multiple-choice", "opened")
