@@ -7,7 +7,9 @@ from itertools import takewhile
 
 from magcli.verify.math.asked import forms
 from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
+from magcli.verify.math.asked.requests import repeats_question
 from magcli.verify.math.asked.terms import count_common_numbers, count_uncollected, is_unsolved, value
+from magcli.verify.math.asked.values import is_not_evaluated
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
@@ -86,7 +88,7 @@ def _other_form(answer: str, gold: str, question: str) -> str:
     """Why an equal answer has not the form that the question asks for."""
     if forms.has_composite_factor(answer, gold, question):
         return "factors"
-    if forms.repeats_question(answer, gold, question) or forms.is_not_evaluated(answer, gold, question):
+    if repeats_question(answer, gold, question) or is_not_evaluated(answer, gold, question):
         return "value"
     unreduced = forms.is_not_simplest(answer, gold, question) or forms.has_root_in_denominator(answer, gold, question)
     return "form" if unreduced else ""

@@ -5,7 +5,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from magcli.verify.math.asked.forms import is_plain_value
+from magcli.verify.math.asked.values import is_plain_value
 from magcli.verify.math.equality.identity import same_value
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize
