@@ -5,11 +5,17 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from magcli.verify.math.asked import forms
+from magcli.verify.math.asked import forms, notations
 from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
 from magcli.verify.math.asked.requests import repeats_question
-from magcli.verify.math.asked.terms import count_common_numbers, count_uncollected, is_unsolved, value
-from magcli.verify.math.asked.values import is_not_evaluated
+from magcli.verify.math.asked.terms import (
+    count_common_numbers,
+    count_numbers_to_join,
+    count_uncollected,
+    is_unsolved,
+    value,
+)
+from magcli.verify.math.asked.values import is_not_evaluated, leaves_product
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
@@ -28,10 +34,6 @@ _ASKED_UNIT = re.compile(
 _ASKED_IN_CHINESE = re.compile(r"(?:多少|几|幾)\s*(?P<unit>[\u3400-\u9fff]{1,2})")
 MAX_UNIT_WORDS = 4
 _MARKUP = re.compile(r"\\(?:text|mathrm|textrm)\b|[${}\\]")
-_PERCENT_WORD = r"(?:\\?%|(?:percent|per cent|prozent|pour ?cent|por ?cent|per cento|процент)\w*)"
-# A percentage that the question states: ``15%``.
-_GIVEN_PERCENT = re.compile(rf"\d[\s$\\,}}]*{_PERCENT_WORD}", re.IGNORECASE)
-_ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
 _FACTOR = re.compile(
     r"\bfactor(?:i[sz]e|i[sz]ing|i[sz]ation)\b|\bfactor(?=\s+(?:completely|fully|the|over|into|each|\$|\\|\d|\w+\^))"
     r"|faktorisier|faktorzerleg|primfaktor|factoris|factoriz|factorice|scompon|scomposiz|fattorizz|разлож|множител"
@@ -61,10 +63,10 @@ _BARE_NUMBER = re.compile(r"[+-]?\d+")
 def unasked(answer: str, gold: str, question: str) -> str:
     """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
 
-    ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
-    percentages but does not ask for one; ``factors``: it asks for factors, or for prime ones; ``terms``: it asks to
-    expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: it asks to work out
-    what the answer repeats; ``form``: it asks to simplify.
+    ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: it asks for no
+    percentage, or for one that the answer is not; ``factors``: it asks for factors, or for prime ones; ``terms``: it
+    asks to expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: the answer
+    has operations left to do; ``form``: it asks to simplify or for another notation.
     """
     if squeeze(answer) == squeeze(gold):
         return ""
@@ -73,7 +75,10 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "words"
     if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
-    if _adds_percent_sign(value(tree), value(truth)) and _only_gives_percentages(question):
+    bare, bare_truth = value(tree), value(truth)
+    if notations.adds_percent_sign(bare, bare_truth, question) or notations.lacks_percentage(
+        bare, bare_truth, question
+    ):
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
@@ -81,6 +86,10 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "factors"
     if is_out_of_order(tree, truth) and asks_for_order(question):
         return "order"
+    if notations.is_other_region(tree, truth, question):
+        return "form"
+    if notations.leaves_set_operation(bare, bare_truth) or _has_numbers_to_join(answer, gold):
+        return "value"
     return _other_form(answer, gold, question) or _not_worked_out(tree, truth, question)
 
 
@@ -90,8 +99,23 @@ def _other_form(answer: str, gold: str, question: str) -> str:
         return "factors"
     if repeats_question(answer, gold, question) or is_not_evaluated(answer, gold, question):
         return "value"
-    unreduced = forms.is_not_simplest(answer, gold, question) or forms.has_root_in_denominator(answer, gold, question)
-    return "form" if unreduced else ""
+    demands = (
+        forms.is_not_simplest,
+        forms.has_root_in_denominator,
+        notations.is_other_number,
+        notations.is_not_scientific,
+    )
+    return "form" if any(is_other(answer, gold, question) for is_other in demands) else ""
+
+
+def _has_numbers_to_join(answer: str, gold: str) -> bool:
+    """Whether an answer without letters has numbers to add, multiply or cancel, unlike the ground truth."""
+    tree, truth = value(parse_answer(answer)), value(parse_answer(gold))
+    if symbols(tree) or tree.op == "raw":
+        return False
+    if leaves_product(answer, gold):
+        return True
+    return count_numbers_to_join(tree) > 0 and count_numbers_to_join(truth) == 0
 
 
 def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
@@ -134,11 +158,6 @@ def _units(expr: Expr) -> Iterator[str]:
         yield expr.name
     for arg in expr.args:
         yield from _units(arg)
-
-
-def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
-    """Whether an answer is the number of the ground truth and a percent sign, unlike ``25%`` for 1/4."""
-    return answer.op == "percent" and same_value(answer.args[0], gold) is True
 
 
 # ``C`` as a letter of its own.
@@ -203,12 +222,6 @@ def _is_part_of_unit(word: str) -> bool:
     if word.lower() == "in":
         return False
     return word.lower() in ("per", "/") or "/" in word or is_unit(word.rstrip(".").partition("^")[0])
-
-
-def _only_gives_percentages(question: str) -> bool:
-    """Whether a question has percentages only as given numbers, as in ``What is 20% of 350?``."""
-    rest = _GIVEN_PERCENT.sub(" ", question)
-    return rest != question and not _ANY_PERCENT.search(rest)
 
 
 def _is_less_factored(answer: str, gold: str) -> bool:

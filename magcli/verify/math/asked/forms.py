@@ -45,7 +45,8 @@ def has_composite_factor(answer: str, gold: str, question: str) -> bool:
 
 
 _SIMPLEST = re.compile(
-    r"\bsimplif(?:y|ied|ies)\b|\bsimplest\b|\blowest terms|\breduced (?:fraction|form|terms)"
+    r"\bsimplif(?:y|ied|ies)\b|\bsimplest\b|\blowest terms|\bcommon fraction|\b(?:as|to|into) (?:an? )?mixed number"
+    r"|\breduced (?:fraction|form|terms)"
     r"|\breduc(?:e|ing)\b[^.?!]{0,40}\b(?:fraction|terms|form)"
     r"|\bfully reduced|\birreducible fraction|vereinfach|gekürzt|\bkürze|simplifi|irréductible|irreducible|simplific"
     r"|\bsemplific|minimi termini|упрост|сократи|несократим|最简|化简|约分",
@@ -126,11 +127,25 @@ def is_not_simplest(answer: str, gold: str, question: str) -> bool:
         return False
     if _unreduced(answer) > 0 and _unreduced(gold) == 0 and asks_for_simplest(question):
         return True
+    if _is_decimal_as_fraction(answer) and _unreduced(gold) == 0 and _asks_for_fraction(question):
+        return True
     if not is_plain_value(gold):
         return False
     if has_work_left(answer):
         return _asks_for_fraction(question) or asks_for_simplest(question)
     return is_other_fraction(answer, gold, question)
+
+
+_OVER_POWER_OF_TEN = re.compile(r"10+")
+
+
+def _is_decimal_as_fraction(text: str) -> bool:
+    """Whether a fraction is only a decimal over a power of ten and could be reduced: ``125/1000``."""
+    for fraction in _WHOLE_FRACTION.finditer(normalize(text)):
+        above, below = filter(None, fraction.groups())
+        if _OVER_POWER_OF_TEN.fullmatch(below) and math.gcd(int(above), int(below)) > 1:
+            return True
+    return False
 
 
 def is_other_fraction(answer: str, gold: str, question: str) -> bool:

@@ -9,7 +9,7 @@ from magcli.verify.math.latex.spelling import normalize
 _LETTERS = re.compile(r"[A-Za-z]")
 _UNIT = re.compile(r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\?%|\\?\$|\^\s*\{?\s*\\circ\s*\}?|°")
 _SIMPLE_FRACTION = re.compile(
-    r"\\[dtc]?frac\s*(?:\{\s*-?\d+\s*\}|\d)\s*(?:\{\s*\d+\s*\}|\d)|(?<![\d/)}])\d+\s*/\s*\d+(?![\d/(])"
+    r"\\[dtc]?frac\s*(?:\{\s*-?\d+\s*\}|\d)\s*(?:\{\s*-?\d+\s*\}|\d)|(?<![\d./)}])\d+\s*/\s*\d+(?![\d/(]|\.\d)"
 )
 _PLAIN_VALUE = re.compile(r"[+-]?\s*(?:\d[\d,]*(?:\.\d+)?|\.\d+|(?:\d+\s*)?Q)")
 _FUNCTION = re.compile(
@@ -48,6 +48,10 @@ _NAMES = (
     r"|div|left|right|begin|end|[bpvV]?matrix|sum|prod"
 )
 _ONLY_NUMBERS = re.compile(rf"(?:\\?(?:{_NAMES})(?![A-Za-z])|[^A-Za-z\\]|\\[,;!:\\ {{}}%])+")
+# ``f(3)``, a definite integral, a sum or a limit: the value of a formula with letters.
+_VALUE_OF_FUNCTION = re.compile(
+    r"^\s*[A-Za-z](?:_\w)?\s*(?:\\left)?\(\s*-?[\d./]+\s*(?:\\right)?\)\s*$|\\int\s*(?:\\limits)?\s*_|\\(?:sum|prod|lim)(?![a-z])"
+)
 # An operation in words on numbers: ``the sum of 17 and 23``.
 _OPERATION = re.compile(
     r"\b(?:sum|difference|product|quotient|square root|cube root|square|cube|factorial|remainder|total"
@@ -92,19 +96,96 @@ def asks_for_value(question: str) -> bool:
     """Whether a question asks for the value of an expression of numbers, in signs or in words."""
     if len(question) > MAX_QUESTION:
         return False
-    operations = (text for text in requested_expressions(question) if "^" in text or has_work_left(text))
-    return bool(_OPERATION.search(question)) or any(map(_ONLY_NUMBERS.fullmatch, operations))
+    requested = requested_expressions(question)
+    if _OPERATION.search(question) or any(map(_VALUE_OF_FUNCTION.search, requested)):
+        return True
+    return any(map(_ONLY_NUMBERS.fullmatch, (text for text in requested if "^" in text or has_work_left(text))))
 
 
 def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
-    """Whether an answer leaves operations that the question asks to do, and the ground truth is a plain value."""
-    if max(len(answer), len(gold)) > MAX_CHARS or not is_plain_value(gold):
+    """Whether an answer leaves operations that the question asks to do, and the ground truth is a plain value.
+
+    Sums, products and quotients of plain numbers are always to be done.
+    """
+    if max(len(answer), len(gold)) > MAX_CHARS:
+        return False
+    if leaves_arithmetic(answer) and not leaves_arithmetic(gold) and _has_only_plain_values(gold):
+        return True
+    if not is_plain_value(gold):
         return False
     if not has_work_left(answer):
-        # ``70000/7`` for 10000
-        return (
-            bare_value(answer) == "Q" and "Q" not in bare_value(gold) and "." not in gold and asks_for_value(question)
-        )
+        return bare_value(answer) == "Q" and _is_whole(gold)  # ``70000/7`` for 10000
     if any(name.search(answer) and asked.search(question) for name, asked in _NAMED_FUNCTIONS):
         return True
     return not _LETTERS.search(_KNOWN_NAMES.sub("", answer)) and asks_for_value(question)
+
+
+# ---- arithmetic of plain numbers ----
+
+_SEPARATOR = re.compile(r"[,;]|\band\b|\bor\b")
+_RELATION = re.compile(r"[=<>≤≥≈]|\\(?:leq?|geq?|lt|gt|approx|in|cup)(?![A-Za-z])")
+_EQUALITY = re.compile(r"[=≈]|\\approx(?![A-Za-z])")
+_WORDS_AFTER = re.compile(r"(?<=[\d\s}])\s*(?!Q)[A-Za-z][A-Za-z .]*$")
+_BRACKETS = " ()[]{}$\\"
+_NUMBER = r"(?:\d[\d.]*|\.\d+|Q)"
+_ARITHMETIC = re.compile(
+    rf"{_NUMBER}[\s)}}]*(?:[+\-−–*/×÷·⋅]|\\(?:cdot|times|div|ast)(?![A-Za-z]))[\s({{+\-−]*{_NUMBER}"
+    rf"|{_NUMBER}\s*\(\s*-?{_NUMBER}|\)\s*\(\s*-?{_NUMBER}"
+    r"|\\[dtc]?frac\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}"
+)
+# A power, factorial or function of numbers is a closed form, which may be the usual one.
+_CLOSED_FORM = re.compile(rf"\^|!|{_FUNCTION.pattern}|\\pi(?![A-Za-z])|π")
+
+
+def leaves_arithmetic(text: str) -> bool:
+    """Whether a value of an answer is a sum, product or quotient of plain numbers, and not worked out beside it."""
+    parts = _SEPARATOR.split(_without_units(text))
+    return any(_leaves_arithmetic(part) for part in parts)
+
+
+def _without_units(text: str) -> str:
+    bare = normalize(text).replace(r"\left", "").replace(r"\right", "")
+    words = re.sub(r"\\text\s*\{\s*(and|or)\s*\}", r" \1 ", bare)
+    return SCIENTIFIC.sub("1", _SIMPLE_FRACTION.sub(" Q ", _UNIT.sub(" ", words)))
+
+
+def _leaves_arithmetic(part: str) -> bool:
+    """Whether one value has arithmetic of plain numbers."""
+    if _states_plain_value(part):
+        return False
+    return any(_ARITHMETIC.search(side) and not _CLOSED_FORM.search(side) for side in _RELATION.split(part))
+
+
+def _states_plain_value(part: str) -> bool:
+    """Whether a value is an equation with a plain number as a side: ``36=3\\cdot 12``."""
+    sides = [side.strip(_BRACKETS) for side in _RELATION.split(part)]
+    has_only_equalities = len(_EQUALITY.findall(part)) == len(sides) - 1
+    return has_only_equalities and len(sides) > 1 and any(map(_PLAIN_VALUE.fullmatch, sides))
+
+
+def _has_only_plain_values(text: str) -> bool:
+    """Whether every value of an answer is a plain number, with or without a name, a unit and brackets."""
+    for part in _SEPARATOR.split(_without_units(text)):
+        last = _RELATION.split(part)[-1].strip(_BRACKETS)
+        if not _PLAIN_VALUE.fullmatch(_WORDS_AFTER.sub("", last).strip()):
+            return False
+    return True
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a plain value is a whole number and no percentage."""
+    bare = bare_value(text)
+    return "Q" not in bare and "." not in bare and "%" not in text
+
+
+_PRODUCT_OF_NUMBERS = re.compile(
+    rf"{_NUMBER}\s*(?:\\(?:cdot|times|ast)(?![A-Za-z])|[*×·⋅])\s*{_NUMBER}(?![\d.]*\s*[\^!])"
+)
+
+
+def leaves_product(answer: str, gold: str) -> bool:
+    """Whether a closed form has a product of two numbers, unlike the ground truth: ``2\\cdot 3\\sqrt2``."""
+    if max(len(answer), len(gold)) > MAX_CHARS:
+        return False
+    parts = (part for part in _SEPARATOR.split(_without_units(answer)) if not _states_plain_value(part))
+    return any(map(_PRODUCT_OF_NUMBERS.search, parts)) and not _PRODUCT_OF_NUMBERS.search(_without_units(gold))
