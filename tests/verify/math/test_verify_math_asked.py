@@ -262,6 +262,56 @@ CASES = [
     ("Find $f(3)$ if $f(x)=x^2+2x$.", "15", ["15", "f(3)=15"], ["3^2+2\\cdot3", "9+6"]),
     ("Evaluate $\\int_0^2 3x^2\\,dx$.", "8", ["8"], ["2^3-0^3"]),
     ("Find $A\\cap B$.", "\\{2,3\\}", ["\\{3,2\\}", "A\\cap B=\\{2,3\\}"], ["\\{1,2,3\\}\\cap\\{2,3,4\\}"]),
+    # quantities in the order in which the question names them
+    (
+        "Find the mean, median and mode of 2, 3, 3, 8.",
+        "4, 3, 3",
+        ["4, 3, 3", "mean 4, median 3, mode 3", "\\text{median} = 3, \\text{mode} = 3, \\text{mean} = 4"],
+        ["3, 4, 3", "mean 3, median 4, mode 3"],
+    ),
+    (
+        "Find the quotient and the remainder when 47 is divided by 6.",
+        "quotient 7, remainder 5",
+        ["7 remainder 5", "7 R 5", "quotient: 7, remainder: 5", "7, 5", "the remainder is 5 and the quotient is 7"],
+        ["5, 7", "5 remainder 7", "quotient 5, remainder 7"],
+    ),
+    ("Find $x$ and $y$.", "x=5, y=3", ["5 \\text{ and } 3", "y=3, x=5", "(5,3)"], ["3, 5", "x=3, y=5"]),
+    ("Find the values of $b$ and $a$.", "3, 7", ["3, 7"], ["7, 3"]),
+    ("Find the roots of $x^2-10x+21$ and sketch the graph.", "3, 7", ["7, 3"], []),
+    ("Find two numbers with sum 10 and product 21.", "3, 7", ["7, 3"], []),
+    (
+        "What are the dimensions of the garden?",
+        "7 by 9",
+        ["9 by 7", "7\\times9", "7 m by 9 m", "7 x 9", "7, 9"],
+        ["63", "7 by 8"],
+    ),
+    ("What are the dimensions of the garden?", "7\\times 9", ["9\\times 7", "7 by 9"], ["63", "3\\times21"]),
+    ("What are the dimensions of the matrix $AB$?", "2\\times3", ["2\\times 3", "2 by 3"], ["3\\times2", "6"]),
+    ("Rank $a$, $b$ and $c$ in increasing order.", "c<a<b", ["c, a, b", "c < a < b"], ["a, b, c", "b, a, c", "b<a<c"]),
+    ("Sort 7, -2, 15, 0 in descending order.", "15, 7, 0, -2", ["[15, 7, 0, -2]"], ["[-2, 0, 7, 15]"]),
+    # words around a word, abbreviations and measures in several units
+    (
+        "Is $x^3$ an odd or an even function?",
+        "odd",
+        ["It is odd", "the function is odd"],
+        ["It is even", "it is not odd"],
+    ),
+    (
+        "Does $a_n$ converge, and to what?",
+        "1",
+        ["converges to 1", "it converges to 1"],
+        ["converges to 2", "converges"],
+    ),
+    ("Is 91 prime?", "No", ["No, 91 = 7\\cdot 13"], ["Yes, 91 = 7\\cdot 13", "91=7\\cdot13"]),
+    ("What day is it?", "Thursday", ["Thurs.", "Thu", "\\text{Thur.}"], ["Tues.", "T"]),
+    ("Which month has 28 days?", "February", ["Feb.", "feb"], ["Dec."]),
+    ("Which date is it?", "April 4", ["Apr. 4", "4 Apr"], ["Aug. 4"]),
+    (
+        "How long is it?",
+        "2 h 30 min",
+        ["2.5 hours", "150 minutes", "9000 seconds", "2\\frac12\\text{ hours}"],
+        ["2.3 hours", "150 hours"],
+    ),
     # notations asked for by name
     (
         "Solve $x^2<16$. Give your answer in interval notation.",

@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from magcli.verify.math.asked import forms, notations
+from magcli.verify.math.asked.named import asks_for_named
 from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
 from magcli.verify.math.asked.requests import repeats_question
 from magcli.verify.math.asked.terms import (
@@ -84,7 +85,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "function"
     if (_is_less_factored(answer, gold) or _has_common_number(tree, truth)) and asks_to_factor(question):
         return "factors"
-    if is_out_of_order(tree, truth) and asks_for_order(question):
+    if is_out_of_order(tree, truth) and (asks_for_order(question) or asks_for_named(question, truth)):
         return "order"
     if notations.is_other_region(tree, truth, question):
         return "form"
