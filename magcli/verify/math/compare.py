@@ -15,7 +15,7 @@ import re
 
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
-from magcli.verify.math.asked.named import dimensions_as_list, in_asked_order
+from magcli.verify.math.asked.named import by_labels, dimensions_as_list, in_asked_order
 from magcli.verify.math.asked.order import chain_as_list
 from magcli.verify.math.asked.puzzles import verdict_on_puzzle
 from magcli.verify.math.asked.readings import (
@@ -207,6 +207,7 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
     left, truth = _read_with(question, left), _read_with(question, truth)
     if ("<" in left) != ("<" in truth) or (">" in left) != (">" in truth):
         left, truth = chain_as_list(left, question), chain_as_list(truth, question)
+    left, truth = by_labels(left, truth) or (left, truth)
     decision = _compare(left, truth)
     if decision[0]:
         fault = unasked(left, truth, question)

@@ -312,6 +312,23 @@ CASES = [
         ["2.5 hours", "150 minutes", "9000 seconds", "2\\frac12\\text{ hours}"],
         ["2.3 hours", "150 hours"],
     ),
+    ("How many does each have?", "Anna 12, Ben 6", ["Anna: 12, Ben: 6", "Ben 6 and Anna 12"], ["Anna 6, Ben 12", "12"]),
+    ("Find the radius and the center.", "5, (1,2)", ["radius 5, center (1,2)"], ["(1,2), 5", "5, (2,1)"]),
+    # roots, powers and functions whose value is asked for
+    ("How long is the hypotenuse?", "13", ["13"], ["\\sqrt{5^2+12^2}", "\\sqrt{25+144}", "\\sqrt{169}", "√169"]),
+    ("What is the distance?", "2\\sqrt5", ["\\sqrt{20}"], ["\\sqrt{2^2+4^2}", "\\sqrt{4+16}", "\\sqrt{4\\cdot5}"]),
+    ("What is the distance?", "\\sqrt{2+\\sqrt3}", ["\\sqrt{\\sqrt3+2}"], []),
+    ("What is the LCM of 12 and 18?", "36", ["36"], ["2^2\\cdot3^2", "2\\cdot18"]),
+    ("What is 3 to the power of 5?", "243", ["3^5=243"], ["3^5"]),
+    ("Evaluate $\\cos\\frac{\\pi}{3}$.", "\\frac12", ["0.5"], ["\\cos 60^\\circ"]),
+    ("Express $135^\\circ$ in radians.", "\\frac{3\\pi}{4}", ["0.75\\pi"], ["\\frac{135\\pi}{180}"]),
+    ("Simplify $(2x^3)(5x^4)$.", "10x^7", ["10x^{7}"], ["2\\cdot5x^7"]),
+    ("Complete the square: $x^2+6x+2$.", "(x+3)^2-7", ["(3+x)^2-7"], ["x^2+6x+2", "x^2+6x+9-7"]),
+    # units in which an answer is asked for
+    ("Convert 4.5 km to meters.", "4500", ["4500 m", "4500 \\text{ m}", "4500 meters"], ["4500 km", "4500 k"]),
+    ("How many liters does it need?", "28", ["28 L", "28 liters"], ["28 km"]),
+    ("What is the percent increase?", "25\\%", ["25"], ["0.25", "1/4"]),
+    ("After a 20% discount a coat costs 64 dollars. What did it cost?", "80", ["80"], ["80\\%"]),
     # notations asked for by name
     (
         "Solve $x^2<16$. Give your answer in interval notation.",

@@ -16,7 +16,7 @@ from magcli.verify.math.asked.terms import (
     is_unsolved,
     value,
 )
-from magcli.verify.math.asked.values import is_not_evaluated, leaves_product
+from magcli.verify.math.asked.values import is_not_evaluated, leaves_product, leaves_work_in_root
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
@@ -27,7 +27,8 @@ from magcli.verify.math.latex.wording import is_counted
 
 # What a question asks for: ``how many apples``, ``in centimeters``.
 _ASKED_UNIT = re.compile(
-    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
+    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в"
+    r"|(?:convert|change|express)\b(?:[^.?!]|\.\d){0,60}?\b(?:to|into))"
     r"\s+"
     r"(?P<words>\S[^,;:?!]{0,60})",
     re.IGNORECASE,
@@ -45,6 +46,11 @@ _EXPAND = re.compile(
     r"\bexpand\b|\bdistribute(?=[\s:]*[$\\(\d])|\bmultiply (?:it )?out\b"
     r"|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
     r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
+    re.IGNORECASE,
+)
+_SQUARE = re.compile(
+    r"\b(?:by )?complet(?:e|ing) the square|\bvertex form|quadratische Ergänzung|Scheitelpunktform|forme canonique"
+    r"|complet(?:a|ar|ando|are) (?:el cuadrado|il quadrato)|配方|顶点式",
     re.IGNORECASE,
 )
 _SOLVE = re.compile(
@@ -89,7 +95,7 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "order"
     if notations.is_other_region(tree, truth, question):
         return "form"
-    if notations.leaves_set_operation(bare, bare_truth) or _has_numbers_to_join(answer, gold):
+    if notations.leaves_set_operation(bare, bare_truth) or _has_numbers_to_join(answer, gold, question):
         return "value"
     return _other_form(answer, gold, question) or _not_worked_out(tree, truth, question)
 
@@ -109,12 +115,17 @@ def _other_form(answer: str, gold: str, question: str) -> str:
     return "form" if any(is_other(answer, gold, question) for is_other in demands) else ""
 
 
-def _has_numbers_to_join(answer: str, gold: str) -> bool:
-    """Whether an answer without letters has numbers to add, multiply or cancel, unlike the ground truth."""
+def _has_numbers_to_join(answer: str, gold: str, question: str) -> bool:
+    """Whether an answer has numbers to add, multiply or cancel, unlike the ground truth.
+
+    Beside letters they may stay unless the question asks to simplify.
+    """
     tree, truth = value(parse_answer(answer)), value(parse_answer(gold))
-    if symbols(tree) or tree.op == "raw":
+    if tree.op == "raw":
         return False
-    if leaves_product(answer, gold):
+    if symbols(tree):
+        return leaves_product(answer, gold) and (forms.asks_for_simplest(question) or asks_to_expand(question))
+    if leaves_product(answer, gold) or leaves_work_in_root(answer, gold):
         return True
     return count_numbers_to_join(tree) > 0 and count_numbers_to_join(truth) == 0
 
@@ -126,8 +137,11 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     """
     if _has_product_of_sums(value(tree)) and not _has_product_of_sums(value(truth)) and asks_to_expand(question):
         return "terms"
+    if _has_product_of_sums(value(truth)) and not _has_product_of_sums(value(tree)) and asks_for_square(question):
+        return "form"
     if count_uncollected(value(tree)) and not count_uncollected(value(truth)):
-        return "form" if forms.asks_for_simplest(question) or asks_to_expand(question) else ""
+        asks = (forms.asks_for_simplest, asks_to_expand, forms.asks_to_convert_angle)
+        return "form" if any(asks_to(question) for asks_to in asks) else ""
     return "value" if is_unsolved(tree, truth) and _asks_to_solve(question) else ""
 
 
@@ -141,6 +155,12 @@ def asks_to_factor(question: str) -> bool:
 def asks_to_expand(question: str) -> bool:
     """Whether a question asks for a sum without brackets."""
     return _EXPAND.search(question) is not None
+
+
+@lru_cache(maxsize=1024)
+def asks_for_square(question: str) -> bool:
+    """Whether a question asks to complete the square."""
+    return _SQUARE.search(question) is not None
 
 
 def _asks_to_solve(question: str) -> bool:

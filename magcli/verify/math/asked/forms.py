@@ -195,3 +195,9 @@ def has_other_angle_unit(answer: str, gold: str, question: str) -> bool:
     if _PI.search(answer):
         return not _PI.search(gold) and bool(_DEGREES.search(question)) and not _RADIANS.search(question)
     return False
+
+
+@lru_cache(maxsize=1024)
+def asks_to_convert_angle(question: str) -> bool:
+    """Whether a question asks for radians or for degrees."""
+    return bool(_RADIANS.search(question)) != bool(_DEGREES.search(question))

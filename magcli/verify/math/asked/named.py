@@ -46,7 +46,10 @@ def asks_for_named(question: str, gold: Expr) -> bool:
 # ---- answers with names in words ----
 
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}")
-_PARTS = re.compile(r"\s*[,;]\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
+# A name in words before or after a number, which most answers lack.
+_MAY_HAVE_NAMES = re.compile(r"(?<![\\A-Za-z])[A-Za-z][A-Za-z' -]*[A-Za-z][\s:=}]*-?[\d.\\$(]|\d[\s\\]*[rR]")
+_SEPARATOR = re.compile(r"[,;]|\band\b")
+_PARTS = re.compile(r"\s*[,;](?![^(]*\))\s*(?:and\s+)?|\s+and\s+", re.IGNORECASE)
 _LABELLED = re.compile(
     r"(?:the\s+)?(?P<label>[A-Za-z][A-Za-z' -]*[A-Za-z])(?:\s*[:=]\s*|\s+(?:is|are|of|equals)\s+|\s+)"
     r"(?P<value>[-+\d.\\$(].*)",
@@ -60,20 +63,45 @@ def in_asked_order(text: str, question: str) -> str:
 
     Anything else is returned as it is.
     """
-    names = asked_names(question) if len(text) <= MAX_ANSWER else ()
+    names = asked_names(question) if len(text) <= MAX_ANSWER and _MAY_HAVE_NAMES.search(text) else ()
     if not names:
         return text
-    bare = " ".join(_TEXT_COMMAND.sub(r" \1 ", normalize(text)).split())
+    bare = _without_text_commands(text)
     remainder = _WITH_REMAINDER.fullmatch(bare)
     if remainder and [name.split()[-1].lower() for name in names] == ["quotient", "remainder"]:
         return f"{remainder['quotient']}, {remainder['remainder']}"
-    labelled = [_LABELLED.fullmatch(part) for part in _PARTS.split(bare)]
-    if len(labelled) != len(names) or not all(labelled):
-        return text
-    values = {_position(match["label"], names): match["value"] for match in labelled if match}
-    if sorted(values) != list(range(len(names))):
-        return text
-    return ", ".join(values[position] for position in range(len(names)))
+    values = _values_of(names, _labelled(bare))
+    return ", ".join(values) if values else text
+
+
+def by_labels(answer: str, gold: str) -> tuple[str, str] | None:
+    """Two answers with the same names in words as tuples in one order: ``Ben 6, Anna 12``; None for any others."""
+    if max(len(answer), len(gold)) > MAX_ANSWER or not (_MAY_HAVE_NAMES.search(gold) and _SEPARATOR.search(gold)):
+        return None
+    wanted = _labelled(_without_text_commands(gold))
+    names = tuple(label for label, _ in wanted)
+    if len(set(names)) < 2 or len(set(names)) < len(names):
+        return None
+    values = _values_of(names, _labelled(_without_text_commands(answer)))
+    return (f"({', '.join(values)})", f"({', '.join(value for _, value in wanted)})") if values else None
+
+
+def _without_text_commands(text: str) -> str:
+    return " ".join(_TEXT_COMMAND.sub(r" \1 ", normalize(text)).split())
+
+
+def _labelled(text: str) -> list[tuple[str, str]]:
+    """The names and values of a list in which each value has a name in words; empty for anything else."""
+    parts = [_LABELLED.fullmatch(part) for part in _PARTS.split(text)]
+    labelled = [(match["label"].lower(), match["value"]) for match in parts if match]
+    return labelled if len(labelled) == len(parts) else []
+
+
+def _values_of(names: tuple[str, ...], labelled: list[tuple[str, str]]) -> list[str]:
+    """The values in the order of the names; empty unless each name has one."""
+    values = {_position(label, names): value for label, value in labelled}
+    complete = len(labelled) == len(names) and sorted(values) == list(range(len(names)))
+    return [values[at] for at in range(len(names))] if complete else []
 
 
 def _position(label: str, names: tuple[str, ...]) -> int:
@@ -91,19 +119,29 @@ _BY = re.compile(rf"{_MEASURED}(?:\s+by\s+{_MEASURED}){{1,2}}")
 _TIMES = r"\s*(?:\\times(?![A-Za-z])|×|x|X|\*)\s*"
 _BY_SIGN = re.compile(rf"(?:{_SIZE})(?:\s*(?![xX])[A-Za-z]+)?(?:{_TIMES}(?:{_SIZE})(?:\s*(?![xX])[A-Za-z]+)?){{1,2}}")
 _DIMENSIONS = re.compile(
-    r"\bdimensions?\b|\bmeasurements\b|Abmessungen|dimensiones|dimensioni|размеры|尺寸", re.IGNORECASE
+    r"\bdimensions?\b|\bmeasurements\b|\b(?:order|size|shape)\b.*\bmatri|\bmatri.*\b(?:order|size|shape)\b|Abmessungen|dimensiones|dimensioni|размеры|尺寸",
+    re.IGNORECASE,
 )
 _MATRIX = re.compile(r"\bmatri(?:x|ces)\b|matrix|matrice|матриц|矩阵", re.IGNORECASE)
 
 
+_MAY_BE_SIZES = re.compile(r"\d[^,;=]*(?:\\times|[×xX*])[^,;=]*\d")
+
+
+@lru_cache(maxsize=1024)
+def _asks_for_dimensions(question: str) -> bool:
+    return _DIMENSIONS.search(question) is not None
+
+
 def dimensions_as_list(text: str, question: str) -> str:
     r"""``7 by 9``, or ``7\times 9`` as dimensions that a question asks for, as a list; those of a matrix as a pair."""
-    if len(text) > MAX_ANSWER or not ("by" in text or _DIMENSIONS.search(question)):
+    is_worded = " by " in text
+    if len(text) > MAX_ANSWER or not (is_worded or (_MAY_BE_SIZES.search(text) and _asks_for_dimensions(question))):
         return text
-    bare = " ".join(_TEXT_COMMAND.sub(r" \1 ", normalize(text)).split())
+    bare = _without_text_commands(text)
     if _BY.fullmatch(bare):
         sizes = re.split(r"\s+by\s+", bare)
-    elif _BY_SIGN.fullmatch(bare) and _DIMENSIONS.search(question):
+    elif _BY_SIGN.fullmatch(bare) and _asks_for_dimensions(question):
         sizes = re.split(_TIMES, bare)
     else:
         return text

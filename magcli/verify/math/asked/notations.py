@@ -48,10 +48,8 @@ def _kind_of_region(expr: Expr) -> str:
 
 def is_other_region(tree: Expr, truth: Expr, question: str) -> bool:
     """Whether an answer is a region in another notation than the one asked for, in which the ground truth is."""
-    asked = _asked_region(question)
-    if not asked or _kind_of_region(truth) != asked:
-        return False
-    return _kind_of_region(tree) not in ("", asked)
+    kind, wanted = _kind_of_region(tree), _kind_of_region(truth)
+    return kind != "" and wanted not in ("", kind) and _asked_region(question) == wanted
 
 
 # ---- numbers ----
@@ -67,6 +65,7 @@ _NUMBERS = {
     ),
     "percent": re.compile(
         rf"{_AS}percent(?:age)?\b|\b(?:what|which) percent|percent(?:age)? form"
+        r"|\bpercent(?:age)? (?:increase|decrease|change|error|gain|loss|growth|difference)\b"
         r"|wie ?viel Prozent|als Prozent|in Prozent|quel pourcentage|en pourcentage|qué porcentaje|como porcentaje"
         r"|che percentuale|in percentuale|сколько процентов|в процентах|百分之几|百分数表示",
         re.IGNORECASE,
@@ -96,10 +95,9 @@ def _kind_of_number(text: str) -> str:
 
 def is_other_number(answer: str, gold: str, question: str) -> bool:
     """Whether an answer is a fraction, decimal or percentage, and the question and the ground truth have another."""
-    asked = _asked_number(question)
-    if asked not in ("fraction", "decimal") or _kind_of_number(gold) != asked:
-        return False
-    return _kind_of_number(answer) not in ("", asked)
+    kind = _kind_of_number(answer)
+    wanted = _kind_of_number(gold) if kind else ""
+    return wanted in ("fraction", "decimal") and kind != wanted and _asked_number(question) == wanted
 
 
 def lacks_percentage(tree: Expr, truth: Expr, question: str) -> bool:
@@ -141,20 +139,25 @@ def is_not_scientific(answer: str, gold: str, question: str) -> bool:
 _PERCENT_WORD = r"(?:\\?%|(?:percent|per cent|prozent|pour ?cent|por ?cent|per cento|процент)\w*)"
 # A percentage that the question states: ``15%``.
 _GIVEN_PERCENT = re.compile(rf"\d[\s$\\,}}]*{_PERCENT_WORD}", re.IGNORECASE)
-# Words for percentages and for what is usually given as one.
-_PERCENTAGE = re.compile(
-    rf"{_PERCENT_WORD}|percent|百分|\brates?\b|probab|\bchances?\b|likelihood|\bodds\b|\bproportion|\bdiscount"
-    r"|\bconcentration|\bhumidity|\befficiency|\bpurity|\binterest\b|\bmargin|\byields?\b|\bmark-?up|\bsaturation"
+_ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
+# What is usually given as a percentage.
+_RATE = re.compile(
+    r"\brates?\b|probab|\bchances?\b|likelihood|\bodds\b|\bproportion|\bdiscount|\bconcentration|\bhumidity"
+    r"|\befficiency|\bpurity|\binterest\b|\bmargin|\byields?\b|\bmark-?up|\bsaturation"
     r"|wahrscheinlich|zinssatz|anteil|rabatt|\btaux\b|\btasas?\b|\btasso\b|\btipo de interés|вероятн|ставк|скидк"
-    r"|概率|几率|利率|折扣|率",
+    r"|概率|几率|折扣|率",
     re.IGNORECASE,
 )
+_ASKING_SENTENCE = re.compile(r"[^.?!。？！]*[?？]")
 
 
 @lru_cache(maxsize=1024)
 def _may_ask_for_percentage(question: str) -> bool:
     """Whether a question may have a percentage as its answer, other than those that it states."""
-    return _PERCENTAGE.search(_GIVEN_PERCENT.sub(" ", question)) is not None
+    if _ANY_PERCENT.search(_GIVEN_PERCENT.sub(" ", question)):
+        return True
+    asking = " ".join(_ASKING_SENTENCE.findall(question)) or question
+    return _RATE.search(asking) is not None
 
 
 def adds_percent_sign(tree: Expr, truth: Expr, question: str) -> bool:

@@ -47,9 +47,15 @@ def _groups_by_points(text: str, question: str) -> bool:
 
 
 def _measures_in(letter: str, question: str) -> bool:
-    """Whether a letter follows numbers of the question and is none of its variables."""
-    measured = re.search(_MEASURED.format(letter), question)
-    return measured is not None and not re.search(_VARIABLE.format(letter), question)
+    """Whether a letter follows numbers of the question, or its unit is in it, and it is none of its variables."""
+    measured = re.search(_MEASURED.format(letter), question) or _names_unit(SYMBOLS[letter], question)
+    return bool(measured) and not re.search(_VARIABLE.format(letter), question)
+
+
+def _names_unit(unit: str, question: str) -> bool:
+    """Whether a question has the name of a unit: ``liters``, ``metres``."""
+    spelling = re.sub("er$", "(?:er|re)", unit)
+    return re.search(rf"\b{spelling}s?\b", question, re.IGNORECASE) is not None
 
 
 # The label of an option at the start of a line or after white space: ``(A)``, ``b)``, ``③``.

@@ -19,7 +19,7 @@ MAX_QUESTION = 20_000
 _VERBS = (
     r"compute|evaluate|calculate|simplify|find|determine|what is|what's|how much is|work out|solve"
     r"|convert|express|write"
-    r"|rewrite|reduce|multiply|divide|add|subtract|distribute|combine|factor(?:i[sz]e)?|expand|rationali[sz]e|give|change|turn|transform|round|do|state|decompose"
+    r"|rewrite|reduce|multiply|divide|add|subtract|distribute|combine|factor(?:i[sz]e)?|expand|rationali[sz]e|give|change|turn|transform|round|do|state|decompose|complete"
     r"|berechnen?|vereinfachen?|bestimmen?|was (?:ist|ergibt)|wie ?viel ist|wandlen?|wandeln?|schreiben?|kürzen?"
     r"|faktorisieren?|ermitteln?|löse"
     r"|calcule[rz]?|simplifie[rz]?|évalue[rz]?|détermine[rz]?|que vaut|combien (?:font|fait)|convertis(?:sez)?"

@@ -68,11 +68,11 @@ def _has_number_to_cancel(expr: Expr) -> bool:
 
 
 def count_numbers_to_join(expr: Expr) -> int:
-    """The number of sums and products without letters that have several numbers to add or multiply: ``2\\pi\\cdot 3``.
+    """The number of sums and products that have several numbers to add or multiply: ``2\\pi\\cdot 3``.
 
     A numerator and a denominator may have a number each.
     """
-    if symbols(expr):
+    if not expr.args:
         return 0
     inside = sum(map(count_numbers_to_join, expr.args))
     if expr.op == "+":

@@ -24,6 +24,7 @@ _PRODUCT = re.compile(r"\\(?:times|cdot|div|ast)(?![A-Za-z])|[*×÷·⋅]|\)\s*\
 _UPRIGHT_NAME = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{\s*(gcd|lcm|gcf|hcf|det|ggT|kgV|mod|max|min)\s*\}")
 
 
+@lru_cache(maxsize=4096)
 def bare_value(text: str) -> str:
     """The last side of an answer without its unit; ``Q`` for each fraction of two whole numbers."""
     last = _UPRIGHT_NAME.sub(r"\1", normalize(text)).split("=")[-1].split(r"\approx")[-1]
@@ -45,7 +46,7 @@ def has_work_left(text: str) -> bool:
 
 _NAMES = (
     r"gcd|lcm|gcf|hcf|sqrt|log|ln|sin|cos|tan|det|bmod|mod|pmod|binom|choose|frac|dfrac|cdot|times"
-    r"|div|left|right|begin|end|[bpvV]?matrix|sum|prod"
+    r"|div|left|right|begin|end|[bpvV]?matrix|sum|prod|pi|circ"
 )
 _ONLY_NUMBERS = re.compile(rf"(?:\\?(?:{_NAMES})(?![A-Za-z])|[^A-Za-z\\]|\\[,;!:\\ {{}}%])+")
 # ``f(3)``, a definite integral, a sum or a limit: the value of a formula with letters.
@@ -61,6 +62,7 @@ _OPERATION = re.compile(
     r"(?:(?:and|by|is divided by|divided by|from|und|et|y|e|,)\s*[\d\s.,$\\{}-]*\d[\s$]*)*[.?!]?\s*$"
     r"|\d[\s$]*(?:plus|minus|times|multiplied by|divided by|mal|geteilt durch|fois|por|per"
     r"|divis[oa] per|плюс|минус)\s[\s$]*\d"
+    r"|\d[\s$]*(?:to the power|raised to|squared\b|cubed\b|hoch\s[\s$]*\d)"
     r"|\b(?:multiply|divide|add|subtract)\s+\$?(?:\\[dt]?frac(?![a-z])|\d)",
     re.IGNORECASE,
 )  # fmt: skip
@@ -102,6 +104,20 @@ def asks_for_value(question: str) -> bool:
     return any(map(_ONLY_NUMBERS.fullmatch, (text for text in requested if "^" in text or has_work_left(text))))
 
 
+def _asks_in_words(question: str) -> bool:
+    """Whether a question asks in words for an operation, a common divisor or multiple, a remainder or determinant."""
+    return bool(_OPERATION.search(question)) or any(asked.search(question) for _, asked in _NAMED_FUNCTIONS)
+
+
+def _has_power(text: str) -> bool:
+    """Whether a value in numbers has a power other than one of ten in scientific notation."""
+    bare = SCIENTIFIC.sub("1", bare_value(text))
+    return "^" in bare and not _LETTERS.search(_KNOWN_NAMES.sub("", bare))
+
+
+_ROOT_SIGN = re.compile(r"sqrt|√")
+
+
 def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
     """Whether an answer leaves operations that the question asks to do, and the ground truth is a plain value.
 
@@ -114,7 +130,12 @@ def is_not_evaluated(answer: str, gold: str, question: str) -> bool:
     if not is_plain_value(gold):
         return False
     if not has_work_left(answer):
-        return bare_value(answer) == "Q" and _is_whole(gold)  # ``70000/7`` for 10000
+        # ``70000/7`` for 10000
+        return (bare_value(answer) == "Q" and _is_whole(gold)) or (
+            "^" in answer and _has_power(answer) and _asks_in_words(question)
+        )
+    if _ROOT_SIGN.search(answer) and not _LETTERS.search(_KNOWN_NAMES.sub("", answer)):
+        return True  # the root of a square
     if any(name.search(answer) and asked.search(question) for name, asked in _NAMED_FUNCTIONS):
         return True
     return not _LETTERS.search(_KNOWN_NAMES.sub("", answer)) and asks_for_value(question)
@@ -133,12 +154,17 @@ _ARITHMETIC = re.compile(
     rf"|{_NUMBER}\s*\(\s*-?{_NUMBER}|\)\s*\(\s*-?{_NUMBER}"
     r"|\\[dtc]?frac\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}\s*\{[^{}A-Za-z\\]*\d[^{}A-Za-z\\]*\}"
 )
+_OPERATION_SIGN = re.compile(
+    r"[\d)}](?:\s|\\[,;! ])*(?:[+\-−–*/×÷·⋅(]|\\(?:cdot|times|div|ast))|frac\s*\{[^{}]*[^\d{}-]|\)\s*\("
+)
 # A power, factorial or function of numbers is a closed form, which may be the usual one.
 _CLOSED_FORM = re.compile(rf"\^|!|{_FUNCTION.pattern}|\\pi(?![A-Za-z])|π")
 
 
 def leaves_arithmetic(text: str) -> bool:
     """Whether a value of an answer is a sum, product or quotient of plain numbers, and not worked out beside it."""
+    if not _OPERATION_SIGN.search(text):
+        return False
     parts = _SEPARATOR.split(_without_units(text))
     return any(_leaves_arithmetic(part) for part in parts)
 
@@ -183,9 +209,25 @@ _PRODUCT_OF_NUMBERS = re.compile(
 )
 
 
+# A root of a sum or product: ``\\sqrt{5^2+12^2}``.
+_WORK_IN_ROOT = re.compile(
+    rf"(?:sqrt|√)\s*(?:\[\d+\]\s*)?[{{(](?:[^{{}}A-Za-z\\]|\{{\d+\}})*\d\}}?\s*"
+    rf"(?:[+\-−*×·⋅]|\\(?:cdot|times)(?![A-Za-z]))\s*{_NUMBER}"
+)
+
+
+def leaves_work_in_root(answer: str, gold: str) -> bool:
+    """Whether an answer has the root of a sum or product of numbers, unlike the ground truth."""
+    if max(len(answer), len(gold)) > MAX_CHARS or not _ROOT_SIGN.search(answer):
+        return False
+    parts = (part for part in _SEPARATOR.split(normalize(answer)) if not _states_plain_value(part))
+    last = (_RELATION.split(part)[-1] for part in parts)
+    return any(map(_WORK_IN_ROOT.search, last)) and not _WORK_IN_ROOT.search(normalize(gold))
+
+
 def leaves_product(answer: str, gold: str) -> bool:
     """Whether a closed form has a product of two numbers, unlike the ground truth: ``2\\cdot 3\\sqrt2``."""
-    if max(len(answer), len(gold)) > MAX_CHARS:
+    if max(len(answer), len(gold)) > MAX_CHARS or not _OPERATION_SIGN.search(answer):
         return False
     parts = (part for part in _SEPARATOR.split(_without_units(answer)) if not _states_plain_value(part))
     return any(map(_PRODUCT_OF_NUMBERS.search, parts)) and not _PRODUCT_OF_NUMBERS.search(_without_units(gold))
