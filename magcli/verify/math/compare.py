@@ -61,6 +61,8 @@ _CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
+# Nothing but digits, signs and spaces.
+_PLAIN_NUMBER = re.compile(r"[-+\d.,$ ]+")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
@@ -228,7 +230,10 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
 
 def _read_with(question: str, text: str) -> str:
     """An answer as the question lets it be read: its numbers, dimensions, and values with names."""
-    return in_asked_order(dimensions_as_list(as_in_question(text, question), question), question)
+    read = as_in_question(text, question)
+    if _PLAIN_NUMBER.fullmatch(read):
+        return read
+    return in_asked_order(dimensions_as_list(read, question), question)
 
 
 def _is_only_option(label: str, text: str, question: str) -> bool:

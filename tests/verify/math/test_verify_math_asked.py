@@ -276,6 +276,7 @@ CASES = [
         ["5, 7", "5 remainder 7", "quotient 5, remainder 7"],
     ),
     ("Find $x$ and $y$.", "x=5, y=3", ["5 \\text{ and } 3", "y=3, x=5", "(5,3)"], ["3, 5", "x=3, y=5"]),
+    ("Find $x$ and $y$ with $x+y=3$, $xy=2$.", "(1,2), (2,1)", ["(2,1), (1,2)"], ["(1,2)"]),
     ("Find the values of $b$ and $a$.", "3, 7", ["3, 7"], ["7, 3"]),
     ("Find the roots of $x^2-10x+21$ and sketch the graph.", "3, 7", ["7, 3"], []),
     ("Find two numbers with sum 10 and product 21.", "3, 7", ["7, 3"], []),

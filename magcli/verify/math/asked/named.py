@@ -39,8 +39,14 @@ def asked_names(question: str) -> tuple[str, ...]:
 
 
 def asks_for_named(question: str, gold: Expr) -> bool:
-    """Whether a question lists as many names as the ground truth has values, which so belong to them in order."""
-    return len(gold.args) == len(asked_names(question)) > 1
+    """Whether a question lists as many names as the ground truth has values, which so belong to them in order.
+
+    Tuples are no values of letters but several solutions.
+    """
+    names = asked_names(question)
+    if not len(gold.args) == len(names) > 1:
+        return False
+    return len(names[0]) > 1 or all(part.op != "tuple" for part in gold.args)
 
 
 # ---- answers with names in words ----
