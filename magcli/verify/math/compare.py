@@ -15,6 +15,8 @@ import re
 
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.math.asked.demands import unasked
+from magcli.verify.math.asked.named import by_labels, dimensions_as_list, in_asked_order
+from magcli.verify.math.asked.order import chain_as_list
 from magcli.verify.math.asked.puzzles import verdict_on_puzzle
 from magcli.verify.math.asked.readings import (
     as_in_question,
@@ -34,8 +36,8 @@ from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
 from magcli.verify.math.latex.polar import is_polar, verdict_of
 from magcli.verify.math.latex.spelling import normalize, squeeze
-from magcli.verify.math.latex.tree import Expr, num
-from magcli.verify.math.latex.units import is_known_unit, unit_name
+from magcli.verify.math.latex.tree import Expr, mul, num
+from magcli.verify.math.latex.units import is_compound, is_known_unit, ratio_of_units, unit_name
 from magcli.verify.math.latex.wording import plain
 
 MAX_CHARS = 10_000
@@ -59,6 +61,8 @@ _CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
+# Nothing but digits, signs and spaces.
+_PLAIN_NUMBER = re.compile(r"[-+\d.,$ ]+")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
@@ -148,6 +152,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return True, path
     if rewritten := _same_when_rewritten(a, b):
         return True, rewritten
+    if _same_compound(left, truth, a, b):
+        return True, "unit"
     value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"
@@ -170,6 +176,16 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     return False, path
 
 
+def _same_compound(left: str, truth: str, a: Expr, b: Expr) -> bool:
+    """Whether two measures of one kind are equal, at least one of which is a sum of several units."""
+    if a.op != "unit" or b.op != "unit" or a.name == b.name:
+        return False
+    if not any(is_compound(text) for text in (left, truth)):
+        return False
+    ratio = ratio_of_units(a.name, b.name)
+    return ratio is not None and same(mul(a.args[0], num(ratio)), b.args[0])[0]
+
+
 def _same_when_rewritten(a: Expr, b: Expr) -> str:
     """The rule by which two answers are one under other names of parameters, constants or coordinates; else empty."""
     if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
@@ -190,7 +206,10 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
         return solved, "puzzle"
     if left == truth:
         return True, "text"
-    left, truth = as_in_question(left, question), as_in_question(truth, question)
+    left, truth = _read_with(question, left), _read_with(question, truth)
+    if ("<" in left) != ("<" in truth) or (">" in left) != (">" in truth):
+        left, truth = chain_as_list(left, question), chain_as_list(truth, question)
+    left, truth = by_labels(left, truth) or (left, truth)
     decision = _compare(left, truth)
     if decision[0]:
         fault = unasked(left, truth, question)
@@ -207,6 +226,14 @@ def _compare_asked(left: str, truth: str, question: str) -> tuple[bool, str]:
             return True, "question"
     chosen = _is_only_option(left, truth, question) or _is_only_option(truth, left, question)
     return (True, "choice") if chosen else decision
+
+
+def _read_with(question: str, text: str) -> str:
+    """An answer as the question lets it be read: its numbers, dimensions, and values with names."""
+    read = as_in_question(text, question)
+    if _PLAIN_NUMBER.fullmatch(read):
+        return read
+    return in_asked_order(dimensions_as_list(read, question), question)
 
 
 def _is_only_option(label: str, text: str, question: str) -> bool:

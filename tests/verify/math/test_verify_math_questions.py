@@ -128,7 +128,7 @@ def test_the_text_of_an_option_is_its_label(answer: str, gold: str, right: bool)
 @pytest.mark.parametrize(
     ("text", "question", "reading"),
     [
-        ("3.750 m", "Wie viele Meter sind 3,75 km?", "3750 m"),
+        ("3.750 m", "Wie viele Meter sind 3,75 km?", "3750\\text{ m}"),
         ("3.750", "Wie viele Meter sind das?", "3.750"),
         ("15.000", "Quanti grammi ci sono in 15 kg?", "15000"),
         ("15.000", "How many grams are in 15 kg?", "15.000"),

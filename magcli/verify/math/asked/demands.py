@@ -5,9 +5,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from magcli.verify.math.asked import forms
+from magcli.verify.math.asked import forms, notations
+from magcli.verify.math.asked.named import asks_for_named
 from magcli.verify.math.asked.order import asks_for_order, is_out_of_order
-from magcli.verify.math.asked.terms import count_common_numbers, count_uncollected, is_unsolved, value
+from magcli.verify.math.asked.requests import repeats_question
+from magcli.verify.math.asked.terms import (
+    count_common_numbers,
+    count_numbers_to_join,
+    count_uncollected,
+    is_unsolved,
+    value,
+)
+from magcli.verify.math.asked.values import is_not_evaluated, leaves_product, leaves_work_in_root
 from magcli.verify.math.equality.functions import same_up_to_constant
 from magcli.verify.math.equality.identity import same_value, symbols
 from magcli.verify.math.latex.answers import parse_answer
@@ -18,7 +27,8 @@ from magcli.verify.math.latex.wording import is_counted
 
 # What a question asks for: ``how many apples``, ``in centimeters``.
 _ASKED_UNIT = re.compile(
-    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в)"
+    r"(?<!\w)(?:(?P<amount>how many|number of|wie viele?|combien de|cu[aá]nt[oa]s|quant[ie]|сколько)|in|en|в"
+    r"|(?:convert|change|express)\b(?:[^.?!]|\.\d){0,60}?\b(?:to|into))"
     r"\s+"
     r"(?P<words>\S[^,;:?!]{0,60})",
     re.IGNORECASE,
@@ -26,10 +36,6 @@ _ASKED_UNIT = re.compile(
 _ASKED_IN_CHINESE = re.compile(r"(?:多少|几|幾)\s*(?P<unit>[\u3400-\u9fff]{1,2})")
 MAX_UNIT_WORDS = 4
 _MARKUP = re.compile(r"\\(?:text|mathrm|textrm)\b|[${}\\]")
-_PERCENT_WORD = r"(?:\\?%|(?:percent|per cent|prozent|pour ?cent|por ?cent|per cento|процент)\w*)"
-# A percentage that the question states: ``15%``.
-_GIVEN_PERCENT = re.compile(rf"\d[\s$\\,}}]*{_PERCENT_WORD}", re.IGNORECASE)
-_ANY_PERCENT = re.compile(rf"{_PERCENT_WORD}|percent|百分", re.IGNORECASE)
 _FACTOR = re.compile(
     r"\bfactor(?:i[sz]e|i[sz]ing|i[sz]ation)\b|\bfactor(?=\s+(?:completely|fully|the|over|into|each|\$|\\|\d|\w+\^))"
     r"|faktorisier|faktorzerleg|primfaktor|factoris|factoriz|factorice|scompon|scomposiz|fattorizz|разлож|множител"
@@ -40,6 +46,11 @@ _EXPAND = re.compile(
     r"\bexpand\b|\bdistribute(?=[\s:]*[$\\(\d])|\bmultiply (?:it )?out\b"
     r"|ausmultiplizier|multipliziere[^.?!]{0,60}\baus\b"
     r"|\bdéveloppe[rz]?\b|\bdesarroll[ae]r?\b|\bsvilupp(?:a|are)\b|раскр(?:ойте|ыть) скобки|展开",
+    re.IGNORECASE,
+)
+_SQUARE = re.compile(
+    r"\b(?:by )?complet(?:e|ing) the square|\bvertex form|quadratische Ergänzung|Scheitelpunktform|forme canonique"
+    r"|complet(?:a|ar|ando|are) (?:el cuadrado|il quadrato)|配方|顶点式",
     re.IGNORECASE,
 )
 _SOLVE = re.compile(
@@ -59,10 +70,10 @@ _BARE_NUMBER = re.compile(r"[+-]?\d+")
 def unasked(answer: str, gold: str, question: str) -> str:
     """Why an answer that equals the ground truth is not what the question asks for; empty if it may be.
 
-    ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: the question has
-    percentages but does not ask for one; ``factors``: it asks for factors, or for prime ones; ``terms``: it asks to
-    expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: it asks to work out
-    what the answer repeats; ``form``: it asks to simplify.
+    ``words``: it counts something else; ``unit``: the question asks for another unit; ``percent``: it asks for no
+    percentage, or for one that the answer is not; ``factors``: it asks for factors, or for prime ones; ``terms``: it
+    asks to expand; ``function``: it says what ``C`` is; ``order``: it asks for another order; ``value``: the answer
+    has operations left to do; ``form``: it asks to simplify or for another notation.
     """
     if squeeze(answer) == squeeze(gold):
         return ""
@@ -71,14 +82,21 @@ def unasked(answer: str, gold: str, question: str) -> str:
         return "words"
     if _has_other_unit(tree, truth, question) or forms.has_other_angle_unit(answer, gold, question):
         return "unit"
-    if _adds_percent_sign(value(tree), value(truth)) and _only_gives_percentages(question):
+    bare, bare_truth = value(tree), value(truth)
+    if notations.adds_percent_sign(bare, bare_truth, question) or notations.lacks_percentage(
+        bare, bare_truth, question
+    ):
         return "percent"
     if "C" in question and _is_given_constant(tree, truth, question):
         return "function"
     if (_is_less_factored(answer, gold) or _has_common_number(tree, truth)) and asks_to_factor(question):
         return "factors"
-    if is_out_of_order(tree, truth) and asks_for_order(question):
+    if is_out_of_order(tree, truth) and (asks_for_order(question) or asks_for_named(question, truth)):
         return "order"
+    if notations.is_other_region(tree, truth, question):
+        return "form"
+    if notations.leaves_set_operation(bare, bare_truth) or _has_numbers_to_join(answer, gold, question):
+        return "value"
     return _other_form(answer, gold, question) or _not_worked_out(tree, truth, question)
 
 
@@ -86,10 +104,30 @@ def _other_form(answer: str, gold: str, question: str) -> str:
     """Why an equal answer has not the form that the question asks for."""
     if forms.has_composite_factor(answer, gold, question):
         return "factors"
-    if forms.repeats_question(answer, gold, question) or forms.is_not_evaluated(answer, gold, question):
+    if repeats_question(answer, gold, question) or is_not_evaluated(answer, gold, question):
         return "value"
-    unreduced = forms.is_not_simplest(answer, gold, question) or forms.has_root_in_denominator(answer, gold, question)
-    return "form" if unreduced else ""
+    demands = (
+        forms.is_not_simplest,
+        forms.has_root_in_denominator,
+        notations.is_other_number,
+        notations.is_not_scientific,
+    )
+    return "form" if any(is_other(answer, gold, question) for is_other in demands) else ""
+
+
+def _has_numbers_to_join(answer: str, gold: str, question: str) -> bool:
+    """Whether an answer has numbers to add, multiply or cancel, unlike the ground truth.
+
+    Beside letters they may stay unless the question asks to simplify.
+    """
+    tree, truth = value(parse_answer(answer)), value(parse_answer(gold))
+    if tree.op == "raw":
+        return False
+    if symbols(tree):
+        return leaves_product(answer, gold) and (forms.asks_for_simplest(question) or asks_to_expand(question))
+    if leaves_product(answer, gold) or leaves_work_in_root(answer, gold):
+        return True
+    return count_numbers_to_join(tree) > 0 and count_numbers_to_join(truth) == 0
 
 
 def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
@@ -99,8 +137,11 @@ def _not_worked_out(tree: Expr, truth: Expr, question: str) -> str:
     """
     if _has_product_of_sums(value(tree)) and not _has_product_of_sums(value(truth)) and asks_to_expand(question):
         return "terms"
+    if _has_product_of_sums(value(truth)) and not _has_product_of_sums(value(tree)) and asks_for_square(question):
+        return "form"
     if count_uncollected(value(tree)) and not count_uncollected(value(truth)):
-        return "form" if forms.asks_for_simplest(question) or asks_to_expand(question) else ""
+        asks = (forms.asks_for_simplest, asks_to_expand, forms.asks_to_convert_angle)
+        return "form" if any(asks_to(question) for asks_to in asks) else ""
     return "value" if is_unsolved(tree, truth) and _asks_to_solve(question) else ""
 
 
@@ -114,6 +155,12 @@ def asks_to_factor(question: str) -> bool:
 def asks_to_expand(question: str) -> bool:
     """Whether a question asks for a sum without brackets."""
     return _EXPAND.search(question) is not None
+
+
+@lru_cache(maxsize=1024)
+def asks_for_square(question: str) -> bool:
+    """Whether a question asks to complete the square."""
+    return _SQUARE.search(question) is not None
 
 
 def _asks_to_solve(question: str) -> bool:
@@ -132,11 +179,6 @@ def _units(expr: Expr) -> Iterator[str]:
         yield expr.name
     for arg in expr.args:
         yield from _units(arg)
-
-
-def _adds_percent_sign(answer: Expr, gold: Expr) -> bool:
-    """Whether an answer is the number of the ground truth and a percent sign, unlike ``25%`` for 1/4."""
-    return answer.op == "percent" and same_value(answer.args[0], gold) is True
 
 
 # ``C`` as a letter of its own.
@@ -201,12 +243,6 @@ def _is_part_of_unit(word: str) -> bool:
     if word.lower() == "in":
         return False
     return word.lower() in ("per", "/") or "/" in word or is_unit(word.rstrip(".").partition("^")[0])
-
-
-def _only_gives_percentages(question: str) -> bool:
-    """Whether a question has percentages only as given numbers, as in ``What is 20% of 350?``."""
-    rest = _GIVEN_PERCENT.sub(" ", question)
-    return rest != question and not _ANY_PERCENT.search(rest)
 
 
 def _is_less_factored(answer: str, gold: str) -> bool:

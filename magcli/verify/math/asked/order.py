@@ -113,3 +113,28 @@ def is_out_of_order(answer: Expr, gold: Expr) -> bool:
     if any(part.op == "rel" for part in (*answer.args, *gold.args)):
         return False
     return not all(same(one, other)[0] for one, other in zip(answer.args, gold.args, strict=True))
+
+
+_ASCENDING = re.compile(
+    r"\b(?:ascending|increasing)\b|\b(?:least|smallest|lowest|shortest|low|small) (?:\w+ )?(?:to|first)\b"
+    r"|aufsteigend|croissant|creciente|crescente|возраста|从小到大|升序",
+    re.IGNORECASE,
+)
+_DESCENDING = re.compile(
+    r"\b(?:descending|decreasing)\b|\b(?:greatest|largest|highest|biggest|longest|high|large) (?:\w+ )?(?:to|first)\b"
+    r"|absteigend|décroissant|decreciente|decrescente|убыва|从大到小|降序",
+    re.IGNORECASE,
+)
+_CHAIN_OF_NAMES = re.compile(r"[A-Za-z]\w*(?:\s*(?P<sign>[<>])\s*[A-Za-z]\w*)(?:\s*(?P=sign)\s*[A-Za-z]\w*)*")
+
+
+def chain_as_list(text: str, question: str) -> str:
+    """A chain of names (``c<a<b``) as their list, if it has the direction of the order that the question asks for."""
+    bare = text.strip("$ ")
+    chain = _CHAIN_OF_NAMES.fullmatch(bare)
+    if chain is None or not asks_for_order(question):
+        return text
+    ascending, descending = bool(_ASCENDING.search(question)), bool(_DESCENDING.search(question))
+    if ascending == descending or ascending != (chain["sign"] == "<"):
+        return text
+    return re.sub(r"\s*[<>]\s*", ", ", bare)

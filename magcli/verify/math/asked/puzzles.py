@@ -5,7 +5,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from magcli.verify.math.asked.forms import is_plain_value
+from magcli.verify.math.asked.values import is_plain_value
 from magcli.verify.math.equality.identity import same_value
 from magcli.verify.math.latex.answers import parse_answer
 from magcli.verify.math.latex.spelling import normalize
@@ -37,7 +37,8 @@ _OF = re.compile(
 _TARGET = re.compile(
     r"(?:\b(?:make|makes|making|get|reach|obtain|form|equals?|equal to|result(?:s|ing)? in|gives?"
     r"|evaluates? to|produce|yield"
-    r"|has (?:the )?value|value(?: of)?|target(?: number)?(?: of| is)?|total of|bilde?|ergibt"
+    r"|has (?:the )?value|value(?: of)?|target(?: number)?(?: of| is)?|total of|(?:expression|equation|formula) for"
+    r"|bilde?|ergibt"
     r"|erhalten?|obtenir|donne|faire|égale à"
     r"|obtener|obtén|igual a|ottenere|ottieni|uguale a|formare|получ\w+|равн\w+)"
     r"|得到?|等于|凑成?|算出?)[\s:$=]*(?:the (?:number|value|target)\s*)?[\s:$=]*(?P<target>\d+)(?![\d.,]*\d)",

@@ -11,7 +11,7 @@ from magcli.verify.math.equality.structure import same
 from magcli.verify.math.latex.spelling import normalize, squeeze
 from magcli.verify.math.latex.tree import Expr, rename_symbol
 from magcli.verify.math.latex.units import SYMBOLS, scaled
-from magcli.verify.math.latex.wording import plain
+from magcli.verify.math.latex.wording import plain, states_value
 
 _POINT_LANGUAGES = frozenset(("de", "es", "it", "pt", "nl"))
 """Languages that group digits by points and write decimals with a comma."""
@@ -47,9 +47,15 @@ def _groups_by_points(text: str, question: str) -> bool:
 
 
 def _measures_in(letter: str, question: str) -> bool:
-    """Whether a letter follows numbers of the question and is none of its variables."""
-    measured = re.search(_MEASURED.format(letter), question)
-    return measured is not None and not re.search(_VARIABLE.format(letter), question)
+    """Whether a letter follows numbers of the question, or its unit is in it, and it is none of its variables."""
+    measured = re.search(_MEASURED.format(letter), question) or _names_unit(SYMBOLS[letter], question)
+    return bool(measured) and not re.search(_VARIABLE.format(letter), question)
+
+
+def _names_unit(unit: str, question: str) -> bool:
+    """Whether a question has the name of a unit: ``liters``, ``metres``."""
+    spelling = re.sub("er$", "(?:er|re)", unit)
+    return re.search(rf"\b{spelling}s?\b", question, re.IGNORECASE) is not None
 
 
 # The label of an option at the start of a line or after white space: ``(A)``, ``b)``, ``③``.
@@ -133,7 +139,9 @@ def same_as_known(a: Expr, b: Expr, question: str) -> bool:
     """
     if a.op == b.op == "text":
         pairs = ((a.name, b.name), (b.name, a.name))
-        return any(_same_date(x, y, question) or _with_noun(x, y, question) for x, y in pairs)
+        return any(
+            _same_date(x, y, question) or _with_noun(x, y, question) or _states_word(x, y, question) for x, y in pairs
+        )
     return _same_constant(a, b, question) or (_asks_for_direction(question) and is_multiple(a, b))
 
 
@@ -151,6 +159,21 @@ def _with_noun(longer: str, word: str, question: str) -> bool:
     if noun == longer or " " in noun or len(noun) < MIN_NOUN:
         return False
     return re.search(rf"(?<!\w){re.escape(plain(noun))}(?!\w)", plain(question)) is not None
+
+
+_STATING = re.compile(r"(?P<subject>(?:[\w-]+ ){1,3})(?:is|are|was|must be)")
+_PRONOUNS = frozenset(("it", "this", "that", "they", "these", "he", "she", "answer", "result"))
+
+
+def _states_word(sentence: str, word: str, question: str) -> bool:
+    """``it is odd`` or ``function is odd`` for ``odd``, if the question has the noun."""
+    lead = sentence.removesuffix(f" {word}")
+    stating = _STATING.fullmatch(lead) if lead != sentence else None
+    if stating is None or not states_value(lead):
+        return False
+    asked = set(re.findall(r"[^\W_]+", plain(question)))
+    subject = stating["subject"].split()
+    return all(noun in _PRONOUNS or noun in asked for noun in subject) and word not in subject
 
 
 _FIND = (

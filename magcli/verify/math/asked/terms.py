@@ -67,6 +67,36 @@ def _has_number_to_cancel(expr: Expr) -> bool:
     return all(number.denominator == 1 for number in numbers) and math.gcd(*(n.numerator for n in numbers)) > 1
 
 
+def count_numbers_to_join(expr: Expr) -> int:
+    """The number of sums and products that have several numbers to add or multiply: ``2\\pi\\cdot 3``.
+
+    A numerator and a denominator may have a number each.
+    """
+    if not expr.args:
+        return 0
+    inside = sum(map(count_numbers_to_join, expr.args))
+    if expr.op == "+":
+        return inside + (sum(term.op == "num" for term in _terms(expr)) > 1)
+    if expr.op in ("*", "/"):
+        above, below = _number_factors(expr)
+        cancels = expr.op == "*" and math.gcd(math.prod(above), math.prod(below)) > 1
+        return inside + (len(above) > 1 or len(below) > 1 or cancels)
+    return inside
+
+
+def _number_factors(expr: Expr) -> tuple[list[int], list[int]]:
+    """The numbers other than 1 that a product has above and below the line, without their signs."""
+    if expr.op == "num":
+        parts = abs(expr.number.numerator), expr.number.denominator
+        return [parts[0]] * (parts[0] != 1), [parts[1]] * (parts[1] != 1)
+    if expr.op not in ("*", "/"):
+        return [], []
+    (above, below), (other_above, other_below) = map(_number_factors, expr.args)
+    if expr.op == "/":
+        other_above, other_below = other_below, other_above
+    return above + other_above, below + other_below
+
+
 def _content(expr: Expr) -> Fraction:
     """The number that could be taken out of an expression."""
     if expr.op != "+":

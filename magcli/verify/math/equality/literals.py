@@ -6,6 +6,7 @@ from functools import reduce
 from magcli.verify.math.equality.equations import is_name
 from magcli.verify.math.equality.identity import same_value
 from magcli.verify.math.latex.clock import same_time
+from magcli.verify.math.latex.dates import abbreviates
 from magcli.verify.math.latex.tree import E, Expr, I, div, mul, num
 from magcli.verify.math.latex.wording import is_letters
 
@@ -54,6 +55,8 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """Words by their letters and digits; a few letters may be a product or a list of choices."""
     if a.op == b.op == "text":
         x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
+        if abbreviates(x, y) or abbreviates(y, x):
+            return True, "words"
         return x == y != "" or (
             x.lower() == y.lower() != "" and not (is_letters(a.name) and is_letters(b.name))
         ), "words"

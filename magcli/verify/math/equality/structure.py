@@ -233,7 +233,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
     if "tuple" in (a.op, b.op):
         one, other = (a, b) if a.op == "tuple" else (b, a)
         single = other.args if other.op in ("list", "set") else (other,)
-        if other.op == "list" and one.name == "()" and not repeats_name(other.args):
+        is_ordered = one.name == "()" or (one.name == "[]" and len(one.args) > 2)  # [0,1] may be an interval
+        if other.op == "list" and is_ordered and not repeats_name(other.args):
             return _in_order(one.args, in_name_order(other.args), depth)
         return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
     x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))

@@ -6,18 +6,18 @@ from magcli.verify.math.latex.wording import plain
 
 MAX_DATE = 40
 _MONTHS = """
-january januar janvier enero gennaio января
-february februar fevrier febrero febbraio февраля
-march marz mars marzo марта
-april avril abril aprile апреля
+january jan januar janvier enero gennaio января
+february feb februar fevrier febrero febbraio февраля
+march mar marz mars marzo марта
+april apr avril abril aprile апреля
 may mai mayo maggio мая
-june juni juin junio giugno июня
-july juli juillet julio luglio июля
-august aout agosto августа
-september septembre septiembre settembre сентября
-october oktober octobre octubre ottobre октября
-november novembre noviembre ноября
-december dezember decembre diciembre dicembre декабря
+june jun juni juin junio giugno июня
+july jul juli juillet julio luglio июля
+august aug aout agosto августа
+september sept sep septembre septiembre settembre сентября
+october oct okt oktober octobre octubre ottobre октября
+november nov novembre noviembre ноября
+december dec dez dezember decembre diciembre dicembre декабря
 """
 _NUMBERS = {name: month for month, names in enumerate(_MONTHS.strip().splitlines(), 1) for name in names.split()}
 _NAME = r"(?P<month>[^\W\d_]{3,12})"
@@ -47,3 +47,24 @@ def parse_date(text: str) -> str:
             year = f"{parts['year']}-" if parts.get("year") else ""
             return f"{year}{month:02}-{day:02}"
     return ""
+
+
+_WEEKDAYS = {
+    "mon": "monday",
+    **dict.fromkeys(("tue", "tues"), "tuesday"),
+    **dict.fromkeys(("wed", "weds"), "wednesday"),
+    **dict.fromkeys(("thu", "thur", "thurs"), "thursday"),
+    "fri": "friday",
+    "sat": "saturday",
+    "sun": "sunday",
+}
+_ABBREVIATED_MONTHS = {
+    "jan": "january", "feb": "february", "mar": "march", "apr": "april", "jun": "june", "jul": "july", "aug": "august",
+    "sep": "september", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
+}  # fmt: skip
+_FULL_NAMES = _WEEKDAYS | _ABBREVIATED_MONTHS
+
+
+def abbreviates(short: str, name: str) -> bool:
+    """Whether a word is the usual abbreviation of an English weekday or month: ``thurs`` for ``thursday``."""
+    return _FULL_NAMES.get(short.lower()) == name.lower()

@@ -19,6 +19,8 @@ _CHINESE_RESERVATION = re.compile("但|只|仅|若|如果|或|可能|除非|是�
 _CHINESE_NEGATION = re.compile("[不非没沒无無未]")
 _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2}")
 _TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:rm|bf)|mbox)\s*\{([^{}]*)\}")
+# A relation between numbers: ``91 = 7*13``.
+_RELATION = re.compile(r"\d\s*\$?\s*(?:[=<>≠≤≥]|\\(?:n?eq?|[lg]eq?|equiv|n?mid)(?![a-z]))")
 MAX_REASON = 500
 
 
@@ -39,7 +41,8 @@ def verdict_of(answer: str) -> str:
     if written is None or written["verdict"] not in AFFIRMATIVE | NEGATIVE:
         return ""
     words = _WORD.findall(written["reason"])
-    if not (written["mark"] and _is_clause(words)) and not written["because"]:
+    has_reason = _is_clause(words) or _RELATION.search(written["reason"])
+    if not (written["mark"] and has_reason) and not written["because"]:
         return ""
     affirmed = written["verdict"] in AFFIRMATIVE
     if _CHINESE_RESERVATION.search(written["reason"]) or (affirmed and _CHINESE_NEGATION.search(written["reason"])):

@@ -214,6 +214,29 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
     return total, unit
 
 
+def is_compound(text: str) -> bool:
+    """Whether a text is a sum of measures in several units: ``2 h 30 min``."""
+    bare = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
+    return _COMPOUND_MEASURE.fullmatch(bare) is not None
+
+
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+
+
+def ratio_of_units(larger: str, smaller: str) -> Fraction | None:
+    """How many of one unit make one of another, of those that compound measures have; None if they measure different
+    things.
+    """
+    ratios = {larger: Fraction(1)}
+    for _ in _SUBUNITS:
+        for (whole, part), count in _SUBUNITS.items():
+            if whole in ratios:
+                ratios.setdefault(part, ratios[whole] * count)
+            elif part in ratios:
+                ratios[whole] = ratios[part] / count
+    return ratios.get(smaller)
+
+
 def compatible(a: str, b: str) -> bool:
     """Whether two units may be equal: the same, one missing, or one a longer name (``distinct integers``).
 

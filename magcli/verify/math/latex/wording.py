@@ -83,8 +83,8 @@ RESERVATIONS = frozenset((_DOUBTS + _LIMITS).split())
 _RESTRICTIONS = _DENIALS + _DOUBTS
 """Words that make a sentence with a value something else than the statement of that value."""
 _COPULAS = """
-is are was equals equal be has have gets get obtain obtains find answer result total
-ist sind betragt lautet ergibt hat haben antwort
+is are was equals equal be has have gets get obtain obtains find answer result total converges tends approaches
+ist sind betragt lautet ergibt hat haben antwort konvergiert strebt
 est sont vaut egale egal a reponse
 es son vale igual hay tiene respuesta
 e sono risulta risposta
@@ -200,6 +200,7 @@ def states_value(lead: str) -> bool:
         "exactement",
         "exactamente",
         "esattamente",
+        "gegen",
     ):
         words.pop()
     return bool(words) and (words[-1] in _COPULA or lead.rstrip().endswith((":", "：", "=")))
