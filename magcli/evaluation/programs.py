@@ -18,16 +18,13 @@ program could forge.
 """
 
 import ast
-import base64
-import io
 import json
-import pickle
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
+from magcli.layouts.pickled import packed_json
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.scripts import names_of_problem, parse_scripts
 
@@ -53,7 +50,7 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
     """The columns of a code problem that the judge needs.
 
     Raises:
-        DataError: the form is unknown, or the row's tests do not have it.
+        DataError: the form is unknown, or the row's tests do not have it, or are damaged or nested too deeply.
     """
     if form not in _FORMS:
         raise DataError(f"unknown form of tests {form!r}; choose from {', '.join(_FORMS)}")
@@ -61,6 +58,8 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
         return _FORMS[form](row)
     except KeyError as error:
         raise DataError(f"tests of the form {form!r} need a column {error}; there are {', '.join(row)}") from None
+    except (ValueError, TypeError, AttributeError, SyntaxError, MemoryError, RecursionError) as error:
+        raise DataError(f"tests of the form {form!r} cannot be read: {first_line(error)}") from None
 
 
 def in_process_note(problems: Sequence[Row]) -> str:
@@ -217,17 +216,8 @@ def _case(case: Row, name: str | None) -> dict[str, str]:
 
 def _cases(text: str) -> list[Row]:
     """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, compressed by zlib, in base64."""
-    if text.lstrip()[:1] != "[":
-        text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
-    cases: list[Row] = json.loads(text)
+    cases: list[Row] = packed_json(text)
     return cases
-
-
-class _TextOnly(pickle.Unpickler):
-    """Reads only plain values, since a pickle could call any function."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise DataError(f"the packed tests contain {module}.{name}, expected only text")
 
 
 _FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {
