@@ -10,11 +10,11 @@ samples     only the examples in the statement, column ``prompt`` (AtCoder and L
 tests       ``tests`` in magcli's format
 =========== ==========================================================================================================
 
-Pairs of input and output are judged outside the sandbox, calls, asserts and scripts of Python in one of their own
-(``magcli.verify.code.scripts``): each assert as a test, or the whole script if it has other statements, such as loops.
-Scripts of ``main`` and ``unittest``, and those whose names do not tell what they test, run after the program in its
-process, from the column ``harness``. The program passes if the last line of the script is reached, which a malicious
-program could forge.
+Pairs of input and output are judged outside the sandbox, calls, asserts, unit tests and scripts of Python in one of
+their own (``magcli.verify.code.scripts``): each assert as a test, or the whole script if it has other statements, such
+as loops. Scripts of ``main``, and those whose names do not tell what they test, run after the program in its process,
+from the column ``harness``. The program passes if the last line of the script is reached, which a malicious program
+could forge.
 """
 
 import ast
@@ -127,24 +127,12 @@ def _main(row: Row) -> dict[str, Any]:
     )
 
 
-UNITTEST = """
-import sys, types, unittest
-sys.modules[{module!r}] = sys.modules["__main__"]
-_tests = types.ModuleType("the_tests")
-sys.modules["the_tests"] = _tests
-for _source in {sources!r}:
-    exec(compile(_source, "tests", "exec"), vars(_tests))
-_suite = unittest.defaultTestLoader.loadTestsFromModule(_tests)
-_result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(_suite)
-assert _result.wasSuccessful() and _result.testsRun
-"""
-
-
 def _unittest(row: Row) -> dict[str, Any]:
+    """Each file as a suite, of which the judge says whether it can be run outside the program's process."""
     modules = [name.removesuffix(".py") for name in row["stub"]]
     if len(modules) != 1:
         raise DataError(f"the exercise asks for {len(modules)} files; one can be graded")
-    return _python(UNITTEST.format(module=modules[0], sources=list(row["tests"].values())))
+    return _columns("python", [{"assert": source} for source in row["tests"].values()])
 
 
 def _column(row: Row) -> dict[str, Any]:
