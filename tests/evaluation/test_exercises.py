@@ -43,7 +43,7 @@ def legs(animals):
 
 
 FORGED = [
-    "class Any(int):\n    __eq__ = lambda *_: True\n    __hash__ = int.__hash__\ndef legs(animals):\n    return Any()\n",
+    "class Any(int):\n    __eq__ = lambda *_: True\n    __hash__ = None\ndef legs(animals):\n    return Any()\n",
     "import unittest\nunittest.TestCase.run = lambda *_: None\ndef legs(animals):\n    return 0\n",
     "import os\ndef legs(animals):\n    print('all tests passed: 5d41402abc4b', flush=True)\n    os._exit(0)\n",
 ]
