@@ -71,11 +71,10 @@ def written(value: "Any") -> str:
         return written_array(value)
     if isinstance(value, Iterator):
         return written_iterator(value)
-    if isinstance(value, tuple) and (hasattr(kind, "_fields") or hasattr(kind, "fields_")):
-        # One of the script, or a ``Record``, which is one of the program.
-        fields = value._fields if hasattr(kind, "_fields") else value.fields_
-        made = f"N('collections','namedtuple')({kind.__name__!r},{fields!r})"
-        return made + written_items("(", value, ")")
+    # A named tuple of the script, or a ``Record``, which is one of the program.
+    fields = getattr(value, "_fields", getattr(value, "fields_", None)) if isinstance(value, tuple) else None
+    if fields is not None:
+        return f"N('collections','namedtuple')({kind.__name__!r},{fields!r})" + written_items("(", value, ")")
     if kind.__module__ == "zoneinfo" and getattr(value, "key", None):
         return f"N('zoneinfo', 'ZoneInfo')({value.key!r})"
     if callable(value) and not isinstance(value, ModuleType):
