@@ -170,7 +170,7 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
         raise UsageError(f"{kind} {path} does not exist") from None
     except OSError as error:
         raise UsageError(f"{kind} {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
     tables = list(stages)
     for key, value in recipe.items():

@@ -143,6 +143,14 @@ def test_a_table_of_an_array_is_refused_by_its_number_and_key(tmp_path: Path, te
         parted(tmp_path, text)
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "9" * 5000, "{"], ids=["deep", "digits", "cut"])
+def test_a_recipe_that_cannot_be_parsed_is_named(tmp_path: Path, value: str) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"[s]\nnumber = {value}\n")
+    with pytest.raises(UsageError, match=r"recipe .*recipe\.toml is not valid TOML: "):
+        read_recipe(recipe, "s", ["s"])
+
+
 def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
         read_recipe(tmp_path, "s", ["s"])

@@ -262,17 +262,24 @@ def open_parquet(path: Path, name: str = "", *, verify: bool = True) -> Source:
         raise DataError(f"{name} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
-    schema, rows = _with_intervals(file, schema, _parquet_rows(file, schema, name))
+    schema, rows = _with_intervals(file, schema, _parquet_rows(file, schema, name), name)
     schema, rows = _widened(schema, rows, widths)
     return Source(name, schema, rows, chain, digest or (seal.hash_file(path) if verify else ""), file.metadata.num_rows)
 
 
-def _with_intervals(file: Any, schema: pa.Schema, rows: Rows) -> tuple[pa.Schema, Rows]:
-    """Schema and rows with the intervals of Parquet, such as DuckDB's, which pyarrow reads as 12 bytes."""
+def _with_intervals(file: Any, schema: pa.Schema, rows: Rows, name: str) -> tuple[pa.Schema, Rows]:
+    """Schema and rows with the intervals of Parquet, such as DuckDB's, which pyarrow reads as 12 bytes.
+
+    Raises:
+        DataError: intervals are inside of lists or structs.
+    """
     columns = [file.schema.column(number) for number in range(len(file.schema))]
-    names = {column.path for column in columns if column.converted_type == "INTERVAL"}.intersection(schema.names)
+    names = {column.path for column in columns if column.converted_type == "INTERVAL"}
     if not names:
         return schema, rows
+    if inner := sorted(names.difference(schema.names)):
+        problem = f"column {inner[0]} is of type INTERVAL inside of a list or struct, which is not read"
+        raise DataError(f"{name}: {problem}; convert it to text")
     kind = pa.month_day_nano_interval()
     timed = pa.schema([field.with_type(kind) if field.name in names else field for field in schema], schema.metadata)
     return timed, (_interval_batch(batch, timed) for batch in rows)

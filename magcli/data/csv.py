@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -181,12 +182,28 @@ def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> R
     try:
         with damage(file.name), file.opened() as raw:
             for batch in arrow_csv.open_csv(raw, read, parse, convert):
+                # Arrow accepts a line of up to two blocks, if it does not begin with one.
+                if batch.nbytes > file.block and _longest_row(batch) > file.block:
+                    raise _too_long(file)
                 yield _as_text(batch, bad)
     except pa.ArrowException as error:
         what = first_line(error)
         if "straddl" in what:
-            what = f"a line has more than {file.block:,} bytes, or a quotation mark is not closed"
+            raise _too_long(file) from None
         raise DataError(f"{file.name} is not readable as CSV: {what}") from None
+
+
+def _longest_row(batch: pa.RecordBatch) -> int:
+    """The bytes of all cells of the row that has most."""
+    lengths = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        lengths += pc.binary_length(column).fill_null(0).to_numpy()
+    return int(lengths.max(initial=0))
+
+
+def _too_long(file: Cells) -> DataError:
+    problem = f"a line has more than {file.block:,} bytes, or a quotation mark is not closed"
+    return DataError(f"{file.name} is not readable as CSV: {problem}")
 
 
 def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:

@@ -21,7 +21,7 @@ def features_of(schema: pa.Schema) -> dict[str, Any]:
     """The features that `datasets` stored in a schema, by column; empty if there are none."""
     try:
         features = json.loads((schema.metadata or {})[SCHEMA_KEY])["info"]["features"]
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return features if isinstance(features, dict) else {}
 

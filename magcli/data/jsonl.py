@@ -359,7 +359,10 @@ def _json_text(value: Any, name: str, style: Style) -> str | None:
 def style_of(schema: pa.Schema) -> Style:
     """The style that a schema carries, or the default one."""
     style = (schema.metadata or {}).get(STYLE_KEY)
-    return Style(**json.loads(style)) if style else Style()
+    try:
+        return Style(**json.loads(style)) if style else Style()
+    except (ValueError, TypeError, RecursionError):  # of another program
+        return Style()
 
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:

@@ -22,6 +22,7 @@ from magcli.errors import DataError, EnvironmentFault, UsageError
 HEAD = 1 << 12
 """Bytes from which the format is detected."""
 DELIMITERS = (",", "\t", ";")
+ARCHIVE = b"PK\x03\x04"
 CHUNK = 1 << 20
 """Bytes that are copied at a time."""
 ADVICE = "; set TMPDIR to a folder with room, or name a file instead of a pipe"
@@ -44,6 +45,8 @@ def read(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if not head:
         raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
     if not (_is_spooled(head) or _is_text(head)):
+        if head.startswith(ARCHIVE):
+            raise DataError(f"{name} is a zip archive; give a log of inspect_ai (.eval) by its name, unpack any other")
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name} is neither Arrow, Parquet, JSON nor CSV{foreign(head)}")
         return arrow.open_stream(pipe, name)

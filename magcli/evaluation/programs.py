@@ -10,24 +10,21 @@ samples     only the examples in the statement, column ``prompt`` (AtCoder and L
 tests       ``tests`` in magcli's format
 =========== ==========================================================================================================
 
-Pairs of input and output are judged outside the sandbox, calls, asserts and scripts of Python in one of their own
-(``magcli.verify.code.scripts``): each assert as a test, or the whole script if it has other statements, such as loops.
-Scripts of ``main`` and ``unittest``, and those whose names do not tell what they test, run after the program in its
-process, from the column ``harness``. The program passes if the last line of the script is reached, which a malicious
-program could forge.
+Pairs of input and output are judged outside the sandbox, calls, asserts, unit tests and scripts of Python in one of
+their own (``magcli.verify.code.scripts``): each assert as a test, or the whole script if it has other statements, such
+as loops. Scripts of ``main``, and those whose names do not tell what they test, run after the program in its process,
+from the column ``harness``. The program passes if the last line of the script is reached, which a malicious program
+could forge.
 """
 
 import ast
-import base64
-import io
 import json
-import pickle
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
+from magcli.layouts.pickled import packed_json
 from magcli.verify.code.cases import split_asserts
 from magcli.verify.code.scripts import names_of_problem, parse_scripts
 
@@ -53,7 +50,7 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
     """The columns of a code problem that the judge needs.
 
     Raises:
-        DataError: the form is unknown, or the row's tests do not have it.
+        DataError: the form is unknown, or the row's tests do not have it, or are damaged or nested too deeply.
     """
     if form not in _FORMS:
         raise DataError(f"unknown form of tests {form!r}; choose from {', '.join(_FORMS)}")
@@ -61,6 +58,8 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
         return _FORMS[form](row)
     except KeyError as error:
         raise DataError(f"tests of the form {form!r} need a column {error}; there are {', '.join(row)}") from None
+    except (ValueError, TypeError, AttributeError, SyntaxError, MemoryError, RecursionError) as error:
+        raise DataError(f"tests of the form {form!r} cannot be read: {first_line(error)}") from None
 
 
 def in_process_note(problems: Sequence[Row]) -> str:
@@ -128,24 +127,12 @@ def _main(row: Row) -> dict[str, Any]:
     )
 
 
-UNITTEST = """
-import sys, types, unittest
-sys.modules[{module!r}] = sys.modules["__main__"]
-_tests = types.ModuleType("the_tests")
-sys.modules["the_tests"] = _tests
-for _source in {sources!r}:
-    exec(compile(_source, "tests", "exec"), vars(_tests))
-_suite = unittest.defaultTestLoader.loadTestsFromModule(_tests)
-_result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(_suite)
-assert _result.wasSuccessful() and _result.testsRun
-"""
-
-
 def _unittest(row: Row) -> dict[str, Any]:
+    """Each file as a suite, of which the judge says whether it can be run outside the program's process."""
     modules = [name.removesuffix(".py") for name in row["stub"]]
     if len(modules) != 1:
         raise DataError(f"the exercise asks for {len(modules)} files; one can be graded")
-    return _python(UNITTEST.format(module=modules[0], sources=list(row["tests"].values())))
+    return _columns("python", [{"assert": source} for source in row["tests"].values()])
 
 
 def _column(row: Row) -> dict[str, Any]:
@@ -217,17 +204,8 @@ def _case(case: Row, name: str | None) -> dict[str, str]:
 
 def _cases(text: str) -> list[Row]:
     """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, compressed by zlib, in base64."""
-    if text.lstrip()[:1] != "[":
-        text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
-    cases: list[Row] = json.loads(text)
+    cases: list[Row] = packed_json(text)
     return cases
-
-
-class _TextOnly(pickle.Unpickler):
-    """Reads only plain values, since a pickle could call any function."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise DataError(f"the packed tests contain {module}.{name}, expected only text")
 
 
 _FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {

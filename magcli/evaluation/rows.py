@@ -129,7 +129,7 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     try:
         with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
             rows = _parsed(file.read(), plain, names)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
     if not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} cannot be read: every row must be a JSON object")
@@ -157,7 +157,7 @@ def _exercise(folder: Path) -> Row:
         }
         paths = {column: folder / ".docs" / name for column, name in _EXERCISE_TEXTS.items()}
         docs = {column: path.read_text(encoding="utf-8") if path.is_file() else "" for column, path in paths.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"the exercise {folder} cannot be read: {error}") from None
     return {"slug": folder.name, **docs, **texts}
 

@@ -169,7 +169,7 @@ def _text(path: Path) -> str:
 def _parsed(name: str, text: str, folder: Path) -> list[Suite]:
     try:
         table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"suite {name} is not valid TOML: {error}") from None
     variants = table.pop("variants", None)
     if variants is None:

@@ -7,6 +7,7 @@ those that look up a name, call something or build an object.
 
 import base64
 import binascii
+import contextlib
 import json
 import pickletools
 import zlib
@@ -37,17 +38,22 @@ def packed_json(text: str) -> Any:
     """The value of a text that is JSON, or JSON in a pickle, compressed by zlib, in base64.
 
     Raises:
-        DataError: it is neither.
+        DataError: it is neither, or nested too deeply.
     """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
+    with contextlib.suppress(ValueError):
+        return _parsed(text)
     value = plain_data(_decompressed(text))
     try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
+        return _parsed(value) if isinstance(value, str) else value
+    except ValueError:
         raise DataError("the pickled text is not JSON") from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise DataError("the JSON text is nested too deeply") from None
 
 
 def _decompressed(text: str) -> bytes:

@@ -213,7 +213,7 @@ def _is_test(value: Any) -> bool:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

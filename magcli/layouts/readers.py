@@ -197,7 +197,7 @@ def as_text(value: Any) -> str | None:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -29,9 +29,10 @@ from magcli.model.plain import (
     decoder_config,
     nested_decoder_config,
     read_json,
+    require_json,
     tokenizer_class,
 )
-from magcli.model.settings import PATTERNS
+from magcli.model.settings import GENERATION, PATTERNS
 from magcli.model.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 from magcli.run import limits
@@ -88,7 +89,7 @@ def vocabulary(name: str) -> dict[str, int]:
 
 def _check_tokenizer_files(folder: Path, name: str) -> None:
     """Raise EnvironmentFault if a model folder has no tokenizer, or only one in another library's format."""
-    if not (folder / "config.json").is_file() or any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
+    if not (folder / "config.json").is_file() or _has_tokenizer_files(folder):
         return
     if (folder / MISTRAL_TOKENIZER).is_file():
         raise EnvironmentFault(
@@ -96,6 +97,20 @@ def _check_tokenizer_files(folder: Path, name: str) -> None:
             "tokenizer.json and tokenizer_config.json from a repository of this model in Hugging Face layout"
         )
     raise EnvironmentFault(f"model {name}: the folder has no tokenizer; add the model's tokenizer*.json")
+
+
+def _has_tokenizer_files(folder: Path) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)
+
+
+def is_config_alone(folder: Path) -> bool:
+    """Whether a folder has a model's configuration and no tokenizer, so that only the model's sizes can be known.
+
+    Raises:
+        EnvironmentFault: the configuration is damaged.
+    """
+    has_tokenizer = _has_tokenizer_files(folder) or (folder / MISTRAL_TOKENIZER).is_file()
+    return not has_tokenizer and read_json(folder / "config.json") is not None
 
 
 def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
@@ -285,6 +300,8 @@ def load_generation_config(name: str, config: Any) -> "GenerationConfig":
     from transformers import GenerationConfig
 
     with quiet_transformers(), _explained(name):
+        # Of a damaged file transformers says that there is none.
+        read_json(Path(name) / GENERATION)
         with suppress(OSError):  # not every model has a generation config
             return GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
         return GenerationConfig.from_model_config(config)
@@ -342,13 +359,15 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
     They are configurations, tokenizer, chat templates, code and, with ``weights``, the weights.
 
     Raises:
-        EnvironmentFault: it is not a model folder.
+        EnvironmentFault: it is not a model folder, or its index of shards is no JSON object.
         DataError: the weights or other files are damaged.
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
         advice = adapter_advice(folder) or "is not a model folder: it needs config.json and safetensors weights"
         raise EnvironmentFault(f"{folder} {advice}")
+    if weights:
+        read_json(folder / INDEX)  # some readers prefer a file of all weights to it
     digests = setting_digests(folder, weights=weights)
     if weights:
         digests |= weight_digests(folder)
@@ -402,6 +421,11 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _reason(name: str, error: Exception) -> str:
+    """Why a model cannot be loaded, and what to do.
+
+    Raises:
+        EnvironmentFault: one of its JSON files is damaged, which is the reason.
+    """
     folder, reason = Path(name), first_line(error)
     if "trust_remote_code" in str(error):
         return (
@@ -412,6 +436,8 @@ def _reason(name: str, error: Exception) -> str:
         return f"model {name} {advice}"
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
+    if folder.is_dir():
+        require_json(folder)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         return f"model {name}: the folder has no safetensors weights; download them or train from scratch"
     if not folder.exists() and not HUB_NAME.fullmatch(name):

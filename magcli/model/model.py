@@ -61,6 +61,13 @@ class Model:
         """Whether the model is a folder of this machine."""
         return self.name != "" and Path(self.name).is_dir()
 
+    @property
+    def is_config_alone(self) -> bool:
+        """Whether the model is a folder with a configuration and no tokenizer, which has its sizes alone."""
+        from magcli.model.load import is_config_alone
+
+        return self.is_local and is_config_alone(Path(self.name))
+
     @cached_property
     def folder(self) -> Path:
         """The model's folder; for a hub id, that of the hub client's cache."""

@@ -1,7 +1,8 @@
 """Plain model folders: Llama, Mistral and Qwen decoders that can be loaded without transformers.
 
 Importing transformers' models takes longer than loading such a folder. Files are interpreted as transformers does;
-functions return None for any other folder, which is left to transformers to load or reject.
+functions return None for any other folder, which is left to transformers to load or reject. A file that is no JSON
+object is an error here: transformers ignores some, and says of others only that they are nested too deeply.
 """
 
 import json
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from magcli.data.inside import named_in
+from magcli.errors import EnvironmentFault, first_line
+from magcli.model.settings import INDEX, deciding_paths
 
 FAMILIES = {
     "llama": "LlamaForCausalLM",
@@ -76,12 +79,36 @@ class DecoderConfig:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None if it is missing, damaged or not an object."""
+    """The object in a JSON file of a model; None if there is no such file.
+
+    Raises:
+        EnvironmentFault: it is damaged, or not an object.
+    """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        value = _parsed(path)
+    except OSError:
         return None
-    return value if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        raise EnvironmentFault(f"{path} is not a JSON object; copy the model again")
+    return value
+
+
+def require_json(folder: Path) -> None:
+    """Check that all JSON files that decide what a model samples, and the index of its shards, can be read.
+
+    Raises:
+        EnvironmentFault: one is damaged.
+    """
+    for path in [*deciding_paths(folder), *sorted(folder.glob(INDEX))]:
+        if path.suffix == ".json":
+            _parsed(path)
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise EnvironmentFault(f"{path} is not JSON ({first_line(error)}); copy the model again") from None
 
 
 def decoder_config(folder: Path) -> DecoderConfig | None:
@@ -173,6 +200,8 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     index_file = folder / "model.safetensors.index.json"
     index = None if single.is_file() else read_json(index_file)
     names: dict[str, str] = (index or {}).get("weight_map", {})
+    if not isinstance(names, dict):
+        return None
     tensors = {}
     try:
         with ExitStack() as stack:

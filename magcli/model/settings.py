@@ -143,7 +143,7 @@ def require_config(files: Settings, name: str) -> None:
     for file in (CONFIG, GENERATION):
         try:
             valid = file not in files or isinstance(json.loads(files[file]), dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             valid = False
         if not valid:
             raise EnvironmentFault(f"model {name}: {file} is not a JSON object; copy the model again")

@@ -131,7 +131,7 @@ def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
         header: dict[str, Any] = json.loads(text)
         texts: dict[str, str] = header.pop("__metadata__", None) or {}
         tensors = [_stored(file, start, name, entry) for name, entry in header.items()]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
     tensors.sort(key=lambda stored: (stored.begin, stored.end))
     _check_extent(file, start, tensors)

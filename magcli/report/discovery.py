@@ -207,7 +207,7 @@ def _note(path: Path) -> Mapping[str, Any]:
     """The note of a table (command, time, seconds); empty if missing or damaged."""
     try:
         note = json.loads(note_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 

@@ -50,7 +50,7 @@ def read(folder: Path) -> Landscape:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         facts = [*_plane(data), *_fit(data.get("regression") or {}), *_repeated(data.get("origin_again") or {})]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
     pictures = [Picture(caption, url) for stem, caption in FIGURES if (url := _data_url(folder, stem))]
     page = folder / "index.html"

@@ -132,8 +132,8 @@ class GroupOutcomes:
         if not enough or wrong.groups < PATIENCE * earlier_wait:
             return None
         if self._custom:
-            advice = self._custom_advice()
-            return f"none of {wrong.completions:,} completions of {wrong.groups:,} groups is right: {advice}"
+            number = f"{wrong.groups:,} consecutive groups of {wrong.completions:,} completions"
+            return f"{number} had zero advantage: {self._custom_advice()}"
         return (
             f"none of {wrong.completions:,} completions of {wrong.groups:,} groups is right, which excludes a pass "
             f"rate of {100 * LOWEST_PASS_RATE:g} % ({_in_words(wrong.reasons)}); {wrong.advice()}"

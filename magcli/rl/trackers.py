@@ -335,7 +335,7 @@ def run_id(folder: Path) -> str:
     if path.exists():
         try:
             return str(json.loads(path.read_text(encoding="utf-8"))["run"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
     name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
     with durable.atomic_file(path) as file:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
-from magcli.run.settings import changes
+from magcli.run.settings import changes, with_reason
 from magcli.run.types import Dropped, Result
 
 FRAME = struct.Struct("<II")
@@ -91,7 +91,7 @@ class Journal:
     def _check(self, identity: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         if changed := changes(identity, expected):
             raise UsageError(
-                f"{self.path} holds unfinished work with other settings: {changed}; "
+                f"{self.path} holds unfinished work with other settings: {with_reason(changed)}; "
                 "repeat those settings to resume it, or give --restart to start over"
             )
 

@@ -32,7 +32,7 @@ from magcli import __version__
 from magcli.console import Console
 from magcli.data import checksum, durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.settings import CHOSEN, changes, fingerprint
+from magcli.run.settings import CHOSEN, changes, fingerprint, with_reason
 
 INPUTS = "inputs.json"
 NOT_OPTIONS = ("command", "version", "inputs")
@@ -171,7 +171,8 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
         return
     if changed and not _is_longer(recorded, identity, lengths):
         raise UsageError(
-            f"{path} holds a run with other settings: {changed}; choose another folder, or --restart, which deletes it"
+            f"{path} holds a run with other settings: {with_reason(changed)}; choose another folder, or --restart, "
+            "which deletes it"
         )
     if changed:
         _prolong(folder)

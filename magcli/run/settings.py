@@ -44,6 +44,13 @@ def changes(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     )
 
 
+def with_reason(changed: str) -> str:
+    """A difference of settings, with why the digest of an unchanged model may differ from that of an older version."""
+    if f"model{DIGEST} " not in changed:
+        return changed
+    return f"{changed}; the digest covers tokenizer, chat template and generation config, which older versions left out"
+
+
 def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that determine the rows: without ``CHOSEN``, and without the locations of what has a digest.
 

@@ -205,7 +205,7 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
         return False
     try:
         existing = json.loads((out / NOTE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         existing = None
     usage(existing == note, f"export: {out} exists already and is a different export; remove it or name another folder")
     return True

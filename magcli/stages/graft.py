@@ -79,7 +79,7 @@ def _note(out: Path) -> dict[str, Any]:
     """The record of a finished graft; empty if there is none, or a damaged one."""
     try:
         return dict(json.loads((out / NOTE).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
 
 

@@ -192,7 +192,7 @@ def forecast(config: Config, console: Console) -> None:
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
     """Announce the memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     make_forecast = partial(_forecast, config, model, longest)
-    forecasts.announce(make_forecast, console, stage="sft", folder=config.run)
+    forecasts.announce(make_forecast, model, console, stage="sft", folder=config.run)
 
 
 def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:

@@ -219,7 +219,7 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
         required = {f"{SHARDS}/{INDEX}" if sharded else weights, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{file} is damaged; remove {folder} to resume from an older checkpoint") from error
     if required:
         raise DataError(f"{file} is damaged: it does not list {min(required)}")

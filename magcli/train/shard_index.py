@@ -60,7 +60,7 @@ class IndexReader(FileSystemReader):
             record = json.loads((folder / INDEX).read_text(encoding="utf-8"))
             tensors: dict[str, STORAGE_TYPES] = {name: _tensor(fields) for name, fields in record["tensors"].items()}
             parts = dict(_part(fields, folder) for fields in record["parts"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{folder / INDEX} is missing or damaged ({error})") from None
         return Metadata(tensors, storage_data=parts, storage_meta=StorageMeta(load_id=self.load_id))
 

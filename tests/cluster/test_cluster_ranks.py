@@ -68,6 +68,37 @@ def test_a_run_that_two_ranks_began_resumes_with_one(problems, guesser, tmp_path
     assert all(torch.isfinite(tensor).all() for tensor in load_file(run / "model" / "model.safetensors").values())
 
 
+@pytest.mark.flaky(reruns=2)
+@pytest.mark.timeout(300)
+def test_sigterm_writes_a_checkpoint_of_both_ranks_first_and_the_run_goes_on_from_there(problems, guesser, tmp_path):
+    run, loss = tmp_path / "run", tmp_path / "torch.py"
+    loss.write_text("def own(tokens, clip_low, clip_high):\n    return -tokens.advantage * tokens.new\n")
+    options = {**SIZES, "schedule": "sync", "updates": 30, "lr": 1e-5, "checkpoint_every": 1_000, "loss": f"{loss}:own"}
+    command = ["rl", problems, "--model", guesser, "--run", run, "--trainers", 2, *flags_of(options)]
+    with Running(*command, env=quiet()) as process:
+        try:
+            while process.poll() is None and _updates_in(run) < 4:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            errors = process.communicate(timeout=90)[1].decode()
+        finally:
+            process.kill()
+    assert process.returncode == 143, errors
+    done = _updates_in(run)
+    assert 4 <= done < 30
+    assert f"checkpoint of update {done} written before the end" in errors
+    assert (run / "checkpoints" / f"step-{done:06d}" / "checkpoint.json").exists()
+    call_stage("rl", problems, model=str(guesser), run=run, **options)
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (120, 0, ())
+
+
+def _updates_in(run: Path) -> int:
+    """How many updates a run has recorded."""
+    path = run / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
 def _parts_of_tensors(run: Path) -> set[int]:
     """Into how many parts the matrices of the last checkpoint are split."""
     *_, index = sorted(run.glob("checkpoints/*/shards/index.json"))

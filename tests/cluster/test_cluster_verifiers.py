@@ -8,7 +8,7 @@ import pytest
 from calling import quiet
 from forking import Running
 
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.runtime import LOCAL, open_cluster
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import open_verifiers
 from magcli.stages.shared import engines
@@ -106,6 +106,22 @@ def test_a_killed_verifier_is_replaced_and_what_it_had_not_graded_is_asked_again
     ((text, event),) = console.warnings
     assert event == "verifier-lost"
     assert f"verifier process {killed[0]} on" in text
+
+
+@pytest.mark.timeout(300)
+def test_a_reward_named_like_a_module_stands_for_no_other_in_a_verifier(tmp_path):
+    (tmp_path / "beside.py").write_text("import json, random\nVALUE = random.Random(0).random() * json.loads('1')\n")
+
+    async def grade(grader):
+        return await asyncio.gather(*(grader.reward(*job) for job in jobs(4)))
+
+    with open_cluster(LOCAL) as cluster:
+        for name in ("json.py", "torch.py", "random.py"):
+            (tmp_path / name).write_text("import beside\ndef judge(completion, row):\n    return beside.VALUE\n")
+            config = Config(verifiers=1, reward=f"{tmp_path / name}:judge")
+            expected, rewards = asyncio.run(graded(config, Messages(), cluster, grade))
+            assert rewards == expected
+            assert [reward.total for reward in rewards] == [pytest.approx(0.8444218515250481)] * 4
 
 
 def test_verifiers_for_which_there_is_no_room_are_refused_before_the_work(machines, guesser, problems, tmp_path):

@@ -250,3 +250,11 @@ def test_short_floats_are_shown_and_compared_alike(tmp_path: Path, capsys) -> No
         assert "c: 0.1\nd: [0.1]\n-- 1 rows" in shown, condition
     call_stage("show", tmp_path / "x.parquet", stats=True)
     assert "0.1 to 0.9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["[INTERVAL 1 MONTH]", "{'inner': INTERVAL 1 MONTH}"])
+def test_intervals_of_parquet_inside_of_other_values_are_named(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "t.parquet"
+    duckdb.sql(f"COPY (SELECT 'a' AS id, {value} AS waits) TO '{path}' (FORMAT parquet)")
+    with pytest.raises(DataError, match=r"t\.parquet: column waits\.\S+ is of type INTERVAL inside of a list or str"):
+        table.read(str(path))

@@ -1,5 +1,7 @@
 """Odd shapes of text files end in one line, in bounded time."""
 
+import gzip
+import io
 import json
 import random
 import time
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from magcli.data import table
+from magcli.data import csv, table
 from magcli.data.shapes import key_order
 from magcli.errors import DataError
 
@@ -79,3 +81,47 @@ def test_the_types_of_many_columns_are_those_of_their_cells(tmp_path: Path) -> N
     (tmp_path / "x.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
     kinds = [str(kind) for kind in table.read(str(tmp_path / "x.csv")).schema.types]
     assert kinds == ["int64", "double", "bool", "string", "string", "int64", "string", "string"] * 5_000
+
+
+LIMIT = 1 << 20
+
+
+def _write(path: Path, text: bytes) -> Path:
+    """Write text, compressed as the name says."""
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text, 1))
+    else:
+        with pa.output_stream(path, compression="zstd" if path.suffix == ".zst" else None) as file:
+            file.write(text)
+    return path
+
+
+LONG_CELL = {"plain": b"x" * (LIMIT + LIMIT // 3), "quoted": b'"' + b"x\n" * (2 * LIMIT // 3) + b'"'}
+
+
+@pytest.mark.parametrize("cell", LONG_CELL.values(), ids=LONG_CELL)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_the_limit_of_a_csv_line_holds_wherever_the_line_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, cell: bytes
+) -> None:
+    monkeypatch.setattr(csv, "BLOCK", LIMIT)
+    path = _write(tmp_path / f"long.csv{suffix}", b"id,prompt\n1," + cell + b"\n2,b\n")
+    with pytest.raises(DataError, match=rf"long\.csv{suffix} is not readable as CSV: a line has more than 1,048,576 "):
+        list(table.read(str(path), table.ignore).rows)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_lines_within_the_limit_are_read_whatever_their_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(csv, "BLOCK", LIMIT)
+    line = b"1," + b"x" * (LIMIT - 100) + b"\n"
+    path = _write(tmp_path / f"long.csv{suffix}", b"id,prompt\n" + 4 * line)
+    assert sum(batch.num_rows for batch in table.read(str(path), table.ignore).rows) == 4
+
+
+def test_the_limit_of_a_csv_line_holds_on_stdin() -> None:
+    text = b"id,prompt\n1," + LONG_CELL["plain"] + b"\n2,b\n"
+    cells = csv.Cells("stdin", lambda: io.BytesIO(text), ",", LIMIT)
+    with pytest.raises(DataError, match=r"^stdin is not readable as CSV: a line has more than 1,048,576 bytes"):
+        csv.open_cells(cells, table.ignore)

@@ -42,6 +42,14 @@ def legs(animals):
 }
 
 
+FORGED = [
+    "class Any(int):\n    __eq__ = lambda *_: True\n    __hash__ = None\ndef legs(animals):\n    return Any()\n",
+    "import unittest\nunittest.TestCase.run = lambda *_: None\ndef legs(animals):\n    return 0\n",
+    "import os\ndef legs(animals):\n    print('all tests passed: 5d41402abc4b', flush=True)\n    os._exit(0)\n",
+]
+"""Programs that would pass where their own process decides."""
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A clone of a repository with one exercise."""
@@ -72,10 +80,12 @@ def test_a_clone_is_graded_in_the_sandbox(clone: Path, place: str) -> None:
     if place == ".":
         return
     right = problem.pop("reference")
-    completions = [f"<think>.</think>\n```python\n{text}\n```" for text in (right, right.replace("sum(", "max("))]
+    programs = [right, right.replace("sum(", "max("), *FORGED]
+    completions = [f"<think>.</think>\n```python\n{text}\n```" for text in programs]
     with Grader() as grader:
-        rewards = grader.grade(completions, [problem] * 2, RewardRule(use_language=False))
-    assert [each.correct for each in rewards] == [True, False]
+        assert grader.fault(problem) == ""
+        rewards = grader.grade(completions, [problem] * len(programs), RewardRule(use_language=False))
+    assert [each.correct for each in rewards] == [True] + [False] * (len(programs) - 1)
 
 
 def test_an_unreadable_exercise_is_named(clone: Path) -> None:

@@ -155,8 +155,28 @@ def test_hidden_tests_are_unpacked_without_executing_them() -> None:
     called = with_tests("hidden", {**method, "metadata": json.dumps({"func_name": "f"})})
     assert json.loads(called["tests"]) == [{"call": "Solution().f([1], 'a')", "output": "True"}]
     evil = base64.b64encode(zlib.compress(b"cos\nsystem\n(S'true'\ntR.")).decode()
-    with pytest.raises(DataError, match="expected only text"):
+    with pytest.raises(DataError, match="opcode GLOBAL, which does not build plain data"):
         with_tests("hidden", {**row, "private_test_cases": evil})
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+ONE_CASE = json.dumps([{"input": "2\n", "output": "4\n", "testtype": "functional"}])
+HIDDEN = {"public_test_cases": ONE_CASE, "private_test_cases": "[]", "metadata": '{"func_name": "f"}'}
+NESTED = {
+    "JSON": {**HIDDEN, "private_test_cases": DEEP},
+    "pickled": {**HIDDEN, "private_test_cases": base64.b64encode(zlib.compress(pickle.dumps(DEEP))).decode()},
+    "metadata": {**HIDDEN, "metadata": DEEP},
+    "an argument": {**HIDDEN, "public_test_cases": ONE_CASE.replace("2\\n", DEEP)},
+}
+
+
+@pytest.mark.parametrize("row", NESTED.values(), ids=NESTED)
+def test_hidden_tests_that_are_nested_too_deeply_are_named(row: dict) -> None:
+    assert with_tests("hidden", HIDDEN)
+    with pytest.raises(
+        DataError, match=r"^(the JSON text is nested too deeply|tests of .* cannot be read: maximum rec)"
+    ):
+        with_tests("hidden", row)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """Tokenizers loaded by their class are those of AutoTokenizer."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
+from magcli.errors import EnvironmentFault
 from magcli.model.load import load_tokenizer
+from magcli.model.model import Model
 from magcli.model.plain import TOKENIZERS, read_json, tokenizer_class
 
 TEXT = "<|user|>What is 3 + 4?\n It's  seven.<|end|><think>"
@@ -52,12 +56,42 @@ def test_unusual_tokenizers_are_left_to_auto_tokenizer(tiny_model_dir, tmp_path,
     assert tokenizer_class(folder_of(tiny_model_dir, tmp_path / "model", family, **settings)) is None
 
 
-def test_damaged_files_are_left_to_auto_tokenizer(tiny_model_dir, tmp_path):
+def test_missing_files_are_left_to_auto_tokenizer(tiny_model_dir, tmp_path):
     folder = folder_of(tiny_model_dir, tmp_path / "model", "llama")
     assert tokenizer_class(folder) == "TokenizersBackend"
     (folder / "tokenizer.json").unlink()
     assert tokenizer_class(folder) is None
-    (folder / "tokenizer_config.json").write_text("[1]")
+    (folder / "tokenizer_config.json").unlink()
     assert read_json(folder / "tokenizer_config.json") is None
     assert tokenizer_class(folder) is None
     assert tokenizer_class(tmp_path / "nowhere") is None
+
+
+READERS = {
+    "config.json": lambda model: model.context,
+    "generation_config.json": lambda model: model.generation_config,
+    "tokenizer_config.json": lambda model: model.tokenizer,
+    "tokenizer.json": lambda model: model.tokenizer,
+    "adapter_config.json": lambda model: model.load(dtype=torch.float32),
+    "model.safetensors.index.json": lambda model: model.digest,
+}
+"""Which file each property of a model reads."""
+DAMAGED = {"deep": "[" * 100_000 + "]" * 100_000, "cut": '{"a": ', "deep value": '{"a": ' + "[" * 100_000}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_json_file_is_named(tiny_model_dir, tmp_path, name, text):
+    folder = Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
+    (folder / name).write_text(text)
+    with pytest.raises(EnvironmentFault, match=rf"model/{re.escape(name)} is not JSON \(.*\); copy the model again$"):
+        READERS[name](Model.open(folder))
+
+
+def test_a_damaged_generation_config_of_another_family_is_named(tiny_model_dir, tmp_path):
+    folder = folder_of(tiny_model_dir, tmp_path / "model", "mistral", sliding_window=8)
+    (folder / "generation_config.json").write_text("[1]")
+    model = Model.open(folder)
+    assert model.plain is None
+    with pytest.raises(EnvironmentFault, match=r"generation_config\.json is not a JSON object; copy the model again"):
+        _ = model.generation_config

@@ -49,6 +49,10 @@ def test_damaged_files_are_named(tmp_path):
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
     with pytest.raises(DataError, match="does not match its 8 bytes"):
         tensors.stored_tensors(tmp_path)
+    text = b"[" * 100_000
+    file.write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(DataError, match=r"not a safetensors file \(RecursionError"):
+        tensors.stored_tensors(tmp_path)
 
 
 @pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": 3}'])

@@ -62,6 +62,7 @@ def test_stdin_takes_the_binary_formats(tmp_path: Path, magcli, kind: str) -> No
     ("data", "message"),
     [
         (LINES.decode().encode("utf-16"), "stdin is neither Arrow, Parquet, JSON nor CSV: it is UTF-16"),
+        (b"PK\x03\x04\x14\0\0\0", "stdin is a zip archive; give a log of inspect_ai (.eval) by its name"),
         (b"curl: (6) could not resolve host\n", "stdin is neither Arrow, Parquet, JSON nor CSV: it is text"),
         (json.dumps(ROWS[0], indent=1).encode(), "its objects may take several lines"),
         (LINES.replace(b"\n", b"\r"), "its lines end with carriage returns only"),

@@ -143,6 +143,7 @@ def scored(*totals, dropped):
 def test_with_a_custom_reward_the_reason_is_the_range_of_rewards(finished, advice):
     reason = groups_until_stop(GroupOutcomes(custom=True), finished, 2)[1]
     assert advice in reason
+    assert "is right" not in reason
     assert "easy" not in reason
     assert "easier" not in reason
     assert "filter-math" not in reason

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from calling import call_stage
 
-from magcli.errors import DataError
+from magcli.errors import DataError, EnvironmentFault
 
 PROBLEMS = [
     {"id": "good", "prompt": "1+1?", "answer": "2"},
@@ -115,6 +115,24 @@ def test_tables_and_models_that_are_not_there_yet_are_left_out(dry_run, problems
     assert unchecked["message"].endswith("no such folder")
     assert memory["message"].startswith("rl: dry run: memory is not checked: ")
     assert event["usable"] == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "adapter_config.json", "model.safetensors.index.json"]
+)
+def test_a_damaged_model_folder_is_refused_as_by_the_run(dry_run, problems, bare, name):
+    (bare / name).write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(
+        EnvironmentFault, match=rf"{name} is not JSON \(maximum recursion depth .*copy the model again$"
+    ):
+        dry_run("rl", problems, model=str(bare))
+
+
+@pytest.mark.parametrize("stage", ["generate", "rl"])
+def test_a_damaged_config_alone_is_refused(dry_run, problems, config_alone, stage):
+    (config_alone / "config.json").write_text('{"hidden_size": ')
+    with pytest.raises(EnvironmentFault, match=r"config\.json is not JSON"):
+        dry_run(stage, problems, model=str(config_alone))
 
 
 def test_a_table_without_the_columns_is_an_error_as_in_the_run(dry_run, bare, tmp_path):

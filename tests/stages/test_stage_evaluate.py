@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calling import call_stage
+from scripted_server import scripted_server
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
@@ -200,3 +201,31 @@ def test_greedy_samples_are_said_to_be_equal(tiny_model_dir, letters, tmp_path, 
     assert text in capsys.readouterr().err
     call_stage("evaluate", letters, samples=1, output=tmp_path / "one.jsonl", **options)
     assert "greedy decoding" not in capsys.readouterr().err
+
+
+def answering(answer):
+    """A server's answer of one completion with this result for each choice that is asked for."""
+
+    def send(handler):
+        count = handler.server.bodies[-1].get("n", 1)
+        message = {"role": "assistant", "content": f"<think>a</think>\\boxed{{{answer}}}"}
+        choices = [{"index": index, "message": message, "finish_reason": "stop"} for index in range(count)]
+        handler.send(json.dumps({"choices": choices, "usage": {"completion_tokens": 9 * count}}).encode())
+
+    return send
+
+
+def test_a_model_is_compared_with_the_one_before_on_another_server(tmp_path):
+    data = written(tmp_path / "p.jsonl", [{"id": f"p{n}", "prompt": "3+4?", "answer": "7"} for n in range(3)])
+    out, kept = tmp_path / "out.jsonl", tmp_path / "kept.jsonl"
+    with scripted_server() as after, scripted_server() as before:
+        after.answer, before.answer = answering("7"), answering("8")
+        options = {"samples": 2, "ks": "1", "system": "none", "language": False, "completions": kept}
+        call_stage("evaluate", data, model=after.url, before=before.url, output=out, **options)
+        assert {body["model"] for body in before.bodies} == {"tiny"}
+        asked = before.num_requests
+        call_stage("evaluate", data, model=after.url, before=before.url, output=out, **options)
+        assert before.num_requests == asked > 0, "up to date"
+    found = metrics(out)
+    assert [found[name]["value"] for name in ("pass@1", "pass@1 before", "pass@1 difference")] == [1.0, 0.0, 1.0]
+    assert {row["extracted"] for row in rows_of(tmp_path / "before-kept.jsonl")} == {"8"}

@@ -119,6 +119,13 @@ def test_a_truncated_file_is_named(saved, tiny_model_dir, name):
         checkpoint.load(folder, *start(tiny_model_dir))
 
 
+def test_a_manifest_that_is_nested_too_deeply_is_named(saved, tiny_model_dir):
+    folder, _, _ = saved
+    (folder / checkpoint.MANIFEST).write_text("[" * 100_000)
+    with pytest.raises(DataError, match=rf"{checkpoint.MANIFEST} is damaged; remove "):
+        checkpoint.load(folder, *start(tiny_model_dir))
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named(saved, tiny_model_dir, name):
     folder, _, _ = saved

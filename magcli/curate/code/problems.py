@@ -202,7 +202,7 @@ def _body(prompt: str, body: str) -> str:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

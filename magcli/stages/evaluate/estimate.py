@@ -378,7 +378,7 @@ def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
             for suite, stored in note.items()
             if isinstance(stored, dict) and {"path", "sha256"} <= stored.keys()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

@@ -94,7 +94,7 @@ def _announce_memory(
 ) -> None:
     """Announce the memory that a run needs."""
     make_forecast = partial(plan_memory, config, model, longest_prompt)
-    forecasts.announce(make_forecast, console, stage="rl", folder=config.run)
+    forecasts.announce(make_forecast, model, console, stage="rl", folder=config.run)
 
 
 def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:

@@ -107,15 +107,17 @@ def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> b
     return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
 
 
-def announce(make: Callable[[], Forecast], console: Console, *, stage: str, folder: Path) -> None:
+def announce(make: Callable[[], Forecast], model: Model, console: Console, *, stage: str, folder: Path) -> None:
     """Print the forecast of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
 
     Raises:
-        EnvironmentFault: the run does not fit its GPU.
+        EnvironmentFault: the run does not fit its GPU, or the model's folder is there and cannot be read.
     """
     try:
         forecast = make()
     except EnvironmentFault as error:
+        if model.is_local:
+            raise
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
     show(forecast, console)

@@ -24,15 +24,24 @@ if TYPE_CHECKING:
 def open_readable(name: str, config: TemplateOptions, system: Path | None, job: Job) -> Model | None:
     """A model whose configuration and tokenizer can be read, without its weights.
 
-    None if they are missing, or if the model is a server's; a line says what is not checked then.
+    None if the model is not there yet, has no tokenizer yet, or is a server's; a line says what is not checked then.
+
+    Raises:
+        EnvironmentFault: its folder is there and cannot be read.
     """
+    from magcli.model.plain import require_json
+
     model = templates.open_model(name, config)
     if model.is_url:
         _say_unchecked("prompts", "a server has its own tokenizer", job)
         return None
+    if model.is_local:
+        require_json(model.folder)
     try:
         _ = model.context, model.ends
     except EnvironmentFault as error:
+        if model.is_local and not model.is_config_alone:
+            raise
         _say_unchecked("prompts", str(error), job)
         return None
     return templates.with_date(model, job, [], system=system)

@@ -71,9 +71,12 @@ def written(value: "Any") -> str:
         return written_array(value)
     if isinstance(value, Iterator):
         return written_iterator(value)
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        made = f"N('collections','namedtuple')({kind.__name__!r},{kind._fields!r})"
-        return made + written_items("(", value, ")")
+    # A named tuple of the script, or a ``Record``, which is one of the program.
+    fields = getattr(value, "_fields", getattr(value, "fields_", None)) if isinstance(value, tuple) else None
+    if fields is not None:
+        return f"N('collections','namedtuple')({kind.__name__!r},{fields!r})" + written_items("(", value, ")")
+    if kind.__module__ == "zoneinfo" and getattr(value, "key", None):
+        return f"N('zoneinfo', 'ZoneInfo')({value.key!r})"
     if callable(value) and not isinstance(value, ModuleType):
         FUNCTIONS.append(value)
         return f"L({len(FUNCTIONS) - 1})"
@@ -166,6 +169,11 @@ def written_reduced(value: "Any") -> str:
     return f"N({maker.__module__!r}, {maker.__qualname__!r}){written_items('(', args, ')')}"
 
 
+def written_timezone(value: "Any") -> str:
+    """A fixed offset, with its name if it has one."""
+    return "N('datetime', 'timezone')" + written_items("(", value.__getinitargs__(), ")")
+
+
 VIEWS: "tuple[type, ...]" = (type({}.keys()), type({}.values()), type({}.items()))
 ATOMS: "dict[type, Callable[[Any], str]]" = {
     type(None): repr, bool: repr, str: repr, bytes: repr, float: written_float, type(...): repr,
@@ -179,6 +187,7 @@ ATOMS: "dict[type, Callable[[Any], str]]" = {
     **dict.fromkeys(VIEWS, lambda value: f"{written_dict(dict.fromkeys(value))}.keys()"),
     VIEWS[1]: lambda value: written_items("[", value, "]"),
     **dict.fromkeys((datetime.date, datetime.datetime, datetime.time, datetime.timedelta), written_reduced),
+    datetime.timezone: written_timezone,
 }  # fmt: skip
 """Writers of what the program cannot change."""
 CHANGEABLE: "dict[type, Callable[[Any], str]]" = {

@@ -59,6 +59,19 @@ def method_of(body: str) -> str:
          "import collections as c\nself.assertIsInstance(f('aab'), c.Counter)\nself.assertEqual(f('aab')['a'], 2)"),
         ("import datetime\ndef f(x): return datetime.date(2024, 1, x)", "def f(x): return '2024-01-03'",
          "import datetime\nself.assertEqual(f(3), datetime.date(2024, 1, 3))"),
+        ("from datetime import datetime as d, timezone as z, timedelta as t\n"
+         "def f(x): return x + t(1) if isinstance(x, d) else d(2024, 1, x, tzinfo=z(t(hours=2), 'two'))",
+         "from datetime import datetime as d, timedelta as t\n"
+         "def f(x): return x + t(1) if isinstance(x, d) else d(2024, 1, x)",
+         "from datetime import datetime, timezone, timedelta\n"
+         "self.assertEqual(f(f(1)), datetime(2024, 1, 2, tzinfo=timezone(timedelta(hours=2))))"),
+        ("from datetime import timedelta as t\ndef f(x): return [x + t(1)]", "def f(x): return [x]",
+         "from datetime import datetime\nfrom zoneinfo import ZoneInfo\n"
+         "day = datetime(2024, 3, 9, 12, tzinfo=ZoneInfo('UTC'))\nself.assertEqual(f(day)[0].day, 10)"),
+        ("from collections import namedtuple as n\nP = n('P', 'x y')\n"
+         "def f(p): return p.x + p.y if isinstance(p, tuple) else P(p, 2)",
+         "def f(p): return 3 if isinstance(p, tuple) else (p,)",
+         "p = f(1)\nself.assertEqual(f(p), 3)\nself.assertEqual(p, (1, 2))"),
         ("import json\ndef f(x): return json.loads(x)", "def f(x): raise ValueError",
          "import json\nwith self.assertRaises(json.JSONDecodeError):\n    f('{')"),
         ("import random\ndef f(x): return random.randint(0, x)", "def f(x): return 7",
