@@ -57,6 +57,25 @@ def test_a_missing_column_names_those_that_could_be_meant(tmp_path):
         made("clean-math", tmp_path, [{"prompt": "2 * 3?", "gold_label": "6"}])
 
 
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"input": "What is 1+2?", "answer": "3"}, r"second\.jsonl: lacks column prompt, which could be input"),
+        ({"riddle": "What is 1+2?", "answer": "3"}, r"second\.jsonl: lacks column prompt; it has: riddle, answer"),
+        (
+            {"prompt": "What is 1+2?", "gold_label": "3"},
+            r"second\.jsonl: lacks column answer, which could be gold_label",
+        ),
+    ],
+)
+def test_each_of_several_tables_has_the_columns(second, message, tmp_path):
+    rows = {"first.jsonl": {"prompt": "What is 1+1?", "answer": "2"}, "second.jsonl": second}
+    for name, row in rows.items():
+        (tmp_path / name).write_text(json.dumps(row))
+    with pytest.raises(DataError, match=message):
+        call_stage("clean-math", *(str(tmp_path / name) for name in rows), output=tmp_path / "out.arrow")
+
+
 def test_an_integer_beside_choices_is_an_index(tmp_path):
     (row,) = made("clean-math", tmp_path, [{"question": "Compute 1+1.", "choices": ["4", "2", "1"], "answer": 1}])
     assert (row["answer"], row["note"]) == ("2", "opened")

@@ -49,11 +49,10 @@ def problem_layouts(
         if not wanted:
             return None
         converted = [layout_of(table, wanted, natively=natively) for table in input_schemas]
-        present: set[str] = set()
-        for table, layout in zip(input_schemas, converted, strict=True):
-            present.update(_columns(table, layout))
-        lacking = _lacking(input_schemas, present, required, aliases)
-        return [lacking.get(number, layout) for number, layout in enumerate(converted)]
+        columns = [_columns(table, layout) for table, layout in zip(input_schemas, converted, strict=True)]
+        anywhere = {name for names_of_table in columns for name in names_of_table}
+        tables = zip(input_schemas, columns, converted, strict=True)
+        return [_lacking(table, own, anywhere, required, aliases) or layout for table, own, layout in tables]
 
     return layouts
 
@@ -65,31 +64,33 @@ def _columns(table: pa.Schema, layout: Converted | DataError | None) -> list[str
 
 
 def _lacking(
-    input_schemas: Sequence[pa.Schema],
+    table: pa.Schema,
     present: Collection[str],
+    anywhere: Collection[str],
     required: Sequence[str],
     aliases: Mapping[str, Sequence[str]],
-) -> dict[int, DataError]:
-    """The error for a required column that no table has, where others could be meant; by the number of the table.
+) -> DataError | None:
+    """The error for a required column that a table does not have (``present``), if others could be meant, or if another
+    table has it (``anywhere``) and its rows would be empty.
 
-    Without such a column, or without a column that could be meant, the harness says what is missing.
+    Without either, the harness says what is missing.
     """
     from magcli.layouts.describe import could_be, what_is_missing
 
-    if not input_schemas:
-        return {}
     for requirement in required:
         role, *others = requirement.split("|")
-        named = " or ".join((role, *others))
         accepted = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
-        is_lacking = role != "id" and accepted.isdisjoint(present)
-        if is_lacking and (missing := what_is_missing(input_schemas[0])):
-            return {0: DataError(f"lacks column {named}: {missing}")}
-        hint = could_be(input_schemas[0].names, role)
-        if is_lacking and hint:
-            fix = f"rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT"
-            return {0: DataError(f"lacks column {role}{hint}; it has: {', '.join(input_schemas[0].names)}; {fix}")}
-    return {}
+        if role == "id" or not accepted.isdisjoint(present):
+            continue
+        if missing := what_is_missing(table):
+            return DataError(f"lacks column {' or '.join((role, *others))}: {missing}")
+        hint = could_be(table.names, role)
+        # A row without an answer is dropped for that; one without a prompt or completion is nothing at all.
+        is_empty = role in ("prompt", "completion") and not accepted.isdisjoint(anywhere)
+        if hint or is_empty:
+            fix = f"; rename it: magcli convert INPUT --rename {role}=COLUMN -o OUTPUT" if hint else ""
+            return DataError(f"lacks column {role}{hint}; it has: {', '.join(table.names)}{fix}")
+    return None
 
 
 def layout_of(table: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
