@@ -234,6 +234,15 @@ def chosen_by_label(key: Any, choices: Any) -> dict[str, Any]:
     return {"answer": text, "choices": options}
 
 
+def chosen_or_written(key: Any, choices: Any, answer: Any) -> dict[str, Any]:
+    """The option with a label, or the written answer where there is no label.
+
+    Raises:
+        Unreadable: as ``chosen_by_label``.
+    """
+    return {"answer": answer, "choices": None} if key is None else chosen_by_label(key, choices)
+
+
 def chosen_among(correct: Any, *others: Any) -> dict[str, Any]:
     """The right option and the wrong ones of columns of their own."""
     texts = [as_text(option) for option in (correct, *others)]

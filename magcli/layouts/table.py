@@ -160,6 +160,15 @@ MATH: tuple[Layout, ...] = (
         ("question", "options[]", "rationale", "correct:string"),
         {"answer": Place(("correct",))},
     ),
+    Layout(
+        "AGIEval",
+        "microsoft/AGIEval",
+        ("question", "options", "label", "answer"),
+        {
+            "prompt": Place(("question",)),
+            "answer|choices": Place(("label", "options", "answer"), readers.chosen_or_written),
+        },
+    ),
 )
 """Problems of mathematics and questions with choices."""
 

@@ -109,6 +109,10 @@ ROWS = {
         {"question": "Which?", "options": ["A)1", "B)2"], "rationale": "so", "correct": "B"},
         {"question": "Which?", "answer": "B", "options": ["A)1", "B)2"]},
     ),
+    "AGIEval": (
+        {"passage": None, "question": "Which?", "options": {"A": "1", "B": "2"}, "label": "B", "answer": None},
+        {"prompt": "Which?", "answer": "2", "choices": ["1", "2"]},
+    ),
     "APPS": (
         {"question": "Add.", "solutions": json.dumps([PROGRAM]), "starter_code": "", "time_limit": "2.0 seconds",
          "memory_limit": "256.0 megabytes", "input_output": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})},
