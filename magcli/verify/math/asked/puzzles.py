@@ -147,6 +147,8 @@ def verdict_on_puzzle(answer: str, gold: str, question: str) -> bool | None:
     None if the question sets no puzzle that can be read. Then an answer without an operation is still wrong for
     ``write an expression``, if the ground truth has one.
     """
+    if gold.isdecimal() and gold not in question:
+        return None  # the usual ground truth: a number that is no value to reach
     if not any(map(str.isdecimal, gold)) or (_SIGNS.sub("", gold) and "=" not in gold):
         return None  # neither a number nor an expression of numbers
     # A value to reach is in the question, and so is each number of a solution.

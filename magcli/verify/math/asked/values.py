@@ -204,6 +204,7 @@ def _is_whole(text: str) -> bool:
     return "Q" not in bare and "." not in bare and "%" not in text
 
 
+_PRODUCT_SIGN = re.compile(r"\\(?:cdot|times|ast)|[*×·⋅]")
 _PRODUCT_OF_NUMBERS = re.compile(
     rf"{_NUMBER}\s*(?:\\(?:cdot|times|ast)(?![A-Za-z])|[*×·⋅])\s*{_NUMBER}(?![\d.]*\s*[\^!])"
 )
@@ -227,7 +228,7 @@ def leaves_work_in_root(answer: str, gold: str) -> bool:
 
 def leaves_product(answer: str, gold: str) -> bool:
     """Whether a closed form has a product of two numbers, unlike the ground truth: ``2\\cdot 3\\sqrt2``."""
-    if max(len(answer), len(gold)) > MAX_CHARS or not _OPERATION_SIGN.search(answer):
+    if max(len(answer), len(gold)) > MAX_CHARS or not _PRODUCT_SIGN.search(normalize(answer)):
         return False
     parts = (part for part in _SEPARATOR.split(_without_units(answer)) if not _states_plain_value(part))
     return any(map(_PRODUCT_OF_NUMBERS.search, parts)) and not _PRODUCT_OF_NUMBERS.search(_without_units(gold))
