@@ -7,7 +7,6 @@ expected one; and that NaN and infinity have no order, since ``not abs(f(1) - 2)
 
 import math
 from collections import deque
-from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -156,16 +155,12 @@ def without_numpy(value: "Any") -> "Any":
     return value.item() if is_number else value
 
 
-LIBRARY_VALUES = (deque, date, time, timedelta)
-"""Values of the standard library that the judge of a suite gets from the program as what they are."""
-
-
 def has_library_value(value: "Any") -> bool:
     """Whether a value is or contains one of the standard library."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, LIBRARY_VALUES):
+        if isinstance(value, deque):
             return True
         if isinstance(value, list | tuple | set | frozenset):
             waiting.extend(value)

@@ -99,9 +99,23 @@ LIBRARY: "list[Callable[[Any], str | None]]" = []
 """Converters of values of libraries, for a judge that can read them (``library_values.py``)."""
 
 
+def text_of_date(tag: str) -> "Callable[[Any], str]":
+    """A converter of dates and times, in ISO's form."""
+    return lambda value: f'{{"{tag}":{encode_basestring_ascii(value.isoformat())}}}'
+
+
+DATES: "dict[str, Callable[[Any], str]]" = {
+    **{kind: text_of_date(kind) for kind in ("date", "datetime", "time")},
+    "timedelta": lambda value: f'{{"timedelta":[{value.days},{value.seconds},{value.microseconds}]}}',
+}
+"""Converters of the types of datetime, which is not imported here; those of derived types are objects."""
+
+
 def text_of_other(value: object) -> str:
-    """A number or array of a library, or any object: the name of its type and its elements."""
+    """A date, a number or array of a library, or any object: the name of its type and its elements."""
     kind = type(value)
+    if kind.__module__ == "datetime" and kind.__name__ in DATES:
+        return DATES[kind.__name__](value)
     for base in type.__dict__["__mro__"].__get__(kind):
         name = base.__module__, base.__name__
         if name == ("fractions", "Fraction"):

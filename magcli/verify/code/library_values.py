@@ -6,7 +6,6 @@ methods of these types.
 """
 
 import collections
-import datetime
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,16 +43,6 @@ def text_of_deque(value: "Any") -> str:
     return f'{{"deque":[[{items}],{text_of(value.maxlen)}]}}'
 
 
-def text_of_date(tag: str) -> "Callable[[Any], str]":
-    """A converter of dates and times, in ISO's form."""
-    return lambda value: f'{{"{tag}":{text_of(value.isoformat())}}}'
-
-
-def text_of_duration(value: "Any") -> str:
-    """Its days, seconds and microseconds."""
-    return f'{{"timedelta":[{value.days},{value.seconds},{value.microseconds}]}}'
-
-
 def text_of_array(value: "Any") -> "str | None":
     """An array of numpy, or one of its floats: its type, shape and elements; None for anything else."""
     if type(value).__module__ != "numpy":
@@ -73,9 +62,5 @@ WRITERS.update({
     collections.OrderedDict: text_of_mapping("OrderedDict"),
     collections.defaultdict: text_of_defaultdict,
     collections.deque: text_of_deque,
-    datetime.date: text_of_date("date"),
-    datetime.datetime: text_of_date("datetime"),
-    datetime.time: text_of_date("time"),
-    datetime.timedelta: text_of_duration,
-})  # fmt: skip
+})
 LIBRARY.append(text_of_array)

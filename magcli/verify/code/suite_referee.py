@@ -63,10 +63,6 @@ LIBRARY_READERS: "dict[str, Callable[[Any], Any]]" = {
     "OrderedDict": lambda parts: collections.OrderedDict(parts[0]),
     "defaultdict": lambda parts: collections.defaultdict(FACTORIES[parts[0]], parts[1]),
     "deque": lambda parts: collections.deque(parts[0], parts[1]),
-    "date": datetime.date.fromisoformat,
-    "datetime": datetime.datetime.fromisoformat,
-    "time": datetime.time.fromisoformat,
-    "timedelta": lambda parts: datetime.timedelta(*parts),
 }
 """Readers of what ``library_values.py`` writes."""
 READERS.update(LIBRARY_READERS)

@@ -2,9 +2,9 @@
 
 The value of a function is plain data, decoded from text that the program's process wrote: JSON. What JSON lacks is an
 object with one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``, ``dict`` (a list of pairs), ``int`` (hexadecimal,
-beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``, ``fraction``, ``decimal``; and ``other`` for an
-object that is not plain data: its type's name, and its elements if it is iterable. Decoding executes nothing, and
-equality as defined by the program's classes has no effect.
+beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``, ``fraction``, ``decimal``, ``date``,
+``datetime``, ``time``, ``timedelta``; and ``other`` for an object that is not plain data: its type's name, and its
+elements if it is iterable. Decoding executes nothing, and equality as defined by the program's classes has no effect.
 
 It imports nothing of magcli, because the judge of asserts uses it inside its sandbox.
 """
@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from math import inf
@@ -35,7 +36,7 @@ class Other:
 
 Plain = (
     None | bool | int | float | complex | str | bytes | Fraction | Decimal | list[Any] | tuple[Any, ...] |
-    frozenset[Any] | dict[Any, Any] | Other
+    frozenset[Any] | dict[Any, Any] | date | time | timedelta | Other
 )  # fmt: skip
 
 EXACT = 1e-9
@@ -119,7 +120,8 @@ def _other(parts: list[Any]) -> Other:
 DECODERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple, "set": frozenset, "frozenset": frozenset, "dict": dict, "int": lambda digits: int(digits, 16),
     "float": float, "complex": _complex, "bytes": bytes.fromhex, "fraction": _fraction, "decimal": _decimal,
-    "other": _other,
+    "date": date.fromisoformat, "datetime": datetime.fromisoformat, "time": time.fromisoformat,
+    "timedelta": lambda parts: timedelta(*parts), "other": _other,
 }  # fmt: skip
 
 
@@ -149,7 +151,7 @@ def same(expected: Plain, actual: Plain, tolerance: float | None = None, *, exac
     match expected:
         case bool():
             return isinstance(actual, int) and actual == expected
-        case None | str() | bytes():
+        case None | str() | bytes() | date() | time() | timedelta():
             return type(actual) is type(expected) and actual == expected
         case int() | float() | complex() | Fraction() | Decimal():
             return _same_number(expected, actual, tolerance)

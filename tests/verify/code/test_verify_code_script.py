@@ -50,6 +50,17 @@ def judged(program: str, script: str, **more: object) -> Verdict:
         ("def f(x): return sum(x)", "assert f(iter([1, 2])) == f(v for v in (1, 2)) == f({1: 0, 2: 0}.keys())",
          "accepted"),
         ("def f(x): return x.year", "assert f(datetime.date(2020, 1, 2)) == 2020", "accepted"),
+        ("from datetime import date\ndef f(x): return date(2024, 1, x)",
+         "import datetime\nday = f(3)\nassert day == datetime.date(2024, 1, 3) and day.year == 2024", "accepted"),
+        ("from datetime import date\ndef f(x): return date(2024, 1, x)",
+         "import datetime\nday = f(3)\nassert day == datetime.date(2024, 1, 4)", "wrong-answer"),
+        ("import datetime as d\ndef f(x): return {d.timedelta(x): d.time(x)}",
+         "from datetime import time, timedelta\nfor x in (1, 2): assert f(x) == {timedelta(x): time(x)}", "accepted"),
+        ("import datetime as d\ndef f(x): return d.datetime(2024, 1, x)",
+         "import datetime\nfor x in (1, 2): assert f(x) == datetime.date(2024, 1, x)", "wrong-answer"),
+        ("import datetime as d\nclass Day(d.date):\n    def __eq__(self, other): return True\n"
+         "def f(x): return Day(2024, 1, x)",
+         "import datetime\nfor x in (1, 2): assert f(x) == datetime.date(2025, 1, x)", "wrong-answer"),
         ("def f(x): return int(x.sum())", "assert f(np.array([1, 2])) == 3", "accepted"),
         ("def f(x): yield x", "assert next(f(2)) == 2", "accepted"),
         (
