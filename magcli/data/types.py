@@ -24,6 +24,8 @@ from magcli.errors import DataError
 Sizes = npt.NDArray[np.int64]
 FOREIGN_KEYS = (b"pandas", b"huggingface", b"PARQUET:field_id", b"ARROW:schema")
 """Metadata of other tools that describes columns and would be wrong after columns change."""
+VARIANT_FIELDS = frozenset(("metadata", "value"))
+"""The fields of Parquet's type Variant; a third one, ``typed_value``, has values of a common type."""
 BATCH_BYTES = 1 << 26
 """Maximum bytes of a batch with more than one row, far below the 2 GiB of a text column."""
 
@@ -48,11 +50,15 @@ def _type_name(field: pa.Field) -> str:
 
 def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
     """The types of the values within a type."""
-    if not pa.types.is_nested(kind):
-        yield kind
-        return
-    for index in range(kind.num_fields):
-        yield from _leaves(kind.field(index).type)
+    return (part for part in _parts(kind) if not pa.types.is_nested(part))
+
+
+def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """A type and all types within it."""
+    yield kind
+    if pa.types.is_nested(kind):
+        for index in range(kind.num_fields):
+            yield from _parts(kind.field(index).type)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -75,11 +81,13 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """A table's schema in plain types.
 
     Raises:
-        DataError: two columns have the same name, or a name is not valid UTF-8.
+        DataError: two columns have the same name, a name is not valid UTF-8, or a column has Parquet's type Variant.
     """
     features = features_of(schema)
     try:
         names = schema.names
+        for field in schema:
+            _refuse_variants(field, name)
         fields = [_plain_column(field, features.get(field.name)) for field in schema]
     except UnicodeDecodeError:
         raise DataError(f"{name} is damaged, or has a column whose name is not valid UTF-8") from None
@@ -102,6 +110,24 @@ def _plain_column(field: pa.Field, feature: Any) -> pa.Field:
     if pa.types.is_null(field.type):
         return pa.field(field.name, pa.string(), metadata={**marks, NULL_KEY: b"1"})
     return plain.with_metadata(marks or None)
+
+
+def _refuse_variants(field: pa.Field, name: str) -> None:
+    """Check that no part of a column has Parquet's type Variant, whose encoded values Arrow shows as a struct.
+
+    Raises:
+        DataError: it has; the message names the file and the column.
+    """
+    if any(_is_variant(part) for part in _parts(field.type)):
+        advice = "convert it with the tool that wrote it, for example to JSON: CAST(... AS JSON) in DuckDB"
+        raise DataError(f"{name}: column {field.name} has Parquet's type Variant, which cannot be read; {advice}")
+
+
+def _is_variant(kind: pa.DataType) -> bool:
+    """Whether a struct has just the fields of the Parquet format's VariantEncoding.md."""
+    if not pa.types.is_struct(kind) or not VARIANT_FIELDS <= set(kind.names) <= {*VARIANT_FIELDS, "typed_value"}:
+        return False
+    return all(_is_bytes(plain_type(kind.field(name).type)) for name in VARIANT_FIELDS)
 
 
 def _refuse_bytes_in_json(field: pa.Field) -> None:

@@ -206,6 +206,20 @@ def test_uuid_and_interval_of_duckdb(tmp_path: Path) -> None:
     assert pa.ipc.open_stream(stored.read_bytes()).schema.field("c").type == pa.month_day_nano_interval()
 
 
+@pytest.mark.parametrize("value", ["[1, 2]::variant", "'x'::variant"])
+def test_a_variant_of_duckdb_is_refused_by_its_column(tmp_path: Path, value: str) -> None:
+    duckdb.sql(f"copy (select 1 as id, {value} as v) to '{tmp_path / 'duck.parquet'}'")
+    with pytest.raises(DataError, match=r"duck\.parquet: column v has Parquet's type Variant.*AS JSON"):
+        table.read(str(tmp_path / "duck.parquet"))
+
+
+def test_a_variant_within_a_column_is_refused(tmp_path: Path) -> None:
+    variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    pq.write_table(pa.table({"v": pa.array([[None]], pa.list_(variant))}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="column v has Parquet's type Variant"):
+        table.read(str(tmp_path / "x.parquet"))
+
+
 # ---- numbers ----
 
 
