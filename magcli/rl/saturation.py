@@ -83,6 +83,8 @@ def _fits(
 
 def saturated(rewards: Sequence[float]) -> bool:
     """Whether nearly the whole gain has been reached, by the fits after each of the last updates."""
-    lengths = range(len(rewards), max(len(rewards) - CONFIRMATIONS, 0), -1)
+    if len(rewards) < MIN_UPDATES:
+        return False
+    lengths = range(len(rewards), len(rewards) - CONFIRMATIONS, -1)
     curves = (fit(rewards[:length]) for length in lengths)
     return all(curve is not None and curve.reached >= SATURATED for curve in curves)

@@ -248,6 +248,11 @@ def test_the_rule_of_the_last_stage_ends_the_run() -> None:
     assert TrainingStages([Stage()], ()).end_of_run(lines) is None
 
 
+@pytest.mark.parametrize("until", ["length-stalled", "data-easy", "saturated"])
+def test_no_rule_ends_a_run_before_its_first_update(until: str) -> None:
+    assert TrainingStages([Stage(until=until)], ()).end_of_run([]) is None
+
+
 def test_the_message_of_a_saturated_run_says_the_share_of_its_gain() -> None:
     rewards = [0.6 - 0.3 * math.exp(-update / 10) for update in range(100)]
     end = TrainingStages([Stage(until="saturated")], ()).end_of_run([{"reward": reward} for reward in rewards])
