@@ -14,11 +14,35 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from magcli.errors import UsageError
 
 T = TypeVar("T")
+
+
+class Bounds(NamedTuple):
+    """The numbers that an option may be; None is no bound."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    def violation(self, value: float) -> str:
+        """What is wrong with a number, such as "is negative"; empty if it is within the bounds."""
+        above = (self.gt is None or value > self.gt) and (self.ge is None or value >= self.ge)
+        below = (self.lt is None or value < self.lt) and (self.le is None or value <= self.le)
+        return "" if above and below else self._broken()
+
+    def _broken(self) -> str:
+        low, high = self.ge if self.gt is None else self.gt, self.le if self.lt is None else self.lt
+        if high is not None:
+            opening, closing = "[" if self.gt is None else "(", "]" if self.lt is None else ")"
+            return f"is not in {opening}{low:g}, {high:g}{closing}"
+        if low == 0:
+            return "is negative" if self.gt is None else "is not positive"
+        return f"is less than {low:g}"
 
 
 def opt(
@@ -35,6 +59,10 @@ def opt(
     output_table: bool = False,
     several: bool = False,
     former: str = "",
+    gt: float | None = None,
+    ge: float | None = None,
+    lt: float | None = None,
+    le: float | None = None,
 ) -> Any:
     """Declare one option of a stage.
 
@@ -52,11 +80,21 @@ def opt(
         output_table: it is another table that the stage writes, with the same checks as the output.
         several: a text that may be given several times, which is then the values with commas between them.
         former: its former name, which still works but is not listed by ``--help``. A choice of yes and no was a switch.
+        gt: its values are greater than this number, those of a list each.
+        ge: its values are greater or equal.
+        lt: its values are less than this number.
+        le: its values are less or equal.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
     roles |= {"owned_dir": owned_dir, "always_run": always_run, "output_table": output_table, "several": several}
     names = {"short": short, "former": former}
-    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, **names, **roles})
+    bounds = Bounds(gt, ge, lt, le)
+    return dataclasses.field(
+        default=default, metadata={"help": help, "panel": panel, "bounds": bounds, **names, **roles}
+    )
+
+
+NO_BOUNDS = Bounds()
 
 
 def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
@@ -116,12 +154,28 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     """Build a stage's configuration: defaults, overridden by the recipe's table, overridden by flags.
 
     Raises:
-        UsageError: an unknown key (with a suggestion) or a value of the wrong type.
+        UsageError: an unknown key (with a suggestion), a value of the wrong type, or a number out of bounds.
     """
     kinds = field_types(config_class)
     recipe = renamed(recipe, config_class)
     values = _by_field_name(recipe, kinds, f"recipe table [{stage}]") | renamed(flags, config_class)
-    return config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
+    config = config_class(**{name: convert(kinds[name], value, f"{stage}.{name}") for name, value in values.items()})
+    check_bounds(stage, config)
+    return config
+
+
+def check_bounds(prefix: str, config: Any) -> None:
+    """Check that every number is within the bounds of its option; messages begin with ``prefix``.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for field in dataclasses.fields(config):
+        bounds: Bounds = field.metadata.get("bounds", NO_BOUNDS)  # a table of a recipe may be a plain dataclass
+        value = getattr(config, field.name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if bounds != NO_BOUNDS and number is not None and (problem := bounds.violation(number)):
+                raise UsageError(f"{prefix}.{field.name.rstrip('_')}: {number} {problem}")
 
 
 def paths(config: Any) -> list[Path]:

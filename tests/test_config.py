@@ -201,3 +201,40 @@ def test_an_option_keeps_its_former_name(recipe, flags, expected):
 def test_a_value_of_the_wrong_type_under_a_former_name_is_refused():
     with pytest.raises(UsageError, match=r"rl\.group_size: expected int, got True"):
         resolve(Sizes, "rl", {"group": True}, {})
+
+
+@dataclass(frozen=True)
+class Bounded:
+    count: int = opt(1, "", gt=0)
+    rate: float = opt(0.0, "", ge=0)
+    points: int = opt(4, "", ge=4)
+    share: float = opt(0.5, "", gt=0, le=1)
+    part: float = opt(0.5, "", ge=0, lt=1)
+    ks: tuple[int, ...] = opt((1,), "", gt=0)
+    samples: int | None = opt(None, "", gt=0)
+    from_: int = opt(1, "", gt=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 0}, "s.count: 0 is not positive"),
+        ({"rate": -0.1}, "s.rate: -0.1 is negative"),
+        ({"points": 3}, "s.points: 3 is less than 4"),
+        ({"share": 0.0}, "s.share: 0.0 is not in (0, 1]"),
+        ({"part": 1.0}, "s.part: 1.0 is not in [0, 1)"),
+        ({"ks": "1,0"}, "s.ks: 0 is not positive"),
+        ({"samples": -1}, "s.samples: -1 is not positive"),
+        ({"from": 0}, "s.from: 0 is not positive"),
+    ],
+)
+def test_a_number_out_of_its_bounds_is_refused_from_flag_and_recipe(values: dict[str, Any], message: str) -> None:
+    for recipe, flags in ((values, {}), ({}, {name.replace("from", "from_"): value for name, value in values.items()})):
+        with pytest.raises(UsageError) as refused:
+            resolve(Bounded, "s", recipe, flags)
+        assert str(refused.value) == message
+
+
+def test_numbers_at_their_bounds_are_accepted() -> None:
+    flags = {"count": 1, "rate": 0.0, "points": 4, "share": 1.0, "part": 0.0, "ks": "1", "samples": 1}
+    assert resolve(Bounded, "s", {}, flags) == Bounded(rate=0.0, share=1.0, part=0.0, samples=1)

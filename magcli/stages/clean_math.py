@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.errors import PromptRefused, usage
+from magcli.errors import PromptRefused
 from magcli.layouts import names
 from magcli.stages.shared import cluster, engines, options, tables, templates
 
@@ -49,6 +49,8 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
         0.7,
         "Word overlap above which problems with equal numbers, names and answer may be near-duplicates; 1 drops exact "
         "ones only.",
+        gt=0,
+        le=1,
     )
     against: tuple[str, ...] = opt(
         (), "Tables of evaluation problems, comma-separated; problems that they contain are dropped."
@@ -74,8 +76,6 @@ layouts = tables.problem_layouts(reads)
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    usage(0 < config.similarity <= 1, f"clean-math.similarity: {config.similarity} is not in (0, 1]")
-    options.check_generation("clean-math", config)
     if config.model:
         options.check_engine("clean-math", config)
 

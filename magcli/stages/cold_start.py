@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
-from magcli.errors import DataError, usage
+from magcli.errors import DataError
 from magcli.stages.shared import engines, forms, options, tables
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ class Config:
     """Options of `magcli cold-start`."""
 
     from_step: int = opt(0, "First update whose rollouts are selected; earlier ones have short chains of thought.")
-    shortest: float = opt(0.0, "Share of the correct traces to skip, shortest first.")
-    per_problem: int = opt(4, "Maximum number of graded traces per problem.")
-    near: float = opt(0.8, "Overlap of word 5-grams above which traces of a problem are near-identical.")
+    shortest: float = opt(0.0, "Share of the correct traces to skip, shortest first.", ge=0, lt=1)
+    per_problem: int = opt(4, "Maximum number of graded traces per problem.", gt=0)
+    near: float = opt(0.8, "Overlap of word 5-grams above which traces of a problem are near-identical.", gt=0, le=1)
     hardest: float = opt(
-        1.0, "Average number of copies (or the weight, see --upsample) of traces of the hardest problems."
+        1.0, "Average number of copies (or the weight, see --upsample) of traces of the hardest problems.", ge=1
     )
     upsample: Literal["repetition", "weight"] = opt(
         "repetition", "How harder problems are up-sampled: more copies, or a higher weight."
     )
     instructions: Path | None = opt(None, "General conversations to mix in.")
-    fraction: float = opt(0.1, "Share of --instructions in the mix.")
+    fraction: float = opt(0.1, "Share of --instructions in the mix.", ge=0, lt=1)
     system: Path | None = options.system("Options")
     thoughts: str = options.thoughts(
         "Options", "that of the model of --tokenizer, else from the table's history, else that of most traces"
@@ -78,11 +78,6 @@ class Config:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range."""
-    usage(0 <= config.shortest < 1, f"cold-start.shortest: {config.shortest} is not in [0, 1)")
-    usage(0 <= config.fraction < 1, f"cold-start.fraction: {config.fraction} is not in [0, 1)")
-    usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
-    usage(0 < config.near <= 1, f"cold-start.near: {config.near} is not in (0, 1]")
-    usage(config.hardest >= 1, f"cold-start.hardest: {config.hardest} is below 1")
     options.check_thoughts("cold-start", config.thoughts)
 
 

@@ -39,20 +39,19 @@ class Config:
     drop_columns: tuple[str, ...] = opt((), "Columns to leave out.")
     explode: str = opt("", "Column of lists; each element becomes a row.")
     where: str = opt("", 'Keep only matching rows, such as \'pass_rate < 0.9 and source in ("a", "b")\'.')
-    split: float = opt(0.0, "Keep this share of the rows, by the value of --by; the others go to --dropped.")
+    split: float = opt(
+        0.0, "Keep this share of the rows, by the value of --by; the others go to --dropped.", ge=0, lt=1
+    )
     by: str = opt("prompt", "Column by which --split decides; rows with the same value stay together.")
     sort: tuple[str, ...] = opt((), "Columns to sort by; -COLUMN sorts from large to small.")
     shuffle: bool = opt(False, "Put the rows in random order.")
-    sample: int = opt(0, "Number of rows to keep, chosen at random; 0 keeps all.")
+    sample: int = opt(0, "Number of rows to keep, chosen at random; 0 keeps all.", ge=0)
     seed: int = opt(0, "Seed of --split, --shuffle and --sample.")
-    limit: int = opt(0, "Maximum number of rows to keep, from the start; 0 keeps all.", short="-n")
+    limit: int = opt(0, "Maximum number of rows to keep, from the start; 0 keeps all.", short="-n", ge=0)
 
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
-    usage(config.sample >= 0, f"convert.sample: {config.sample} is negative")
-    usage(0 <= config.split < 1, f"convert.split: {config.split} is not between 0 and 1")
     usage(not (config.sort and config.shuffle), "convert: --sort and --shuffle exclude each other")
     usage(not (config.columns and config.drop_columns), "convert: --columns and --drop-columns exclude each other")
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")

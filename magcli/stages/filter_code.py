@@ -47,14 +47,19 @@ ALIASES = tables.CODE_ALIASES
 class Config(cluster.ClusterOptions):
     """Options of `magcli filter-code`."""
 
-    agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
-    votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
+    agreement: float = opt(
+        0.9, "Share of the working solutions that must agree on a test's most common result.", gt=0, le=1
+    )
+    votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.", gt=0)
     unlabelled: bool = opt(
         True, "Whether solutions without a verdict may replace an expected output, if none is labelled right."
     )
-    min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
+    min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.", ge=0)
     disputed: float = opt(
-        0.5, "Maximum share of a problem's tests that may be dropped or replaced; above it the problem is dropped."
+        0.5,
+        "Maximum share of a problem's tests that may be dropped or replaced; above it the problem is dropped.",
+        ge=0,
+        le=1,
     )
     drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
     compare: str = opt(
@@ -70,9 +75,9 @@ class Config(cluster.ClusterOptions):
     from_matrix: Path | None = opt(
         None, "Decide from a table that --matrix wrote, without running anything.", affects_rows=False
     )
-    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.")
-    max_tests: int = opt(0, "Maximum number of tests to run and keep per problem; 0 is no limit.")
-    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False)
+    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.", ge=0)
+    max_tests: int = opt(0, "Maximum number of tests to run and keep per problem; 0 is no limit.", ge=0)
+    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False, gt=0)
     sandbox: options.Sandbox = options.sandbox()
 
 
@@ -90,12 +95,6 @@ def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.verify.code.outputs import comparison
 
-    usage(0 < config.agreement <= 1, f"filter-code.agreement: {config.agreement} is not in (0, 1]")
-    usage(0 <= config.disputed <= 1, f"filter-code.disputed: {config.disputed} is not within 0 to 1")
-    usage(config.votes > 0, f"filter-code.votes: {config.votes} is not positive")
-    usage(config.workers > 0, f"filter-code.workers: {config.workers} is not positive")
-    for name in ("min_tests", "max_solutions", "max_tests"):
-        usage(getattr(config, name) >= 0, f"filter-code.{name}: {getattr(config, name)} is negative")
     usage(
         not (config.matrix and config.from_matrix),
         "filter-code: --from-matrix runs nothing, so there is no --matrix to write; leave one out",

@@ -61,7 +61,9 @@ class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptio
         "Range of pass rates to keep, LOW..HIGH, both inclusive; a LOW of 0.01 drops only never-solved problems.",
     )
     drop_suspect: bool = opt(False, "Drop problems whose majority answer contradicts the ground truth.")
-    majority: float = opt(0.5, "Share of the samples above which an answer is the majority for --drop-suspect.")
+    majority: float = opt(
+        0.5, "Share of the samples above which an answer is the majority for --drop-suspect.", gt=0, le=1
+    )
     anywhere: bool = opt(False, "Ignore the format: count correct answers without thoughts and a box.")
     adaptive: bool = opt(False, "Stop sampling a problem once more samples cannot change the decision.")
 
@@ -83,10 +85,7 @@ def check(config: Config) -> None:
     else:
         usage(not config.model, "filter-math: --from has the samples of a run already; omit --model")
         usage(not config.adaptive, "filter-math: --adaptive decides what to sample, and --from samples nothing")
-    options.check_sampling("filter-math", config)
-    options.check_grader("filter-math", config)
     band(config.keep)
-    usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
 
 def settings(config: Config) -> dict[str, Any]:

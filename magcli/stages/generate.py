@@ -43,7 +43,6 @@ layouts = tables.problem_layouts(reads)
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_engine("generate", config)
-    options.check_sampling("generate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

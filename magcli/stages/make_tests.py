@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.errors import PromptRefused, PromptTooLong, usage
+from magcli.errors import PromptRefused, PromptTooLong
 from magcli.layouts.names import TESTS
 from magcli.stages.shared import cluster, engines, options, tables, templates
 
@@ -52,23 +52,25 @@ ALIASES = tables.CODE_ALIASES
 class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli make-tests`."""
 
-    until: int = opt(20, "Number of tests that a problem shall have, including those that it has already.")
-    tries: int = opt(200, "Maximum number of inputs to try per problem.")
-    agreement: float = opt(0.9, "Share of the correct solutions that must agree on a new test's output.")
-    votes: int = opt(2, "Minimum number of correct solutions that must agree on a new test's output.")
+    until: int = opt(20, "Number of tests that a problem shall have, including those that it has already.", gt=0)
+    tries: int = opt(200, "Maximum number of inputs to try per problem.", gt=0)
+    agreement: float = opt(0.9, "Share of the correct solutions that must agree on a new test's output.", gt=0, le=1)
+    votes: int = opt(2, "Minimum number of correct solutions that must agree on a new test's output.", gt=0)
     compare: str = opt(
         "tokens",
         "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, "
         "decimals:2, lines, unordered-lines, exact.",
     )
-    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.")
+    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.", ge=0)
     problem_seconds: float = opt(
-        600.0, "CPU time limit in seconds per problem, after which the tests found so far are kept; 0 is no limit."
+        600.0,
+        "CPU time limit in seconds per problem, after which the tests found so far are kept; 0 is no limit.",
+        ge=0,
     )
-    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False)
+    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False, gt=0)
     sandbox: options.Sandbox = options.sandbox()
     programs: int = opt(
-        2, "Number of input-generating programs that the model writes per problem.", panel=options.SAMPLING
+        2, "Number of input-generating programs that the model writes per problem.", panel=options.SAMPLING, gt=0
     )
     temperature: float = options.temperature(0.7)
 
@@ -88,10 +90,6 @@ def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     from magcli.verify.code.outputs import comparison
 
-    usage(0 < config.agreement <= 1, f"make-tests.agreement: {config.agreement} is not in (0, 1]")
-    options.check_positive("make-tests", config, ("until", "tries", "votes", "workers", "programs"))
-    options.check_not_negative("make-tests", config, ("max_solutions", "problem_seconds"))
-    options.check_generation("make-tests", config)
     comparison(config.compare)
     if config.model:
         options.check_engine("make-tests", config)

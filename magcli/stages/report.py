@@ -50,7 +50,10 @@ class Config:
         panel=PAGE,
     )
     samples: int = opt(
-        3, "Number of problems shown per update, with the best and the worst completion; 0 shows none.", panel=PAGE
+        3,
+        "Number of problems shown per update, with the best and the worst completion; 0 shows none.",
+        panel=PAGE,
+        ge=0,
     )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
     only: tuple[str, ...] = opt(DEFAULT_METRICS, "Metrics to show.", panel=TEXT)
@@ -64,7 +67,6 @@ def check(config: Config) -> None:
     usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the file name must end in .html")
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
     usage(out is None or bool(config.paths), "report: --files are listed in the terminal only; a page needs PATHS")
-    usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
     for update in config.samples_at:
         usage(
             _is_update(update), f"report.samples_at: '{update}' is neither an update nor a percentage from 0% to 100%"

@@ -66,19 +66,22 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     held_out: Path | None = opt(
         None, "Table of held-out traces; the checkpoint with the lowest loss on them is the result.", affects_rows=False
     )
-    evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
-    epochs: int = opt(4, "Number of epochs.", panel=TRAIN)
-    max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN)
+    evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.", gt=0)
+    epochs: int = opt(4, "Number of epochs.", panel=TRAIN, gt=0)
+    max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN, ge=0)
     lr: float = opt(
         0.0,
         "Peak learning rate; cosine schedule. 0 chooses one by the number of weights: 1e-5 for 24B, 4e-5 for 1.5B, "
         "ten times that for LoRA.",
         panel=TRAIN,
+        ge=0,
     )
-    warmup: float = opt(0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN)
-    floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN)
-    step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN)
-    micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN)
+    warmup: float = opt(
+        0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN, ge=0, lt=1
+    )
+    floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN, ge=0, le=1)
+    step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN, gt=0)
+    micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN, gt=0)
     max_length: int = opt(
         32768,
         "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",
@@ -86,7 +89,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     )
     system: Path | None = options.system(TRAIN)
     checkpoint_every: int = opt(
-        100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
+        100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False, gt=0
     )
     show_mask: int = opt(
         0,
@@ -101,25 +104,13 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     dtype: options.DType = options.dtype(EVALUATION)
 
 
-POSITIVE = (
-    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm",
-)  # fmt: skip
-
-
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_training("sft", config.model, config.device)
     options.check_template("sft", config)
-    options.check_positive("sft", config, POSITIVE)
-    usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
-    usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
-    options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lr",))
     options.check_vllm("sft", config.engine, deterministic=False)
-    options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
-    training.check_lora("sft", config)
     trainers.check("sft", config)
     training.check_attention("sft", config)
 

@@ -34,7 +34,7 @@ EXAMPLE = "magcli show examples/problems.jsonl --limit 2"
 class Config:
     """Options of `magcli show`."""
 
-    limit: int = opt(5, "Number of rows to show; 0 shows all.", short="-n")
+    limit: int = opt(5, "Number of rows to show; 0 shows all.", short="-n", ge=0)
     where: str = opt("", "Only matching rows, such as 'reward < 0.5 and prompt contains \"prime\"'.")
     columns: tuple[str, ...] = opt((), "Columns to show, or to use for --stats and --digest (default: all).")
     width: int = opt(600, "Maximum number of characters per cell; 0 shows all.")
@@ -48,7 +48,6 @@ def check(config: Config) -> None:
     """Refuse negative numbers, and more than one thing to print."""
     instead = [flag for flag in ("stats", "layout", "manifest", "digest") if getattr(config, flag)]
     usage(len(instead) < 2, f"show: --{' and --'.join(instead)} exclude each other")
-    usage(config.limit >= 0, f"show.limit: {config.limit} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
 
 

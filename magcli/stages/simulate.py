@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from magcli.config import opt
 from magcli.errors import EnvironmentFault, usage
-from magcli.stages.shared import options, run_sizes
+from magcli.stages.shared import run_sizes
 from magcli.stages.shared.options import CLUSTER
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -48,32 +48,36 @@ class Config(RunSizes):
         None, "TOML file that describes the machine, or the folder of a finished run.", positional=True
     )
     workers: int = opt(1, "Number of verifier workers that the finished run used.")
-    trainers: int | None = opt(None, "Number of trainer ranks; default: as the machine has.", panel=CLUSTER)
+    trainers: int | None = opt(None, "Number of trainer ranks; default: as the machine has.", panel=CLUSTER, ge=1)
     fsdp_size: int | None = opt(
         None,
         "Number of trainer ranks that share one copy of the weights, such as the GPUs of a node; 0: all; default: as "
         "the machine has.",
         panel=CLUSTER,
+        ge=0,
     )
     generators: int | None = opt(
         None,
         "Number of generators; 0: trainer and engine take turns on the same devices; default: as the machine has.",
         panel=CLUSTER,
+        ge=0,
     )
     tensor_parallel: int | None = opt(
-        None, "Number of devices over which each engine is split; default: as the machine has.", panel=CLUSTER
+        None, "Number of devices over which each engine is split; default: as the machine has.", panel=CLUSTER, ge=1
     )
     link: float = opt(
         0.0,
         "GB per second between two devices, with which collectives of another layout are timed; 0: they take no time.",
         panel=CLUSTER,
+        ge=0,
     )
     node_link: float = opt(
         0.0,
         "GB per second between two nodes, over which copies of --fsdp-size add up their gradients; default: --link.",
         panel=CLUSTER,
+        ge=0,
     )
-    latency: float = opt(0.0, "Microseconds that each collective takes besides.", panel=CLUSTER)
+    latency: float = opt(0.0, "Microseconds that each collective takes besides.", panel=CLUSTER, ge=0)
     model: str = opt("", "Model whose collectives are counted, by its config.json; default: the run's.", panel=CLUSTER)
 
 
@@ -87,12 +91,8 @@ def check(config: Config) -> None:
     for number, stage in enumerate(config.stage, 1):
         run_sizes.check(f"rl.stage {number}", run_sizes.options_in(stage, config))
     run_sizes.check_ends(config.stage, config.updates)
-    options.check_not_negative("simulate", config, ["link", "node_link", "latency"])
     usage(config.link > 0 or not config.latency, "simulate: --latency needs --link, the speed of the same link")
     usage(config.link > 0 or not config.node_link, "simulate: --node-link needs --link, the speed inside a node")
-    for name, least in (("trainers", 1), ("fsdp_size", 0), ("generators", 0), ("tensor_parallel", 1)):
-        number = getattr(config, name)
-        usage(number is None or number >= least, f"simulate.{name}: {number} is less than {least}")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

@@ -36,7 +36,7 @@ class Config:
     held_out: Path | None = opt(
         None, "Table of the held-out rows; its suffix is its format.", affects_rows=False, output_table=True
     )
-    share: float = opt(0.1, "Approximate share of the rows that are held out.")
+    share: float = opt(0.1, "Approximate share of the rows that are held out.", gt=0, lt=1)
     by: str = opt("prompt", "Column that decides a row's side; rows with the same value are on the same side.")
     seed: int = opt(0, "Seed of the split.")
 
@@ -44,7 +44,6 @@ class Config:
 def check(config: Config) -> None:
     """Refuse options that are out of range."""
     usage(config.held_out is not None, "split: --held-out is missing: the table of the held-out rows")
-    usage(0 < config.share < 1, f"split.share: {config.share} is not between 0 and 1")
 
 
 def reads(config: Config) -> Sequence[str]:

@@ -49,7 +49,7 @@ RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
     """Options of `magcli translate`."""
 
-    fraction: float = opt(0.1, "Share of the rows to translate.")
+    fraction: float = opt(0.1, "Share of the rows to translate.", ge=0, le=1)
     languages: tuple[str, ...] = opt(RECIPE_LANGUAGES, "Target languages, in equal shares.")
     from_: Path | None = opt(
         None, "Table of existing translations: columns prompt, id or position; language if there are several."
@@ -58,7 +58,7 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
         "id",
         "How rows of --from are matched: by id, or by row number from 0 (column position, else the order of its rows).",
     )
-    tries: int = opt(3, "Maximum number of attempts per row, each with another seed.")
+    tries: int = opt(3, "Maximum number of attempts per row, each with another seed.", gt=0)
     temperature: float = options.temperature(0.5)
     system: Path | None = opt(
         None,
@@ -85,11 +85,8 @@ def check(config: Config) -> None:
     from magcli.curate.translation import NAMES, instruction
 
     unknown = [name for name in config.languages if name not in NAMES]
-    usage(0 <= config.fraction <= 1, f"translate.fraction: {config.fraction} is not between 0 and 1")
     usage(len(config.languages) > 0, "translate.languages: no language given")
     usage(not unknown, f"translate.languages: unknown {', '.join(unknown)}; choose from {', '.join(NAMES)}")
-    usage(config.tries > 0, f"translate.tries: {config.tries} is not positive")
-    options.check_generation("translate", config)
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")
     usage(config.from_ is not None or config.by == "id", "translate: --by position requires --from")
     if config.model:

@@ -213,7 +213,7 @@ def test_invalid_options_and_tables_are_refused(tmp_path):
     for options, message in (
         ({"shortest": 1.0}, r"cold-start.shortest: 1.0 is not in \[0, 1\)"),
         ({"near": 0.0}, r"cold-start.near: 0.0 is not in \(0, 1\]"),
-        ({"hardest": 0.5}, "cold-start.hardest: 0.5 is below 1"),
+        ({"hardest": 0.5}, "cold-start.hardest: 0.5 is less than 1"),
         ({"per_problem": 0}, "cold-start.per_problem: 0 is not positive"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -141,7 +141,7 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ks": "0"}, "every k must be at least 1"),
+        ({"ks": "0"}, "evaluate.ks: 0 is not positive"),
         ({"completions": Path("x.arrow")}, "--completions requires --model"),
         ({"model": "m", "samples": 0}, "evaluate.samples: 0 is not positive"),
         ({"model": "m", "workers": 0}, "evaluate.workers: 0 is not positive"),

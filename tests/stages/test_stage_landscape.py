@@ -335,7 +335,7 @@ def test_what_a_run_was_given_already_is_not_advised(tmp_path, every, advice):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"points": 3}, "3 points are too few for a surface; give at least 4"),
+        ({"points": 3}, "landscape.points: 3 is less than 4"),
         ({"pad": 0.0}, "landscape.pad: 0.0 is not positive"),
         ({"refine": -1}, "landscape.refine: -1 is negative"),
         ({"more_samples": -1}, "landscape.more_samples: -1 is negative"),

@@ -98,11 +98,11 @@ def test_the_collectives_of_a_run_are_those_of_its_model(finished_run, capsys):
     ("change", "message"),
     [
         ({"trainers": 0}, r"simulate\.trainers: 0 is less than 1"),
-        ({"generators": -1}, r"simulate\.generators: -1 is less than 0"),
+        ({"generators": -1}, r"simulate\.generators: -1 is negative"),
         ({"link": -1.0}, r"simulate\.link: -1\.0 is negative"),
         ({"latency": 5.0}, "--latency needs --link"),
         ({"node_link": 5.0}, "--node-link needs --link"),
-        ({"fsdp_size": -1}, r"simulate\.fsdp_size: -1 is less than 0"),
+        ({"fsdp_size": -1}, r"simulate\.fsdp_size: -1 is negative"),
         ({"fsdp_size": 3}, r"simulate\.fsdp_size: 3 does not divide the 64 trainer ranks"),
         ({"trainers": 8, "link": 50.0}, "--link needs --model"),
     ],

@@ -241,7 +241,7 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
         ({"by": "position"}, "translate: --by position requires --from"),
         ({"languages": ("fr", "tlh")}, "translate.languages: unknown tlh; choose from fr, es, it, de, zh, ru"),
         ({"languages": ()}, "translate.languages: no language given"),
-        ({"fraction": 1.5}, "translate.fraction: 1.5 is not between 0 and 1"),
+        ({"fraction": 1.5}, r"translate.fraction: 1.5 is not in \[0, 1\]"),
         ({"tries": 0}, "translate.tries: 0 is not positive"),
         ({"max_tokens": 0}, "translate.max_tokens: 0 is not positive"),
         ({"temperature": -1.0}, "translate.temperature: -1.0 is negative"),

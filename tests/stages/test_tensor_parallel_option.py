@@ -41,7 +41,6 @@ def test_every_stage_that_samples_has_the_option(stage) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tensor_parallel": 0}, r"generate\.tensor_parallel: 0 is not positive"),
         ({"engine": "torch"}, "--tensor-parallel 2 needs --engine vllm: the embedded engine computes on one device"),
         ({"engine": "auto"}, "--tensor-parallel 2 needs --engine vllm"),
         ({"deterministic": True}, "--tensor-parallel 2 is not deterministic"),

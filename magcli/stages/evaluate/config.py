@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magcli.config import opt
+from magcli.config import check_bounds, opt
 from magcli.errors import usage
 from magcli.stages.shared import cluster, options, tables
 
@@ -27,7 +27,9 @@ class Config(options.GraderOptions, options.EngineOptions, cluster.ClusterEngine
         "Folders with the suites' data (default: that of the suite and the current one); hub downloads it.",
         affects_rows=False,
     )
-    ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.")
+    ks: tuple[int, ...] = opt(
+        (1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.", gt=0
+    )
     against: Path | None = opt(None, "Graded completions of another run for a paired comparison by problem.")
     before: str = opt("", "Another model, such as the one before training: its metrics and the differences.")
     anywhere: bool = opt(
@@ -45,13 +47,13 @@ class Config(options.GraderOptions, options.EngineOptions, cluster.ClusterEngine
         False, "With --model: also report the share of samples with question, thoughts and answer in one language."
     )
     samples: int | None = opt(
-        None, "Number of samples per problem; default: the suite's, or 4 for a table.", panel=options.SAMPLING
+        None, "Number of samples per problem; default: the suite's, or 4 for a table.", panel=options.SAMPLING, gt=0
     )
     max_tokens: int | None = opt(
         None, "Maximum new tokens per completion; default: the suite's, or 1024 for a table.", panel=options.SAMPLING
     )
     temperature: float | None = opt(
-        None, "Sampling temperature; default: the suite's, or 0.7 for a table.", panel=options.SAMPLING
+        None, "Sampling temperature; default: the suite's, or 0.7 for a table.", panel=options.SAMPLING, ge=0
     )
     top_p: float | None = opt(
         None, "Nucleus sampling probability; default: the suite's, or 1.0 for a table.", panel=options.SAMPLING
@@ -76,7 +78,6 @@ def check(config: Config) -> None:
     """Refuse options that contradict each other, and suites whose sampling is out of range."""
     from magcli.evaluation.suite import load
 
-    usage(all(k > 0 for k in config.ks), "evaluate.ks: every k must be at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions requires --model")
     usage(not (config.compare and config.model), "evaluate: --compare reads finished tables; omit --model")
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
@@ -88,10 +89,8 @@ def check(config: Config) -> None:
         options.check_engine("evaluate", config)
         if config.before:
             options.check_engine("evaluate", baseline(config))
-        options.check_sampling("evaluate", sampling_options(config))
         for suite in load(config.suite):
-            options.check_sampling(f"evaluate: suite {suite.name}", sampling_options(config, suite))
-        options.check_grader("evaluate", config)
+            check_bounds(f"evaluate: suite {suite.name}", sampling_options(config, suite))
 
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:

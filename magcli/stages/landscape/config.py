@@ -32,19 +32,23 @@ class Config(
     out: Path | None = opt(
         None, "Folder for plots and points (default: landscape in the run's folder).", affects_rows=False
     )
-    points: int = opt(61, "Minimum number of grid points.", panel=GRID)
-    pad: float = opt(0.35, "Margin of the grid around the trajectory, as a fraction of its extent.", panel=GRID)
+    points: int = opt(61, "Minimum number of grid points.", panel=GRID, ge=4)
+    pad: float = opt(0.35, "Margin of the grid around the trajectory, as a fraction of its extent.", panel=GRID, gt=0)
     range: str = opt("", "Rectangle of the grid, instead of --pad: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
     refine: int = opt(
         0,
         "Number of additional points, at the centres of the triangles where another point is most informative.",
         panel=GRID,
+        ge=0,
     )
     more_samples: int = opt(
-        0, "Additional samples per problem at the points nearest to the trajectory and to the best point.", panel=GRID
+        0,
+        "Additional samples per problem at the points nearest to the trajectory and to the best point.",
+        panel=GRID,
+        ge=0,
     )
     texts: int = opt(
-        4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
+        4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID, ge=0
     )
     shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
     longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
@@ -85,9 +89,6 @@ def defaults(config: Config) -> dict[str, Any]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    usage(config.points >= 4, f"landscape.points: {config.points} points are too few for a surface; give at least 4")
-    options.check_positive("landscape", config, ("pad",))
-    options.check_not_negative("landscape", config, ("refine", "more_samples", "texts"))
     if config.range:
         from magcli.landscape.surface import parse_box
 
@@ -98,7 +99,6 @@ def check(config: Config) -> None:
     usage(config.engine != "server", "landscape: --engine server cannot load each point's weights; use torch or vllm")
     options.check_template("landscape", config)
     options.check_local_engine("landscape", config)
-    options.check_sampling("landscape", config)
     options.check_reward("landscape", config)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.cluster.runtime import LOCAL, address_for
-from magcli.config import opt
+from magcli.config import check_bounds, opt
 from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.trackers import require
@@ -32,9 +32,7 @@ class Config(
         Path("runs/rl"), "Folder of the run; the same command resumes it.", owned_dir=True, affects_rows=False
     )
     generators: int = opt(
-        0,
-        "Number of generator processes; 0: the trainer samples itself, on its own device.",
-        panel=GENERATORS,
+        0, "Number of generator processes; 0: the trainer samples itself, on its own device.", panel=GENERATORS, ge=0
     )
     engine: Literal["auto", "torch", "vllm"] = opt(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
@@ -65,16 +63,19 @@ class Config(
         "Number of verifier processes on the nodes of --cluster, each with --workers workers; 0: this process grades.",
         panel=CLUSTER,
         affects_rows=False,
+        ge=0,
     )
     retire_after: int = opt(
-        0, "Stop sampling a problem after this many consecutive all-correct groups; 0: never.", panel=CURRICULUM
+        0, "Stop sampling a problem after this many consecutive all-correct groups; 0: never.", panel=CURRICULUM, ge=0
     )
     defer_after: int = opt(
-        0, "Postpone a problem after this many consecutive all-wrong groups; 0: never.", panel=CURRICULUM
+        0, "Postpone a problem after this many consecutive all-wrong groups; 0: never.", panel=CURRICULUM, ge=0
     )
-    clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
+    clip_low: float = opt(
+        0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE, gt=0, lt=1
+    )
     clip_high: float = opt(
-        0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
+        0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE, gt=0
     )
     advantage_norm: Literal["minibatch", "group", "none"] = opt(
         "minibatch",
@@ -100,22 +101,26 @@ class Config(
         "Cap of the truncated importance sampling weight, trainer / engine probability; 0 disables it.",
         panel=OBJECTIVE,
         former="is_cap",
+        ge=0,
     )
     kl: float = opt(
-        0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE
+        0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE, ge=0
     )
-    entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
+    entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE, ge=0)
     lr: float = opt(
         0.0,
         "Learning rate after the warm-up. 0 chooses one by the number of weights: 1e-6 for 24B, 4e-6 for 1.5B, ten "
         "times that for LoRA.",
         panel=TRAIN,
+        ge=0,
     )
-    warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
-    micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
-    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=CHECKPOINTS, affects_rows=False)
+    warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN, ge=0)
+    micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN, gt=0)
+    checkpoint_every: int = opt(
+        10, "Number of updates between checkpoints.", panel=CHECKPOINTS, affects_rows=False, gt=0
+    )
     trajectory_every: int = opt(
-        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=CHECKPOINTS
+        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=CHECKPOINTS, ge=0
     )
     shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=OBJECTIVE)
     track: tuple[TrackerName, ...] = opt(
@@ -125,7 +130,10 @@ class Config(
         affects_rows=False,
     )
     evaluate_every: int = opt(
-        10, "Number of updates between evaluations; also before the first and after the last update.", panel=EVALUATION
+        10,
+        "Number of updates between evaluations; also before the first and after the last update.",
+        panel=EVALUATION,
+        gt=0,
     )
     temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
@@ -133,11 +141,6 @@ class Config(
 
 
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
-
-NOT_NEGATIVE = (
-    "lr", "warmup", "trajectory_every", "generators", "verifiers", "retire_after", "defer_after", "tis_cap", "kl",
-    "entropy_bonus",
-)  # fmt: skip
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -154,12 +157,7 @@ def check(config: Config) -> None:
     options.check_training("rl", config.model, config.device)
     options.check_template("rl", config)
     _check_sizes("rl", config)
-    options.check_positive("rl", config, ["max_norm", "micro_tokens", "checkpoint_every"])
-    options.check_not_negative("rl", config, NOT_NEGATIVE)
-    usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
-    options.check_evaluation("rl", config)
-    training.check_lora("rl", config)
     training.check_attention("rl", config)
     _check_engine(config)
     _check_stages(config)
@@ -177,7 +175,6 @@ def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
 def _check_engine(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
-    options.check_gpu_memory("rl", config.gpu_memory)
     on_gpu = config.device.startswith("cuda") or bool(config.card)
     beside_vllm = on_gpu and not config.generators and config.engine != "torch"
     usage(config.vllm_sleep != "yes" or beside_vllm, "rl: --vllm-sleep yes needs vLLM on the trainer's GPU")
@@ -264,8 +261,8 @@ def _gpu_number(device: str) -> str:
 
 def _check_sizes(prefix: str, config: Config) -> None:
     """Refuse invalid batches, lengths and rates, of the run or of one of its stages."""
+    check_bounds(prefix, config)
     run_sizes.check(prefix, config)
-    options.check_positive(prefix, config, ["temperature", "clip_high"])
     options.check_length_penalty(prefix, config)
 
 

@@ -6,7 +6,6 @@ Each check raises ``UsageError`` with the name of the stage and of the option.
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -68,29 +67,31 @@ def dtype(panel: str = MODEL) -> Any:
 
 def gpu_memory(panel: str, default: str) -> Any:
     """The share of a GPU's memory for vLLM; ``default`` says what 0 stands for."""
-    return opt(0.0, f"Share of the GPU's memory that vLLM may take; {default}.", panel=panel, affects_rows=False)
+    text = f"Share of the GPU's memory that vLLM may take; {default}."
+    return opt(0.0, text, panel=panel, affects_rows=False, ge=0, le=1)
 
 
 def tensor_parallel(panel: str) -> Any:
     """Over how many devices vLLM splits the model."""
     text = "Number of GPUs (on CPUs processes) of one machine over which vLLM splits the model."
-    return opt(1, text, panel=panel, affects_rows=False)
+    return opt(1, text, panel=panel, affects_rows=False, ge=1)
 
 
 def samples(default: int) -> Any:
     """Samples per problem, with a stage's own default."""
-    return opt(default, "Number of samples per problem.", panel=SAMPLING)
+    return opt(default, "Number of samples per problem.", panel=SAMPLING, gt=0)
 
 
 def max_tokens(default: int = 1024) -> Any:
     """Maximum completion length, with a stage's own default."""
-    return opt(default, "Maximum new tokens per completion.", panel=SAMPLING)
+    return opt(default, "Maximum new tokens per completion.", panel=SAMPLING, gt=0)
 
 
 def temperature(default: float = 1.0, *, greedy: bool = True) -> Any:
     """Sampling temperature, with a stage's own default; ``greedy``: it may be 0."""
-    text = "Sampling temperature" + ("; 0 is greedy decoding." if greedy else ", above 0.")
-    return opt(default, text, panel=SAMPLING)
+    if greedy:
+        return opt(default, "Sampling temperature; 0 is greedy decoding.", panel=SAMPLING, ge=0)
+    return opt(default, "Sampling temperature, above 0.", panel=SAMPLING, gt=0)
 
 
 def seed() -> Any:
@@ -133,7 +134,7 @@ class LocalEngineOptions:
         "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
     )
     dtype: DType = dtype()
-    slots: int = opt(0, "Maximum number of concurrent sequences; 0: 256 for vLLM on a GPU, else 64.", panel=MODEL)
+    slots: int = opt(0, "Maximum number of concurrent sequences; 0: 256 for vLLM on a GPU, else 64.", panel=MODEL, ge=0)
     deterministic: bool = opt(
         False,
         "Use fp32, and make each row's result bitwise independent of the other sequences in its batch.",
@@ -187,6 +188,7 @@ class EngineOptions(TemplateOptions, LocalEngineOptions):
         "Timeout in seconds of one request to a server (retries included) or to vLLM.",
         panel=MODEL,
         affects_rows=False,
+        gt=0,
     )
 
 
@@ -205,7 +207,7 @@ class SamplingOptions(GenerationOptions):
 
     samples: int = samples(1)
     top_p: float = opt(
-        1.0, "Nucleus sampling: only the most likely tokens with this total probability.", panel=SAMPLING
+        1.0, "Nucleus sampling: only the most likely tokens with this total probability.", panel=SAMPLING, gt=0, le=1
     )
     system: Path | None = system()
 
@@ -214,9 +216,12 @@ class SamplingOptions(GenerationOptions):
 class GraderOptions:
     """How completions are verified."""
 
-    workers: int = opt(1, "Number of verifier workers.", panel=REWARD, affects_rows=False)
+    workers: int = opt(1, "Number of verifier workers.", panel=REWARD, affects_rows=False, gt=0)
     verify_deadline: float = opt(
-        2.0, "Timeout in seconds of one verdict; then the worker is killed and the reason is timeout.", panel=REWARD
+        2.0,
+        "Timeout in seconds of one verdict; then the worker is killed and the reason is timeout.",
+        panel=REWARD,
+        gt=0,
     )
     sandbox: Sandbox = sandbox()
 
@@ -226,10 +231,13 @@ class _RewardParts:
     """The parts of the reward, listed before the verifiers."""
 
     penalty_end: int = opt(
-        0, "Completion length in tokens at which the length penalty is largest (l_max); 0 disables it.", panel=REWARD
+        0,
+        "Completion length in tokens at which the length penalty is largest (l_max); 0 disables it.",
+        panel=REWARD,
+        ge=0,
     )
     penalty_width: int = opt(
-        0, "Number of tokens below --penalty-end over which the length penalty grows (l_cache).", panel=REWARD
+        0, "Number of tokens below --penalty-end over which the length penalty grows (l_cache).", panel=REWARD, ge=0
     )
     language: bool = opt(
         True, "Reward completions whose reasoning and answer are in the language of the question.", panel=REWARD
@@ -242,7 +250,7 @@ class _RewardParts:
         several=True,
     )
     num_tests: int = opt(
-        20, "Number of randomly chosen tests per program, the same for a whole group; 0 uses all.", panel=REWARD
+        20, "Number of randomly chosen tests per program, the same for a whole group; 0 uses all.", panel=REWARD, ge=0
     )
     partial: bool = opt(
         False, "Partial reward: the fraction of tests that a program passes, instead of all or nothing.", panel=REWARD
@@ -264,10 +272,10 @@ class EvaluationOptions:
         panel=EVALUATION,
         affects_rows=False,
     )
-    eval_samples: int = opt(4, "Number of samples per problem.", panel=EVALUATION)
-    eval_max_tokens: int = opt(1024, "Maximum new tokens per completion.", panel=EVALUATION)
-    eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EVALUATION)
-    eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EVALUATION)
+    eval_samples: int = opt(4, "Number of samples per problem.", panel=EVALUATION, gt=0)
+    eval_max_tokens: int = opt(1024, "Maximum new tokens per completion.", panel=EVALUATION, gt=0)
+    eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EVALUATION, ge=0)
+    eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EVALUATION, gt=0)
 
 
 @dataclass(frozen=True)
@@ -276,15 +284,15 @@ class TrainingOptions(TemplateOptions):
 
     model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
     device: str = device(affects_rows=False)
-    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
-    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN)
+    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN, ge=0)
+    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN, gt=0)
     bf16: Literal["auto", "yes", "no"] = opt(
         "auto",
         "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
-    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
-    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN, ge=0)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN, gt=0)
     activation_checkpointing: Literal["auto", "yes", "no"] = opt(
         "auto",
         "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU.",
@@ -313,25 +321,12 @@ class TrainingOptions(TemplateOptions):
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
 
 
-def check_positive(stage: str, config: object, names: Iterable[str]) -> None:
-    """Options that must be above 0."""
-    for name in names:
-        usage(getattr(config, name) > 0, f"{stage}.{name}: {getattr(config, name)} is not positive")
-
-
-def check_not_negative(stage: str, config: object, names: Iterable[str]) -> None:
-    """Options that must not be below 0."""
-    for name in names:
-        usage(getattr(config, name) >= 0, f"{stage}.{name}: {getattr(config, name)} is negative")
-
-
 def check_engine(stage: str, config: EngineOptions) -> None:
     """A model and an engine that can run it."""
     url = config.model.startswith(("http://", "https://"))
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
     valid = not url or _is_address(config.model)
     usage(valid, f"{stage}: --model {config.model} is not a URL such as http://host:8000/v1")
-    check_positive(stage, config, ["deadline"])
     usage(not (config.deterministic and url), f"{stage}: --deterministic needs a local model, not the URL of a server")
     local = config.engine in ("torch", "vllm")
     usage(not (local and url), f"{stage}: --engine {config.engine} needs a model folder or hub id, not a URL")
@@ -410,8 +405,6 @@ def _json_or_text(value: str) -> Any:
 def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
     """An engine, its device and its number format."""
     check_device(stage, config.device)
-    check_not_negative(stage, config, ["slots"])
-    check_gpu_memory(stage, config.gpu_memory)
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
     check_split_engine(stage, config)
     check_vllm(stage, config.engine, deterministic=config.deterministic)
@@ -429,11 +422,6 @@ def _is_address(url: str) -> bool:
 def check_device(stage: str, name: str) -> None:
     """A well-formed name of a device."""
     usage(bool(DEVICE.fullmatch(name)), f"{stage}: --device must be cpu, cuda, cuda:1 or similar, not {name}")
-
-
-def check_gpu_memory(stage: str, share: float) -> None:
-    """A share of a GPU's memory."""
-    usage(0 <= share <= 1, f"{stage}.gpu_memory: {share} is not between 0 and 1")
 
 
 def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
@@ -456,28 +444,8 @@ def check_training(stage: str, model: str, device: str, *, needed: bool = True) 
     usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
 
 
-def check_sampling(stage: str, config: SamplingOptions) -> None:
-    """Counts, lengths and probabilities within their ranges."""
-    check_positive(stage, config, ["samples"])
-    check_generation(stage, config)
-    usage(0 < config.top_p <= 1, f"{stage}.top_p: {config.top_p} is not in (0, 1]")
-
-
-def check_generation(stage: str, config: GenerationOptions) -> None:
-    """A positive length, and a temperature of 0 or more."""
-    check_positive(stage, config, ["max_tokens"])
-    check_not_negative(stage, config, ["temperature"])
-
-
-def check_grader(stage: str, config: GraderOptions) -> None:
-    """Workers and a timeout above 0."""
-    check_positive(stage, config, ["workers", "verify_deadline"])
-
-
 def check_reward(stage: str, config: RewardOptions) -> None:
     """A length penalty that fits, and a reward function that can be imported."""
-    check_grader(stage, config)
-    check_not_negative(stage, config, ["num_tests"])
     if config.reward:
         from magcli.verify import trial
 
@@ -485,15 +453,8 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     check_length_penalty(stage, config)
 
 
-def check_evaluation(stage: str, config: EvaluationOptions) -> None:
-    """How often and how long held-out problems are sampled."""
-    check_positive(stage, config, ["evaluate_every", "eval_samples", "eval_max_tokens", "eval_slots"])
-    check_not_negative(stage, config, ["eval_temperature"])
-
-
 def check_length_penalty(prefix: str, config: RewardOptions) -> None:
     """A length penalty that fits, of the run or of one of its stages; messages begin with ``prefix``."""
-    check_not_negative(prefix, config, ["penalty_end"])
     usage(
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
         f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",

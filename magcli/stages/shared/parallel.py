@@ -30,7 +30,6 @@ def check_ranks(stage: str, ranks: int, *, engine: str, device: str, determinist
     Raises:
         UsageError: one line that says which option to change.
     """
-    usage(ranks > 0, f"{stage}.tensor_parallel: {ranks} is not positive")
     if ranks == 1:
         return
     from magcli.generate.open import policy_engine

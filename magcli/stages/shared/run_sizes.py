@@ -18,7 +18,7 @@ from magcli.stages.shared.options import BATCH
 class RunSizes:
     """How much a run generates and trains, and when."""
 
-    updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
+    updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH, gt=0)
     group_size: int = opt(16, "Group size G: completions per problem.", panel=BATCH, former="group")
     n_batch: int = opt(256, "Batch size: completions per update.", panel=BATCH)
     n_mini: int = opt(256, "Mini-batch size: completions per optimizer step; without it n-batch.", panel=BATCH)
@@ -27,7 +27,7 @@ class RunSizes:
         "async", "async overlaps generation and training; sync is the deterministic baseline.", panel=BATCH
     )
     staleness: int = opt(
-        8, "Maximum staleness S: a group trains at most this many updates after it started.", panel=BATCH
+        8, "Maximum staleness S: a group trains at most this many updates after it started.", panel=BATCH, ge=0
     )
     stage: tuple[StageOptions, ...] = opt(
         (), "Stages of the run, one [[rl.stage]] table of the recipe each.", panel=BATCH
@@ -65,9 +65,6 @@ def check(prefix: str, config: RunSizes) -> None:
         usage(whole, f"{prefix}.{name}: {completions} is not a multiple of group_size {size}")
     divides = config.n_batch % config.n_mini == 0
     usage(divides, f"{prefix}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
-    for name in ("updates", "max_tokens"):
-        usage(getattr(config, name) > 0, f"{prefix}.{name}: {getattr(config, name)} is not positive")
-    usage(config.staleness >= 0, f"{prefix}.staleness: {config.staleness} is negative")
 
 
 def check_ends(stages: Sequence[StageOptions], updates: int) -> None:

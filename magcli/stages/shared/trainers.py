@@ -42,6 +42,7 @@ class RankOptions(TrainingOptions):
         "Number of trainer ranks, which share weights and optimizer by FSDP2; more than 1 are processes under Ray.",
         panel=CLUSTER,
         affects_rows=False,
+        ge=1,
     )
     fsdp_size: int = opt(
         0,
@@ -72,7 +73,6 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
         EnvironmentFault: Ray is needed and not installed.
     """
     _refuse_torchrun(stage)
-    usage(config.trainers >= 1, f"{stage}.trainers: {config.trainers} is less than 1")
     size = config.fsdp_size
     usage(
         size == 0 or (size > 1 and config.trainers % size == 0),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import usage
-from magcli.stages.shared import options
 
 if TYPE_CHECKING:
     import torch
@@ -84,12 +83,6 @@ def recorded(run: Path, name: str) -> str:
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
         return ""
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
-
-
-def check_lora(stage: str, config: TrainingOptions) -> None:
-    """A rank of 0 or more, and a scale above 0."""
-    options.check_not_negative(stage, config, ["lora"])
-    options.check_positive(stage, config, ["lora_alpha"])
 
 
 def check_attention(stage: str, config: TrainingOptions) -> None:

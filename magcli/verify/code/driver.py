@@ -99,23 +99,18 @@ LIBRARY: "list[Callable[[Any], str | None]]" = []
 """Converters of values of libraries, for a judge that can read them (``library_values.py``)."""
 
 
-def text_of_date(tag: str) -> "Callable[[Any], str]":
-    """A converter of dates and times, in ISO's form."""
-    return lambda value: f'{{"{tag}":{encode_basestring_ascii(value.isoformat())}}}'
-
-
 DATES: "dict[str, Callable[[Any], str]]" = {
-    **{kind: text_of_date(kind) for kind in ("date", "datetime", "time")},
-    "timedelta": lambda value: f'{{"timedelta":[{value.days},{value.seconds},{value.microseconds}]}}',
+    **dict.fromkeys(("date", "datetime", "time"), lambda value: encode_basestring_ascii(value.isoformat())),
+    "timedelta": lambda value: f"[{value.days},{value.seconds},{value.microseconds}]",
 }
-"""Converters of the types of datetime, which is not imported here; those of derived types are objects."""
+"""Converters of the types of datetime, which is not imported here; values of derived types are objects."""
 
 
 def text_of_other(value: object) -> str:
     """A date, a number or array of a library, or any object: the name of its type and its elements."""
     kind = type(value)
     if kind.__module__ == "datetime" and kind.__name__ in DATES:
-        return DATES[kind.__name__](value)
+        return f'{{"{kind.__name__}":{DATES[kind.__name__](value)}}}'
     for base in type.__dict__["__mro__"].__get__(kind):
         name = base.__module__, base.__name__
         if name == ("fractions", "Fraction"):
@@ -168,27 +163,6 @@ def first_items(value: object) -> list[object]:
     return items
 
 
-def binds(tree: object, name: str) -> bool:
-    """Whether the source itself binds a name; star imports do not count."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        kind = type(node).__name__
-        if kind in ("FunctionDef", "ClassDef", "AsyncFunctionDef") and node.name == name:  # type: ignore[attr-defined]
-            return True
-        if kind == "alias" and (node.asname or node.name) == name:  # type: ignore[attr-defined]
-            return True
-        if kind == "Name" and node.id == name and type(node.ctx).__name__ == "Store":  # type: ignore[attr-defined]
-            return True
-        for field in getattr(node, "_fields", ()):
-            part = getattr(node, field, None)
-            if isinstance(part, list):
-                waiting.extend(part)
-            elif hasattr(part, "_fields"):
-                waiting.append(part)
-    return False
-
-
 def names_in(code: object) -> set[str]:
     """The names that code and its functions mention."""
     names = set(code.co_names)  # type: ignore[attr-defined]
@@ -210,7 +184,9 @@ def load(name: str, mentioned: set[str]) -> dict[str, object]:
     if name == "Solution":
         supply(names_in(SESSION["compiled"](source)) | mentioned, space)
     SESSION["execute"](source, space)
-    if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
+    if name not in space or (
+        imports_a_star(source) and not SESSION["binds"](compile(source, "", "exec", AST_ONLY), name)
+    ):
         raise NameError(f"the program does not define {name!r}")
     return space
 

@@ -39,6 +39,27 @@ def prepare(space: "dict[str, object]") -> None:
     vars(builtins).update(exit=leave, quit=leave, help=explain)
 
 
+def binds(tree: object, name: str) -> bool:
+    """Whether the source itself binds a name; star imports do not count."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        kind = type(node).__name__
+        if kind in ("FunctionDef", "ClassDef", "AsyncFunctionDef") and node.name == name:  # type: ignore[attr-defined]
+            return True
+        if kind == "alias" and (node.asname or node.name) == name:  # type: ignore[attr-defined]
+            return True
+        if kind == "Name" and node.id == name and type(node.ctx).__name__ == "Store":  # type: ignore[attr-defined]
+            return True
+        for field in getattr(node, "_fields", ()):
+            part = getattr(node, field, None)
+            if isinstance(part, list):
+                waiting.extend(part)
+            elif hasattr(part, "_fields"):
+                waiting.append(part)
+    return False
+
+
 def execute(source: bytes, space: "dict[str, object]") -> None:
     """Run a program in ``space``."""
     try:
