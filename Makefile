@@ -1,6 +1,6 @@
 # make setup      creates .venv and installs everything there
 # make demo       the whole pipeline on a toy model, 5 to 10 minutes on two cores
-# make test       the tests, three files at a time: about 10 minutes on two cores
+# make test       the tests, three files at a time: about 50 minutes on two cores
 # make test-fast  unit tests of functions, without stages or engines: under 3 minutes
 # make test-slow  slower tests, mostly with vLLM
 # make test-browser  pages in Chromium: widths, themes, the page of the landscape
