@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
-from magcli.rl import algorithm
+from magcli.rl import algorithm, losses
 from magcli.rl.algorithm import Tokens
-from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective, is_own_function
 from magcli.train.logprobs import LogProbs, Scored, scored_tokens, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
@@ -114,9 +114,10 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
     rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
-    advantages = _advantages(rewards_of_rollouts, numbers, objective)
     lengths = [len(rollout.tokens) for _, rollout in rollouts]
-    weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
+    advantages = _advantages(rewards_of_rollouts, numbers, lengths, objective)
+    norm, max_tokens = objective.loss_norm, objective.max_tokens
+    weights = algorithm.token_weights(lengths, numbers, norm=norm, max_tokens=max_tokens).tolist()
     return [
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
@@ -133,10 +134,12 @@ def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSamp
     return {group.number: list(islice(remaining, len(group.rollouts))) for group in groups}
 
 
-def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
+def _advantages(
+    rewards: Sequence[float], groups: Sequence[int], lengths: Sequence[int], objective: Objective
+) -> list[float]:
     if objective.advantage:
         return algorithm.custom_advantages(objective.advantage, rewards, groups)
-    return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
+    return algorithm.advantages(rewards, groups, norm=objective.advantage_norm, lengths=lengths)
 
 
 def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
@@ -296,14 +299,15 @@ def _old_policy(new: Tensor, batch: MicroBatch, objective: Objective) -> tuple[T
 
 def _policy_loss(tokens: Tokens, objective: Objective) -> Tensor:
     """The loss ``[N]`` of the tokens. A custom function is not called without tokens."""
-    if objective.loss and len(tokens.new):
+    if is_own_function(objective.loss) and len(tokens.new):
         return algorithm.custom_policy_loss(objective.loss, tokens, objective.clip_low, objective.clip_high)
-    return algorithm.clipped_policy_loss(tokens, objective.clip_low, objective.clip_high)
+    return losses.loss_of(objective.loss).policy_loss(tokens, objective.clip_low, objective.clip_high)
 
 
 def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
     log_ratio = (tokens.new - tokens.old).detach()
-    low, high = algorithm.is_clipped(tokens, objective.clip_low, objective.clip_high)
+    is_clipped = losses.loss_of(objective.loss).is_clipped
+    low, high = is_clipped(tokens, objective.clip_low, objective.clip_high)
     return ClipStats(log_ratio, low, high)
 
 

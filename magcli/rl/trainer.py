@@ -106,7 +106,7 @@ class Trainer:
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
-        objective = replace(settings.objective, advantage="", loss="")
+        objective = replace(settings.objective, advantage="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
         return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
 

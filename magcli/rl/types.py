@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class Objective:
     """The settings of the objective (recipe, section 1).
 
-    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
+    Those with defaults are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
     trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
     probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
-    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
-    the built-in ones.
+    reference model and of the entropy bonus. ``advantage`` names a custom function that replaces the built-in one;
+    ``loss`` is a name in ``magcli.rl.losses`` or a custom function. ``max_tokens`` is the most that a completion can
+    have, for the ``loss_norm`` that needs it.
     """
 
     clip_low: float
@@ -36,7 +37,13 @@ class Objective:
     kl: float = 0.0
     entropy_bonus: float = 0.0
     advantage: str = ""
-    loss: str = ""
+    loss: str = "magistral"
+    max_tokens: int = 0
+
+
+def is_own_function(loss: str) -> bool:
+    """Whether ``--loss`` is a user's own function, ``module:function`` or ``file.py:function``, and not a name."""
+    return ":" in loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,7 +532,7 @@ def test_custom_advantage_and_loss_train_and_belong_to_the_run(guesser, problems
     trained = [row for row in rollouts(tmp_path / "run") if row["dropped"] is None]
     assert {row["advantage"] for row in trained} == {-0.5, 0.5}
     assert all(row["advantage"] == (0.5 if row["correct"] else -0.5) for row in trained)
-    plain = {**options, "loss": ""}
+    plain = {**options, "loss": "magistral"}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "plain", **plain)
     assert [line["loss"] for line in metrics(tmp_path / "run")] != [
         line["loss"] for line in metrics(tmp_path / "plain")

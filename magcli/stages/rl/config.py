@@ -14,12 +14,17 @@ from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
+from magcli.rl.types import is_own_function
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
     from magcli.generate.wire import TransferName
+
+
+MAGISTRAL = "magistral"
+"""The loss of the recipe, whose values of other options are their defaults."""
 
 
 @dataclass(frozen=True)
@@ -72,25 +77,29 @@ class Config(
     defer_after: int = opt(
         0, "Postpone a problem after this many consecutive all-wrong groups; 0: never.", panel=CURRICULUM
     )
+    loss: str = opt(
+        MAGISTRAL,
+        "Policy loss: magistral, grpo, dr-grpo, dapo, gspo, cispo, rloo or reinforce++, with the paper's values of the "
+        "four options after this one where they are not given; or your own, as module:function or file.py:function.",
+        panel=OBJECTIVE,
+    )
     clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
     clip_high: float = opt(
         0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
     )
-    advantage_norm: Literal["minibatch", "group", "none"] = opt(
+    advantage_norm: Literal["minibatch", "group", "none", "leave-one-out", "global"] = opt(
         "minibatch",
-        "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none.",
+        "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none; leave-one-out: "
+        "none, and the baseline is the mean of the others; global: no baseline, over the mini-batch's tokens.",
         panel=OBJECTIVE,
     )
-    loss_norm: Literal["group", "token", "sample"] = opt(
+    loss_norm: Literal["group", "token", "sample", "constant"] = opt(
         "group",
-        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample.",
+        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample, or by max-tokens.",
         panel=OBJECTIVE,
     )
     advantage: str = opt(
         "", "Custom advantages that replace the built-in ones: module:function or file.py:function.", panel=OBJECTIVE
-    )
-    loss: str = opt(
-        "", "Custom policy loss that replaces the clipped one: module:function or file.py:function.", panel=OBJECTIVE
     )
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
@@ -146,7 +155,26 @@ def reads(config: Config) -> tuple[str, ...]:
 
 
 layouts = tables.problem_layouts(reads)
-defaults = run_sizes.defaults
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """The sizes that follow from the batch, and what belongs to the loss."""
+    return run_sizes.defaults(config) | _defaults_of_loss(config.loss)
+
+
+def _defaults_of_loss(name: str) -> dict[str, Any]:
+    """Clipping, advantages and normalisation of a loss other than the recipe's.
+
+    Raises:
+        UsageError: there is no such loss.
+    """
+    if name == MAGISTRAL:
+        return {}  # without torch, which losses need
+    from magcli.rl.losses import loss_of
+
+    loss = loss_of(name)
+    norms = {"advantage_norm": loss.advantage_norm, "loss_norm": loss.loss_norm}
+    return norms | {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
 
 
 def check(config: Config) -> None:
@@ -156,7 +184,7 @@ def check(config: Config) -> None:
     _check_sizes("rl", config)
     options.check_positive("rl", config, ["max_norm", "micro_tokens", "checkpoint_every"])
     options.check_not_negative("rl", config, NOT_NEGATIVE)
-    usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
+    usage(0 < config.clip_low <= 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     options.check_evaluation("rl", config)
     training.check_lora("rl", config)
@@ -290,12 +318,19 @@ def _check_band(prefix: str, stage: StageOptions) -> None:
 
 def _check_functions(config: Config) -> None:
     """Try the user's own functions before anything is generated."""
-    if config.advantage or config.loss:
+    loss = _own_loss(config)
+    if config.advantage or loss:
         from magcli.rl import algorithm
+        from magcli.rl.losses import loss_of
 
-        normalised = config.advantage_norm != type(config).advantage_norm
+        normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
         usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
-        algorithm.check_custom(config.advantage, config.loss)
+        algorithm.check_custom(config.advantage, loss)
+
+
+def _own_loss(config: Config) -> str:
+    """The user's own function of --loss; empty for a loss that has a name."""
+    return config.loss if is_own_function(config.loss) else ""
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -303,7 +338,7 @@ def settings(config: Config) -> dict[str, Any]:
     identity = engines.model_identity(templates.open_model(config.model, config), config.system)
     identity |= engines.grader_identity(config, config.reward)
     identity |= tables.table_identity("eval_table", config.eval_table)
-    identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
+    identity |= engines.function_identity(advantage=config.advantage, loss=_own_loss(config))
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)
     return identity

@@ -406,6 +406,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         entropy_bonus=config.entropy_bonus,
         advantage=config.advantage,
         loss=config.loss,
+        max_tokens=config.max_tokens,
     )
     return StageSettings(
         objective,
