@@ -29,6 +29,8 @@ from magcli.train.shard import shard
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")
 NUMERICS = Numerics(micro_tokens=120, max_norm=1.0, bf16=False)
 EXTRAS = replace(RECIPE, tis_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
+GSPO = Objective(0.01, 0.01, "global", "constant", tis_cap=2.0, loss="gspo", max_tokens=64)
+"""A loss over whole completions, with the advantages and the normalisation of others."""
 
 
 def opened(folder):
@@ -89,7 +91,7 @@ def two_updates(controller, chosen, rewards, *, objective):
     return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
-@pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
+@pytest.mark.parametrize("objective", [RECIPE, EXTRAS, GSPO], ids=["recipe", "extras", "gspo"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
     work = partial(two_updates, objective=objective)
