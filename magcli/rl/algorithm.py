@@ -35,7 +35,7 @@ from magcli.verify.types import UNGRADED, Reason
 
 AdvantageNorm = Literal["minibatch", "group", "none", "leave-one-out", "global"]
 LossNorm = Literal["group", "token", "sample", "constant"]
-DiverseBy = Literal["outcome", "reward"]
+DiverseBy = Literal["outcome", "reward", "none"]
 DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
 
 EQUAL = 1e-6
@@ -67,14 +67,17 @@ def drop_reason(
 ) -> DropReason | None:
     """Why a group is removed from training, or None (P 2.1, eliminating non-diverse groups; DAPO, dynamic sampling).
 
-    ``outcome`` requires correct and wrong completions, ``reward`` two different rewards. If the grading of one sample
-    failed, its reward is unknown and every advantage of the group would be wrong, so the group is dropped.
+    ``outcome`` requires correct and wrong completions, ``reward`` two different rewards, ``none`` neither. If the
+    grading of one sample failed, its reward is unknown and every advantage of the group would be wrong, so the group is
+    dropped.
     """
     if not rewards:
         raise MagError("a group needs at least one completion")
     for ungraded in UNGRADED:
         if ungraded in reasons:
             return ungraded
+    if by == "none":
+        return None
     if by == "reward":
         return None if max(rewards) - min(rewards) > EQUAL else "same-reward"
     if any(correct) and not all(correct):
@@ -213,6 +216,17 @@ def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
     """
     log_ratio = (reference - new).clamp(max=MAX_LOG_RATIO)
     return log_ratio.exp() - 1 - log_ratio
+
+
+def reverse_kl(new: Tensor, teacher: Tensor) -> Tensor:
+    """log policy - log teacher probability of each token ``[N]``, without gradient (``--teacher``).
+
+    Its mean over the policy's own completions is KL(policy || teacher). On-policy distillation has its negative as the
+    advantage of each token, which descends that divergence token by token: GKD with the reverse KL (Agarwal et al.,
+    arXiv 2306.13649, section 3), as a policy gradient (Thinking Machines, On-Policy Distillation, 2025). The
+    log-probability of a stale sample is that of the present policy, whose divergence is to fall.
+    """
+    return new.detach() - teacher
 
 
 def weighted_loss(

@@ -57,7 +57,7 @@ class UpdatePlan(NamedTuple):
     Attributes:
         mini_batches: in the order of their optimizer steps.
         padding: for each of them, the share of padding if its micro-batches were padded.
-        advantages: of the completions of each group, by its number.
+        advantages: of the completions of each group, by its number; none with a teacher.
     """
 
     mini_batches: list[MiniBatch]
@@ -101,7 +101,8 @@ def plan(
         end = start + groups_per_step
         groups_of_step = groups[start:end]
         samples = _samples(groups_of_step, rewards[start:end], objective)
-        advantages |= _advantages_by_group(groups_of_step, samples)
+        if not objective.teacher:
+            advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
         indices_by_micro_batch = greedy_collate(lengths, micro_tokens)
         padding.append(padding_share(lengths, indices_by_micro_batch))
@@ -137,6 +138,8 @@ def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSamp
 def _advantages(
     rewards: Sequence[float], groups: Sequence[int], lengths: Sequence[int], objective: Objective
 ) -> list[float]:
+    if objective.teacher:
+        return [0.0] * len(rewards)  # each token will have its own
     if objective.advantage:
         return algorithm.custom_advantages(objective.advantage, rewards, groups)
     return algorithm.advantages(rewards, groups, norm=objective.advantage_norm, lengths=lengths)
@@ -231,6 +234,7 @@ def accumulate(
     *,
     bf16: bool,
     reference: PreTrainedModel | None = None,
+    teacher: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MiniBatchLoss:
     """Accumulate the gradient of one mini-batch, or of a rank's part of it.
@@ -241,7 +245,13 @@ def accumulate(
     metrics: list[MicroBatchMetrics] = []
     for number, samples in enumerate(batch, 1):
         compute = partial(
-            micro_batch_loss, samples=samples, objective=objective, bf16=bf16, reference=reference, version=version
+            micro_batch_loss,
+            samples=samples,
+            objective=objective,
+            bf16=bf16,
+            reference=reference,
+            teacher=teacher,
+            version=version,
         )
         micro_batch: MicroBatchLoss = sharded(compute)
         sharded.backward(micro_batch.loss, is_last=number == len(batch))
@@ -257,6 +267,7 @@ def micro_batch_loss(
     *,
     bf16: bool,
     reference: PreTrainedModel | None = None,
+    teacher: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MicroBatchLoss:
     """The contribution of some samples to the loss of their mini-batch.
@@ -265,9 +276,12 @@ def micro_batch_loss(
     optimizer step, when the trainer's weights are newer than the engine's.
     """
     batch = pack_samples(samples, model.device)
+    # The teacher is first, before the policy's activations take memory.
+    taught = _teacher_logprobs(teacher, batch, bf16=bf16) if objective.teacher else None
     new, entropy = score(model, batch, bf16=bf16, entropy_grad=objective.entropy_bonus != 0)
     old, importance = _old_policy(new, batch, objective)
-    tokens = Tokens(new, old, batch.advantage, batch.sequence)
+    reverse_kl = None if taught is None else algorithm.reverse_kl(new, taught)
+    tokens = Tokens(new, old, batch.advantage if reverse_kl is None else -reverse_kl, batch.sequence)
     clips = _clip_stats(tokens, objective)
     divergence = _reference_kl(new, batch, reference, bf16=bf16) if objective.kl else None
     loss = algorithm.weighted_loss(
@@ -285,6 +299,7 @@ def micro_batch_loss(
         mismatch=None if version is None else mismatch(new, samples, version),
         importance=importance,
         divergence=None if divergence is None else divergence.detach(),
+        reverse_kl=reverse_kl,
     )
     return MicroBatchLoss(loss, metrics)
 
@@ -309,6 +324,14 @@ def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
     is_clipped = losses.loss_of(objective.loss).is_clipped
     low, high = is_clipped(tokens, objective.clip_low, objective.clip_high)
     return ClipStats(log_ratio, low, high)
+
+
+def _teacher_logprobs(teacher: PreTrainedModel | None, batch: MicroBatch, *, bf16: bool) -> Tensor:
+    """The teacher's log-probs ``[N]`` of the generated tokens, at the sampling temperature."""
+    if teacher is None:
+        raise MagError("on-policy distillation needs the teacher")
+    with torch.no_grad():
+        return score(teacher, batch, bf16=bf16).values
 
 
 def _reference_kl(new: Tensor, batch: MicroBatch, reference: PreTrainedModel | None, *, bf16: bool) -> Tensor:

@@ -267,6 +267,7 @@ class Learn:
                 self.objective,
                 bf16=self.numerics.bf16,
                 reference=state.reference,
+                teacher=state.teacher,
                 version=version,
             )
             micro_batches += part.micro_batches
@@ -308,6 +309,7 @@ def _on_cpu(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
         mismatch=_if_any_on_cpu(metrics.mismatch),
         importance=_if_any_on_cpu(metrics.importance),
         divergence=_if_any_on_cpu(metrics.divergence),
+        reverse_kl=_if_any_on_cpu(metrics.reverse_kl),
     )
 
 

@@ -101,8 +101,16 @@ class Config(
     advantage: str = opt(
         "", "Custom advantages that replace the built-in ones: module:function or file.py:function.", panel=OBJECTIVE
     )
-    diverse_by: Literal["outcome", "reward"] = opt(
-        "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
+    teacher: str = opt(
+        "",
+        "Distill a model with the same tokenizer: the advantage of each token is its log-prob under the teacher minus "
+        "that under the policy. Rewards are only recorded.",
+        panel=OBJECTIVE,
+    )
+    diverse_by: Literal["outcome", "reward", "none"] = opt(
+        "outcome",
+        "Drop groups without two different outcomes (or rewards); none, as with --teacher, keeps them.",
+        panel=OBJECTIVE,
     )
     tis_cap: float = opt(
         0.0,
@@ -159,7 +167,8 @@ layouts = tables.problem_layouts(reads)
 
 def defaults(config: Config) -> dict[str, Any]:
     """The sizes that follow from the batch, and what belongs to the loss."""
-    return run_sizes.defaults(config) | _defaults_of_loss(config.loss)
+    of_teacher = {"diverse_by": "none"} if config.teacher else {}
+    return run_sizes.defaults(config) | _defaults_of_loss(config.loss) | of_teacher
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
@@ -192,6 +201,7 @@ def check(config: Config) -> None:
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
+    _check_teacher(config)
     _check_functions(config)
     for tracker in config.track:
         require(tracker)
@@ -305,7 +315,7 @@ def _check_stages(config: Config) -> None:
         _check_sizes(prefix, run_sizes.options_in(stage, config))
         usage(
             stage.until != "data-easy" or config.diverse_by == "outcome",
-            f"{prefix}.until: all-correct groups are not counted with diverse_by 'reward'",
+            f"{prefix}.until: all-correct groups are not counted with diverse_by '{config.diverse_by}'",
         )
     run_sizes.check_ends(config.stage, config.updates)
 
@@ -328,6 +338,25 @@ def _check_functions(config: Config) -> None:
         algorithm.check_custom(config.advantage, loss)
 
 
+def _check_teacher(config: Config) -> None:
+    """A model whose token ids are the policy's, and no other source of advantages."""
+    if not config.teacher:
+        return
+    from magcli.model.model import Model
+    from magcli.rl.losses import loss_of
+
+    is_url = config.teacher.startswith(("http://", "https://"))
+    usage(not is_url, "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
+    normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
+    others = config.advantage or normalised or config.shuffle_rewards
+    usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
+    same = Model.open(config.teacher).tokenizer.get_vocab() == Model.open(config.model).tokenizer.get_vocab()
+    text = (
+        f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}; both must share token ids"
+    )
+    usage(same, text)
+
+
 def _own_loss(config: Config) -> str:
     """The user's own function of --loss; empty for a loss that has a name."""
     return config.loss if is_own_function(config.loss) else ""
@@ -339,6 +368,7 @@ def settings(config: Config) -> dict[str, Any]:
     identity |= engines.grader_identity(config, config.reward)
     identity |= tables.table_identity("eval_table", config.eval_table)
     identity |= engines.function_identity(advantage=config.advantage, loss=_own_loss(config))
+    identity |= engines.teacher_identity(config.teacher)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)
     return identity

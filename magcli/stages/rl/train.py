@@ -353,12 +353,13 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
 
 
 def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: its weights, optimizer, and the reference model of a KL penalty.
+    """The function that loads a rank's state: its weights, optimizer, the reference model of a KL penalty, the teacher.
 
-    With LoRA that is the model itself, with its adapters off.
+    With LoRA the reference is the model itself, with its adapters off.
     """
     import torch
 
+    from magcli.model.model import Model
     from magcli.train.commands import RankState
     from magcli.train.packing import use_packed_attention
 
@@ -371,6 +372,11 @@ def open_state(config: Config, model: Model) -> OpenState:
         use_packed_attention(copy, config.attention)
         return copy.requires_grad_(False)
 
+    def teacher(ranks: Ranks, bf16: bool) -> PreTrainedModel | None:
+        if not config.teacher:
+            return None
+        return training.frozen_model(config, Model.open(config.teacher), ranks, bf16=bf16)
+
     def opened(ranks: Ranks, bf16: bool) -> RankState:
         sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
         return RankState(
@@ -380,6 +386,7 @@ def open_state(config: Config, model: Model) -> OpenState:
             model.tokenizer,
             reference=reference(ranks, sharded.model),
             original=None if ranks.rank else training.original(config, model),
+            teacher=teacher(ranks, bf16),
         )
 
     return opened
@@ -407,6 +414,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         advantage=config.advantage,
         loss=config.loss,
         max_tokens=config.max_tokens,
+        teacher=bool(config.teacher),
     )
     return StageSettings(
         objective,
