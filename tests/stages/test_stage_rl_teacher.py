@@ -74,7 +74,9 @@ def test_a_teacher_with_another_tokenizer_is_refused(guesser, teacher, problems,
     first, second = list(words)[10:12]
     words[first], words[second] = words[second], words[first]
     (other / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(UsageError, match=r"has another tokenizer than --model \S+; both must share token ids$"):
+    with pytest.raises(
+        UsageError, match=r"has another tokenizer than --model \S+; give a teacher with the same token ids$"
+    ):
         call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", teacher=str(other), **OPTIONS)
     assert not (tmp_path / "run").exists()
 

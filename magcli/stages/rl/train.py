@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json
+from magcli.errors import usage
 from magcli.rl.trackers import open_trackers
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
@@ -78,9 +79,25 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if model is None:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
+        _check_teacher(config, model)
         problems = [row for pool in usable for row in pool]
         _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
     return len(usable[0])
+
+
+def _check_teacher(config: Config, model: Model) -> None:
+    """Refuse a teacher whose token ids are not the policy's.
+
+    Raises:
+        UsageError: its tokenizer has another vocabulary.
+        EnvironmentFault: there is no such model.
+    """
+    from magcli.model.model import Model
+
+    if config.teacher:
+        same = Model.open(config.teacher).tokenizer.get_vocab() == model.tokenizer.get_vocab()
+        text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
+        usage(same, f"{text}; give a teacher with the same token ids")
 
 
 def forecast(config: Config, console: Console) -> None:
@@ -110,6 +127,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl.store import RolloutStore
 
     model = templates.open_model(config.model, config)
+    _check_teacher(config, model)
     with ExitStack() as stack:
         problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
