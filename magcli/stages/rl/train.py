@@ -10,12 +10,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json
-from magcli.errors import usage
 from magcli.rl.trackers import open_trackers
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
 from magcli.stages.rl.display import Display, say_pool, say_results, say_start
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.models import check_teacher, open_state
 from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
     build_engine,
@@ -35,8 +35,6 @@ from magcli.stages.shared.run_sizes import options_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from transformers import PreTrainedModel
-
     from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.data.source import Rows
@@ -55,9 +53,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.commands import OpenState, RankState
     from magcli.train.controller import RankController
-    from magcli.train.distributed import Ranks
     from magcli.verify.grader import CompletionGrader, Grader
 
 
@@ -79,25 +75,10 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if model is None:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
-        _check_teacher(config, model)
+        check_teacher(config, model)
         problems = [row for pool in usable for row in pool]
         _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
     return len(usable[0])
-
-
-def _check_teacher(config: Config, model: Model) -> None:
-    """Refuse a teacher whose token ids are not the policy's.
-
-    Raises:
-        UsageError: its tokenizer has another vocabulary.
-        EnvironmentFault: there is no such model.
-    """
-    from magcli.model.model import Model
-
-    if config.teacher:
-        same = Model.open(config.teacher).tokenizer.get_vocab() == model.tokenizer.get_vocab()
-        text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
-        usage(same, f"{text}; give a teacher with the same token ids")
 
 
 def forecast(config: Config, console: Console) -> None:
@@ -127,7 +108,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl.store import RolloutStore
 
     model = templates.open_model(config.model, config)
-    _check_teacher(config, model)
+    check_teacher(config, model)
     with ExitStack() as stack:
         problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
@@ -368,46 +349,6 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
         unused_ends=unused_ends(model.tokenizer, model.ends),
         sends_adapters=sends_adapters(config, model),
     )
-
-
-def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: its weights, optimizer, the reference model of a KL penalty, the teacher.
-
-    With LoRA the reference is the model itself, with its adapters off.
-    """
-    import torch
-
-    from magcli.model.model import Model
-    from magcli.train.commands import RankState
-    from magcli.train.packing import use_packed_attention
-
-    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
-        if not config.kl:
-            return None
-        if config.lora:
-            return policy
-        copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy, config.attention)
-        return copy.requires_grad_(False)
-
-    def teacher(ranks: Ranks, bf16: bool) -> PreTrainedModel | None:
-        if not config.teacher:
-            return None
-        return training.frozen_model(config, Model.open(config.teacher), ranks, bf16=bf16)
-
-    def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
-        return RankState(
-            ranks,
-            sharded,
-            training.optimizer(config, sharded.model),
-            model.tokenizer,
-            reference=reference(ranks, sharded.model),
-            original=None if ranks.rank else training.original(config, model),
-            teacher=teacher(ranks, bf16),
-        )
-
-    return opened
 
 
 def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
