@@ -7,10 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from calling import call_stage
+from transformers import AutoModelForCausalLM
 
 from magcli.data.table import read
 from magcli.errors import UsageError
+from magcli.model.model import Model
+from magcli.stages.rl.config import Config
+from magcli.stages.shared import training
+from magcli.train.distributed import Ranks
+from magcli.train.logprobs import token_logprobs
+from magcli.train.optim import autocast
+from magcli.train.packing import pack
 
 OPTIONS = {
     "updates": 8, "group_size": 8, "n_async": 64, "n_batch": 64, "n_mini": 32, "max_tokens": 24, "lr": 1e-3,
@@ -85,6 +94,19 @@ def test_a_teacher_with_another_tokenizer_is_refused(guesser, teacher, problems,
 def test_other_sources_of_advantages_are_refused(change, guesser, problems, tmp_path):
     with pytest.raises(UsageError, match="rl: --teacher replaces --advantage"):
         call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", teacher=str(guesser), **change)
+
+
+def test_a_teacher_in_bf16_scores_as_in_float32(teacher, tmp_path):
+    AutoModelForCausalLM.from_pretrained(teacher, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    packed = pack([[3, 19, 89, 1, 4, 5, 82, 82, 6, 92, 18, 31, 40, 21, 20, 97, 10, 99, 1]])
+    found = []
+    for bf16 in (False, True):
+        model = training.frozen_model(Config(), Model.open(tmp_path), Ranks(), bf16=bf16)
+        with torch.no_grad(), autocast(model.device, bf16):
+            found.append(token_logprobs(model, packed).values)
+        assert model.dtype == (torch.bfloat16 if bf16 else torch.float32)
+    assert found[1].dtype == torch.float32
+    torch.testing.assert_close(found[1], found[0], rtol=0.05, atol=0.05)
 
 
 def test_a_server_is_no_teacher(guesser, problems, tmp_path):
