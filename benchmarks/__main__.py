@@ -53,6 +53,7 @@ COMPARISONS = {
     "humaneval-checker": "humaneval_checker:run",
     "trl-reward": "trl_reward:run",
     "trl-parity": "trl_parity:run",
+    "loss-parity": "loss_parity:run",
     "simulation-shared": "simulation:shared",
     "simulation-split": "simulation:split",
     "simulation-layouts": "simulation_layouts:run",

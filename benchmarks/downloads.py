@@ -24,6 +24,18 @@ TRL_DATE = "2026-10-15"
 TRL_TITLE = f"TRL {TRL_RELEASE} ({TRL_DATE})"
 """As in the output."""
 
+VERL_RELEASE = "0.9.1"
+VERL_NEEDS = (
+    "tensordict==0.10.0",
+    "omegaconf==2.3.0",
+    "antlr4-python3-runtime==4.9.3",
+    "codetiming==1.4.0",
+    "pyvers==0.1.0",
+    "orjson==3.11.4",
+    "cloudpickle==3.1.2",
+)
+"""What verl's losses import and magcli's environment lacks, or has in another release."""
+
 
 class Unavailable(Exception):
     """A public file or package that cannot be downloaded; the message says which and why."""
@@ -125,6 +137,18 @@ def trl_path() -> str:
     folder = CACHE / f"trl-{TRL_RELEASE}"
     if not (folder / "trl").is_dir():
         _pip("install", "--no-deps", "--target", str(folder), f"trl=={TRL_RELEASE}")
+    return str(folder)
+
+
+def verl_path() -> str:
+    """A folder with verl and what its losses import, to be put first on ``sys.path``.
+
+    Raises:
+        Unavailable: verl cannot be installed.
+    """
+    folder = CACHE / f"verl-{VERL_RELEASE}"
+    if not (folder / "verl").is_dir():
+        _pip("install", "--no-deps", "--target", str(folder), *VERL_NEEDS, f"verl=={VERL_RELEASE}")
     return str(folder)
 
 

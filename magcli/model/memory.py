@@ -59,8 +59,9 @@ class TrainingPlan:
     ``bf16``: matrix products in bf16 by autocast, master weights in float32. ``lora_rank`` 0 trains all weights;
     ``bf16_base``: the frozen weights under adapters are in bf16. ``offload_moments``: AdamW's moments are in host
     memory. ``padding`` is the number of slots in padded attention batches per token, in which completions of one
-    prompt each have it. ``reference``: a copy of the model for a KL penalty. ``scored`` is the share of the tokens
-    whose logits are needed. ``loads_whole``: each rank loads the whole model before it keeps its shard.
+    prompt each have it. ``reference``: a copy of the model for a KL penalty; ``teacher``: another model that only
+    scores, in bf16 with ``bf16_teacher``. ``scored`` is the share of the tokens whose logits are needed.
+    ``loads_whole``: each rank loads the whole model before it keeps its shard.
     """
 
     shape: ModelShape
@@ -76,6 +77,8 @@ class TrainingPlan:
     scored: float = 1.0
     reference: bool = False
     loads_whole: bool = True
+    teacher: ModelShape | None = None
+    bf16_teacher: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,7 @@ def host_lines(plan: TrainingPlan) -> list[Line]:
 def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
+    teacher = (BF16 if plan.bf16_teacher else FP32) * plan.teacher.parameters if plan.teacher else 0
     recomputes = plan.activation_checkpointing
     lines = [
         Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
@@ -298,6 +302,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("Adam moments, float32", 0 if plan.offload_moments else moment_bytes(plan)),
         Line("copy of a rank's checkpoint", 0 if plan.on_gpu else checkpoint_copy_bytes(plan)),
         Line("reference model, float32", reference),
+        Line(f"teacher, {'bf16' if plan.bf16_teacher else 'float32'}", teacher),
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
         Line("gathered layers", gathered_layer_bytes(plan), UPDATE),
         Line("gathered embedding or head", gathered_head_bytes(plan), gathered_head_phases(plan)),

@@ -4,9 +4,9 @@ One pure function for each term of the objective (recipe, section 1; P 2.1). For
 
     weight[i] * ( importance[i,t] * policy loss[i,t] + kl_coef * KL[i,t] - entropy_coef * entropy[i,t] )
 
-summed over all tokens of the mini-batch. ``--advantage`` and ``--loss`` replace ``advantages`` and
-``clipped_policy_loss`` by a user's functions with the same arguments, given as ``module:function`` or
-``file.py:function`` like a reward:
+summed over all tokens of the mini-batch. ``magcli.rl.losses`` has the combinations of these terms that have names.
+``--advantage`` and ``--loss`` replace ``advantages`` and ``clipped_policy_loss`` by a user's functions with the same
+arguments, given as ``module:function`` or ``file.py:function`` like a reward:
 
     def leave_one_out(rewards, groups):
         ...
@@ -17,8 +17,8 @@ summed over all tokens of the mini-batch. ``--advantage`` and ``--loss`` replace
 
 Loss normalisation, importance correction, KL penalty and entropy bonus apply to any loss.
 
-The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2503.14476, PPO 1707.06347, AReaL
-2505.24298; P is Magistral (2506.10910).
+The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2503.14476, PPO 1707.06347, RLOO
+2402.14740, REINFORCE++ 2501.03262, AReaL 2505.24298; P is Magistral (2506.10910).
 """
 
 import math
@@ -33,9 +33,9 @@ from magcli.errors import MagError, UsageError
 from magcli.verify.custom import load
 from magcli.verify.types import UNGRADED, Reason
 
-AdvantageNorm = Literal["minibatch", "group", "none"]
-LossNorm = Literal["group", "token", "sample"]
-DiverseBy = Literal["outcome", "reward"]
+AdvantageNorm = Literal["minibatch", "group", "none", "leave-one-out", "global"]
+LossNorm = Literal["group", "token", "sample", "constant"]
+DiverseBy = Literal["outcome", "reward", "none"]
 DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
 
 EQUAL = 1e-6
@@ -67,14 +67,17 @@ def drop_reason(
 ) -> DropReason | None:
     """Why a group is removed from training, or None (P 2.1, eliminating non-diverse groups; DAPO, dynamic sampling).
 
-    ``outcome`` requires correct and wrong completions, ``reward`` two different rewards. If the grading of one sample
-    failed, its reward is unknown and every advantage of the group would be wrong, so the group is dropped.
+    ``outcome`` requires correct and wrong completions, ``reward`` two different rewards, ``none`` neither. If the
+    grading of one sample failed, its reward is unknown and every advantage of the group would be wrong, so the group is
+    dropped.
     """
     if not rewards:
         raise MagError("a group needs at least one completion")
     for ungraded in UNGRADED:
         if ungraded in reasons:
             return ungraded
+    if by == "none":
+        return None
     if by == "reward":
         return None if max(rewards) - min(rewards) > EQUAL else "same-reward"
     if any(correct) and not all(correct):
@@ -82,13 +85,19 @@ def drop_reason(
     return "all-right" if all(correct) else "all-wrong"
 
 
-def advantages(rewards: Sequence[float], groups: Sequence[int], *, norm: AdvantageNorm) -> list[float]:
+def advantages(
+    rewards: Sequence[float], groups: Sequence[int], *, norm: AdvantageNorm, lengths: Sequence[int] = ()
+) -> list[float]:
     """The advantage of each completion of a mini-batch; ``groups`` are the numbers of their groups.
 
     ``none``: A = reward - mean of the group (Dr. GRPO, section 3.2). ``group``: A / standard deviation of the group's
     rewards (GRPO, section 4.1.2). ``minibatch``: (A - mean of A) / standard deviation of A, both over the mini-batch
-    (P 2.1). Standard deviations are population ones; if one is zero, the advantages are zero.
+    (P 2.1). ``leave-one-out``: reward - mean of the group's other completions (RLOO). ``global``: (reward - mean) /
+    standard deviation, both over the generated tokens of the mini-batch, of which a completion has one of ``lengths``
+    (REINFORCE++). Standard deviations are population ones; if one is zero, the advantages are zero.
     """
+    if norm == "global":
+        return _standardise_over_tokens(rewards, lengths)
     members = _members(groups, len(rewards))
     centred = [0.0] * len(rewards)
     for indices in members:
@@ -98,6 +107,10 @@ def advantages(rewards: Sequence[float], groups: Sequence[int], *, norm: Advanta
     if norm == "group":
         for indices in members:
             _assign(centred, indices, _standardise([centred[i] for i in indices]))
+    if norm == "leave-one-out":
+        for indices in members:
+            size = len(indices)
+            _assign(centred, indices, [centred[i] * size / max(size - 1, 1) for i in indices])
     return centred
 
 
@@ -129,12 +142,25 @@ def _standardise(values: Sequence[float]) -> list[float]:
     return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
 
 
-def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNorm) -> Tensor:
+def _standardise_over_tokens(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
+    """Rewards minus their mean, over their standard deviation, each counted as often as its completion has tokens."""
+    if not rewards:
+        return []
+    total = sum(lengths)
+    mean = math.fsum(reward * length for reward, length in zip(rewards, lengths, strict=True)) / total
+    centred = [reward - mean for reward in rewards]
+    squares = math.fsum(value * value * length for value, length in zip(centred, lengths, strict=True))
+    std = math.sqrt(squares / total)
+    return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
+
+
+def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNorm, max_tokens: int = 0) -> Tensor:
     """The weight of every token of each completion of a mini-batch, float32 ``[num_completions]``.
 
     ``group`` (P 2.1, loss normalisation): 1 / (number of groups * generated tokens of the completion's group).
     ``token`` (DAPO, eq. 8): 1 / generated tokens of the mini-batch. ``sample`` (GRPO, eq. 3): 1 / (number of
-    completions * tokens of the completion). The weights of all tokens sum to 1.
+    completions * tokens of the completion). The weights of all tokens sum to 1, except with ``constant`` (Dr. GRPO,
+    section 3.2): 1 / (number of completions * ``max_tokens``, the most that a completion can have).
     The losses of micro-batches and ranks are summed, so how the mini-batch is split does not change the gradient.
     """
     if any(length < 1 for length in lengths):
@@ -146,6 +172,7 @@ def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNo
         "group": [len(tokens) * tokens[group] for group in groups],
         "token": [sum(lengths)] * len(lengths),
         "sample": [len(lengths) * length for length in lengths],
+        "constant": [len(lengths) * max_tokens] * len(lengths),
     }
     return torch.tensor(divisors[norm], dtype=torch.float64).reciprocal().float()
 
@@ -189,6 +216,17 @@ def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
     """
     log_ratio = (reference - new).clamp(max=MAX_LOG_RATIO)
     return log_ratio.exp() - 1 - log_ratio
+
+
+def reverse_kl(new: Tensor, teacher: Tensor) -> Tensor:
+    """log policy - log teacher probability of each token ``[N]``, without gradient (``--teacher``).
+
+    Its mean over the policy's own completions is KL(policy || teacher). On-policy distillation has its negative as the
+    advantage of each token, which descends that divergence token by token: GKD with the reverse KL (Agarwal et al.,
+    arXiv 2306.13649, section 3), as a policy gradient (Thinking Machines, On-Policy Distillation, 2025). The
+    log-probability of a stale sample is that of the present policy, whose divergence is to fall.
+    """
+    return new.detach() - teacher
 
 
 def weighted_loss(
@@ -254,7 +292,7 @@ def custom_policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: fl
 
 
 def check_custom(advantage: str, loss: str) -> None:
-    """Call the custom functions on two groups of two completions before anything is generated; "" is built-in.
+    """Call the custom functions on two groups of two completions before anything is generated; "" is none.
 
     Raises:
         UsageError: one fails.

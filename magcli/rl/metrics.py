@@ -35,6 +35,7 @@ def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
     mismatches = [part.mismatch for part in update.micro_batches if part.mismatch is not None]
     importance = [part.importance for part in update.micro_batches if part.importance is not None]
     divergences = [part.divergence for part in update.micro_batches if part.divergence is not None]
+    reverse_kls = [part.reverse_kl for part in update.micro_batches if part.reverse_kl is not None]
     metrics = {
         "loss": _mean(update.losses),
         "grad_norm": _mean(update.norms),
@@ -49,6 +50,8 @@ def training_metrics(update: UpdateMetrics) -> dict[str, Any]:
         metrics["importance_mean"] = _mean_of_tokens(importance)
     if divergences:
         metrics["kl_reference"] = _mean_of_tokens(divergences)
+    if reverse_kls:
+        metrics["kl_teacher"] = _mean_of_tokens(reverse_kls)
     return metrics
 
 
@@ -179,9 +182,11 @@ def summary(line: Line) -> str:
     """The metrics of an update on one line for the terminal."""
     dropped = sum(line["groups_dropped"].values())
     accuracy = "" if line.get("accuracy") is None else f"held-out accuracy {line['accuracy']:.3f} "
+    distance = "" if line.get("kl_teacher") is None else f"KL to teacher {line['kl_teacher']:.3f} "
     return (
-        f"{accuracy}reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
-        f"groups {line['groups_trained']} ({dropped} dropped) entropy {line['entropy'] or 0:.2f} "
+        f"{accuracy}{distance}reward {line['reward']:.3f} correct {line['correct']:.3f} "
+        f"length {line['length_mean']:.0f} groups {line['groups_trained']} ({dropped} dropped) "
+        f"entropy {line['entropy'] or 0:.2f} "
         f"tokens/s {line['generate_tokens_per_s']:,.0f} generated {line['train_tokens_per_s']:,.0f} trained"
     )
 

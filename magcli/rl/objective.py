@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
-from magcli.rl import algorithm
+from magcli.rl import algorithm, losses
 from magcli.rl.algorithm import Tokens
-from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective
+from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective, is_own_function
 from magcli.train.logprobs import LogProbs, Scored, scored_tokens, token_logprobs
 from magcli.train.lora import adapters_off
 from magcli.train.optim import autocast
@@ -57,7 +57,7 @@ class UpdatePlan(NamedTuple):
     Attributes:
         mini_batches: in the order of their optimizer steps.
         padding: for each of them, the share of padding if its micro-batches were padded.
-        advantages: of the completions of each group, by its number.
+        advantages: of the completions of each group, by its number; none with a teacher.
     """
 
     mini_batches: list[MiniBatch]
@@ -101,7 +101,8 @@ def plan(
         end = start + groups_per_step
         groups_of_step = groups[start:end]
         samples = _samples(groups_of_step, rewards[start:end], objective)
-        advantages |= _advantages_by_group(groups_of_step, samples)
+        if not objective.teacher:
+            advantages |= _advantages_by_group(groups_of_step, samples)
         lengths = [sample.length for sample in samples]
         indices_by_micro_batch = greedy_collate(lengths, micro_tokens)
         padding.append(padding_share(lengths, indices_by_micro_batch))
@@ -114,9 +115,10 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
     rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
-    advantages = _advantages(rewards_of_rollouts, numbers, objective)
     lengths = [len(rollout.tokens) for _, rollout in rollouts]
-    weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
+    advantages = _advantages(rewards_of_rollouts, numbers, lengths, objective)
+    norm, max_tokens = objective.loss_norm, objective.max_tokens
+    weights = algorithm.token_weights(lengths, numbers, norm=norm, max_tokens=max_tokens).tolist()
     return [
         TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
@@ -133,10 +135,14 @@ def _advantages_by_group(groups: Sequence[Group], samples: Sequence[TrainingSamp
     return {group.number: list(islice(remaining, len(group.rollouts))) for group in groups}
 
 
-def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
+def _advantages(
+    rewards: Sequence[float], groups: Sequence[int], lengths: Sequence[int], objective: Objective
+) -> list[float]:
+    if objective.teacher:
+        return [0.0] * len(rewards)  # each token will have its own
     if objective.advantage:
         return algorithm.custom_advantages(objective.advantage, rewards, groups)
-    return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
+    return algorithm.advantages(rewards, groups, norm=objective.advantage_norm, lengths=lengths)
 
 
 def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
@@ -228,6 +234,7 @@ def accumulate(
     *,
     bf16: bool,
     reference: PreTrainedModel | None = None,
+    teacher: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MiniBatchLoss:
     """Accumulate the gradient of one mini-batch, or of a rank's part of it.
@@ -238,7 +245,13 @@ def accumulate(
     metrics: list[MicroBatchMetrics] = []
     for number, samples in enumerate(batch, 1):
         compute = partial(
-            micro_batch_loss, samples=samples, objective=objective, bf16=bf16, reference=reference, version=version
+            micro_batch_loss,
+            samples=samples,
+            objective=objective,
+            bf16=bf16,
+            reference=reference,
+            teacher=teacher,
+            version=version,
         )
         micro_batch: MicroBatchLoss = sharded(compute)
         sharded.backward(micro_batch.loss, is_last=number == len(batch))
@@ -254,6 +267,7 @@ def micro_batch_loss(
     *,
     bf16: bool,
     reference: PreTrainedModel | None = None,
+    teacher: PreTrainedModel | None = None,
     version: int | None = None,
 ) -> MicroBatchLoss:
     """The contribution of some samples to the loss of their mini-batch.
@@ -262,9 +276,12 @@ def micro_batch_loss(
     optimizer step, when the trainer's weights are newer than the engine's.
     """
     batch = pack_samples(samples, model.device)
+    # The teacher is first, before the policy's activations take memory.
+    taught = _teacher_logprobs(teacher, batch, bf16=bf16) if objective.teacher else None
     new, entropy = score(model, batch, bf16=bf16, entropy_grad=objective.entropy_bonus != 0)
     old, importance = _old_policy(new, batch, objective)
-    tokens = Tokens(new, old, batch.advantage, batch.sequence)
+    reverse_kl = None if taught is None else algorithm.reverse_kl(new, taught)
+    tokens = Tokens(new, old, batch.advantage if reverse_kl is None else -reverse_kl, batch.sequence)
     clips = _clip_stats(tokens, objective)
     divergence = _reference_kl(new, batch, reference, bf16=bf16) if objective.kl else None
     loss = algorithm.weighted_loss(
@@ -282,6 +299,7 @@ def micro_batch_loss(
         mismatch=None if version is None else mismatch(new, samples, version),
         importance=importance,
         divergence=None if divergence is None else divergence.detach(),
+        reverse_kl=reverse_kl,
     )
     return MicroBatchLoss(loss, metrics)
 
@@ -296,15 +314,24 @@ def _old_policy(new: Tensor, batch: MicroBatch, objective: Objective) -> tuple[T
 
 def _policy_loss(tokens: Tokens, objective: Objective) -> Tensor:
     """The loss ``[N]`` of the tokens. A custom function is not called without tokens."""
-    if objective.loss and len(tokens.new):
+    if is_own_function(objective.loss) and len(tokens.new):
         return algorithm.custom_policy_loss(objective.loss, tokens, objective.clip_low, objective.clip_high)
-    return algorithm.clipped_policy_loss(tokens, objective.clip_low, objective.clip_high)
+    return losses.loss_of(objective.loss).policy_loss(tokens, objective.clip_low, objective.clip_high)
 
 
 def _clip_stats(tokens: Tokens, objective: Objective) -> ClipStats:
     log_ratio = (tokens.new - tokens.old).detach()
-    low, high = algorithm.is_clipped(tokens, objective.clip_low, objective.clip_high)
+    is_clipped = losses.loss_of(objective.loss).is_clipped
+    low, high = is_clipped(tokens, objective.clip_low, objective.clip_high)
     return ClipStats(log_ratio, low, high)
+
+
+def _teacher_logprobs(teacher: PreTrainedModel | None, batch: MicroBatch, *, bf16: bool) -> Tensor:
+    """The teacher's log-probs ``[N]`` of the generated tokens, at the sampling temperature."""
+    if teacher is None:
+        raise MagError("on-policy distillation needs the teacher")
+    with torch.no_grad():
+        return score(teacher, batch, bf16=bf16).values
 
 
 def _reference_kl(new: Tensor, batch: MicroBatch, reference: PreTrainedModel | None, *, bf16: bool) -> Tensor:

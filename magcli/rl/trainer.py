@@ -106,7 +106,7 @@ class Trainer:
 
     def probe_mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with an engine (``mismatch_summary``) on groups that it scored at the current version."""
-        objective = replace(settings.objective, advantage="", loss="")
+        objective = replace(settings.objective, advantage="")
         no_rewards = [[0.0] * len(group.rollouts) for group in groups]
         return compare(self.controller, groups, objective, self.numerics, rewards=no_rewards, version=self.done)
 
@@ -267,6 +267,7 @@ class Learn:
                 self.objective,
                 bf16=self.numerics.bf16,
                 reference=state.reference,
+                teacher=state.teacher,
                 version=version,
             )
             micro_batches += part.micro_batches
@@ -308,6 +309,7 @@ def _on_cpu(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
         mismatch=_if_any_on_cpu(metrics.mismatch),
         importance=_if_any_on_cpu(metrics.importance),
         divergence=_if_any_on_cpu(metrics.divergence),
+        reverse_kl=_if_any_on_cpu(metrics.reverse_kl),
     )
 
 

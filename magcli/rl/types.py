@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class Objective:
     """The settings of the objective (recipe, section 1).
 
-    The last five are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
+    Those with defaults are not part of the recipe. If ``tis_cap`` is above 0, the importance ratio is relative to the
     trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
     probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
-    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
-    the built-in ones.
+    reference model and of the entropy bonus. ``advantage`` names a custom function that replaces the built-in one;
+    ``loss`` is a name in ``magcli.rl.losses`` or a custom function. ``max_tokens`` is the most that a completion can
+    have, for the ``loss_norm`` that needs it. With ``teacher`` the advantage of each token comes from a teacher model
+    instead of the rewards.
     """
 
     clip_low: float
@@ -36,7 +38,14 @@ class Objective:
     kl: float = 0.0
     entropy_bonus: float = 0.0
     advantage: str = ""
-    loss: str = ""
+    loss: str = "magistral"
+    max_tokens: int = 0
+    teacher: bool = False
+
+
+def is_own_function(loss: str) -> bool:
+    """Whether ``--loss`` is a user's own function, ``module:function`` or ``file.py:function``, and not a name."""
+    return ":" in loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class MicroBatchMetrics(NamedTuple):
             where the weights are newer than those of the engine.
         importance: the truncated importance weights (``--tis-cap``) ``[N]``; None without them.
         divergence: the KL divergence from the reference model (``--kl``) ``[N]``; None without that penalty.
+        reverse_kl: that from the teacher (``--teacher``) ``[N]``; None without one.
     """
 
     clips: ClipStats
@@ -135,6 +145,7 @@ class MicroBatchMetrics(NamedTuple):
     mismatch: Tensor | None
     importance: Tensor | None
     divergence: Tensor | None
+    reverse_kl: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +159,7 @@ class UpdateMetrics:
         padding: for each mini-batch, the share of padding if its micro-batches were padded.
         num_micro_batches: their number, without those that only keep the ranks in step.
         seconds: duration of the update.
-        advantages: of the completions of each group, by its number.
+        advantages: of the completions of each group, by its number; none with a teacher, which has one per token.
     """
 
     micro_batches: Sequence[MicroBatchMetrics] = ()

@@ -22,7 +22,7 @@ from magcli.train.shard import ShardedModel, full_weights, hidden_size
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """The training state on one rank: its shards of the model, its optimizer, and the full reference model, if any.
+    """The training state on one rank: its shards of the model, its optimizer, and full reference and teacher, if any.
 
     With LoRA the reference is the model itself, with its adapters off. ``original`` is the model that training started
     from, on rank 0; None: the folder that the model was loaded from.
@@ -34,6 +34,7 @@ class RankState:
     tokenizer: PreTrainedTokenizerBase
     reference: PreTrainedModel | None = None
     original: Original | None = None
+    teacher: PreTrainedModel | None = None
     kept: deque[ExitStack] = field(default_factory=deque)
     """What a command leaves open for later ones, such as files in shared memory."""
     connections: dict[str, Any] = field(default_factory=dict)

@@ -90,7 +90,11 @@ def add_lora(model: "PreTrainedModel", *, rank: int, alpha: float, seed: int) ->
             layer = LoraLinear(base, rank=rank, alpha=alpha)
             layer.initialize()
             model.set_submodule(name, layer)
-    # Frozen bf16 embeddings must not make the residual stream bf16: autocast keeps that of float32 weights in float32.
+    keep_stream_in_float32(model)
+
+
+def keep_stream_in_float32(model: "PreTrainedModel") -> None:
+    """Keep frozen bf16 embeddings from making the residual stream bf16; autocast does so for float32 weights."""
     model.get_input_embeddings().register_forward_hook(_in_float32)
 
 

@@ -29,6 +29,9 @@ from magcli.train.shard import shard
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")
 NUMERICS = Numerics(micro_tokens=120, max_norm=1.0, bf16=False)
 EXTRAS = replace(RECIPE, tis_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
+GSPO = Objective(0.01, 0.01, "global", "constant", tis_cap=2.0, loss="gspo", max_tokens=64)
+"""A loss over whole completions, with the advantages and the normalisation of others."""
+TAUGHT = replace(RECIPE, teacher=True)
 
 
 def opened(folder):
@@ -41,9 +44,17 @@ def share_of(ranks, folder, objective=RECIPE):
     """What a rank holds; the reference model is the model as it begins."""
     whole = shard(opened(folder), ranks)
     reference = opened(folder) if objective.kl else None
-    return RankState(
-        ranks, whole, adamw(whole.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference
-    )
+    teacher = another(folder) if objective.teacher else None
+    optimizer = adamw(whole.model, lr=1e-3, weight_decay=0.0)
+    return RankState(ranks, whole, optimizer, load_tokenizer(str(folder)), reference, teacher=teacher)
+
+
+def another(folder):
+    """The model with noise in its weights."""
+    model, noise = opened(folder), torch.Generator().manual_seed(1)
+    for parameter in model.requires_grad_(False).parameters():
+        parameter += 0.05 * torch.randn(parameter.shape, generator=noise)
+    return model
 
 
 def groups(folder, count=5, size=4, seed=0):
@@ -89,7 +100,7 @@ def two_updates(controller, chosen, rewards, *, objective):
     return measurements, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
-@pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
+@pytest.mark.parametrize("objective", [RECIPE, EXTRAS, GSPO, TAUGHT], ids=["recipe", "extras", "gspo", "teacher"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
     work = partial(two_updates, objective=objective)

@@ -25,6 +25,7 @@ from magcli.train.shard import ShardedModel
 RECIPE = Objective(0.2, 0.28, "minibatch", "group")
 NUMERICS = Numerics(micro_tokens=10_000, max_norm=1.0, bf16=False)
 LR = 1e-2
+TAUGHT = replace(RECIPE, teacher=True)
 EXTRAS = {"tis_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
 
@@ -142,6 +143,51 @@ def test_the_loss_is_that_of_the_recipe_written_out(model):
     assert 0 < metrics["clip_low_share"] < 1
     assert 0 < metrics["clip_high_share"] < 1
     assert not {"importance_mean", "kl_reference"} & metrics.keys()
+
+
+def test_a_teacher_gives_each_token_its_advantage(model, reference):
+    """Each token: min(ratio * A, clip(ratio) * A) with A = log teacher - log policy, whatever the rewards are."""
+    chosen, rewards = groups(model, noise=0.4, temperature=0.7)
+    planned = plan(chosen, rewards, TAUGHT, groups_per_step=len(chosen), micro_tokens=NUMERICS.micro_tokens)
+    assert planned.advantages == {}
+    loss, measured = accumulate(ShardedModel(model), planned.mini_batches[0], TAUGHT, bf16=False, teacher=reference)
+    model.zero_grad(set_to_none=True)
+    expected, distances = 0.0, []
+    for group in chosen:
+        total = 0.0
+        for rollout in group.rollouts:
+            new = new_logprobs(model, group, rollout, 0.7)[0]
+            a = new_logprobs(reference, group, rollout, 0.7)[0] - new
+            ratio = np.exp(new - np.array(rollout.logprobs))
+            total += np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a).sum()
+            distances += (-a).tolist()
+        expected += total / group.num_tokens / len(chosen)
+    assert loss == pytest.approx(-expected, abs=1e-5)
+    assert training_metrics(UpdateMetrics(measured))["kl_teacher"] == pytest.approx(np.mean(distances), abs=1e-5)
+
+
+def test_on_policy_the_gradient_of_distillation_is_that_of_the_divergence(model, reference):
+    """Over all possible completions of one token, each weighted by its probability."""
+    prompt, vocabulary = (5, 6, 7), model.config.vocab_size
+    every = [(*prompt, token) for token in range(vocabulary)]
+
+    def logprobs(scorer):
+        values = [token_logprobs(scorer, pack([tokens])).values[-1] for tokens in every]
+        return torch.stack(values)
+
+    new, taught = logprobs(model), logprobs(reference).detach()
+    (new.exp() * (new - taught)).sum().backward()
+    expected = flat_gradient(model)
+    model.zero_grad(set_to_none=True)
+    probs = new.detach().exp().tolist()
+    samples = [
+        TrainingSample(prompt, Rollout(0, prompt, (token,), (value,), ((0, 0),), "stop", 0), 0.0, probability)
+        for token, (value, probability) in enumerate(zip(new.tolist(), probs, strict=True))
+    ]
+    accumulate(ShardedModel(model), [samples], TAUGHT, bf16=False, teacher=reference)
+    found = flat_gradient(model)
+    model.zero_grad(set_to_none=True)
+    assert torch.linalg.vector_norm(found - expected) <= 1e-3 * torch.linalg.vector_norm(expected)
 
 
 def test_the_extra_terms_are_those_written_out(model, reference):

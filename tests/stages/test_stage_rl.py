@@ -532,7 +532,7 @@ def test_custom_advantage_and_loss_train_and_belong_to_the_run(guesser, problems
     trained = [row for row in rollouts(tmp_path / "run") if row["dropped"] is None]
     assert {row["advantage"] for row in trained} == {-0.5, 0.5}
     assert all(row["advantage"] == (0.5 if row["correct"] else -0.5) for row in trained)
-    plain = {**options, "loss": ""}
+    plain = {**options, "loss": "magistral"}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "plain", **plain)
     assert [line["loss"] for line in metrics(tmp_path / "run")] != [
         line["loss"] for line in metrics(tmp_path / "plain")
@@ -562,7 +562,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"n_mini": 4}, "rl.n_mini: 4 is not a multiple of group_size 8"),
         ({"n_batch": 24, "n_mini": 16}, "rl.n_mini: 16 does not divide n_batch 24"),
         ({"group_size": 1}, "rl.group_size: 1 completions have nothing to compare"),
-        ({"clip_low": 1.5}, r"rl.clip_low: 1.5 is not in \(0, 1\)"),
+        ({"clip_low": 1.5}, r"rl.clip_low: 1.5 is not in \(0, 1\]"),
         ({"max_norm": 0.0}, "rl.max_norm: 0.0 is not positive"),
         ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),

@@ -15,7 +15,7 @@ from magcli.errors import UsageError
 from magcli.model.model import Model
 from magcli.run.rundir import RunDir
 from magcli.stages import rl, sft
-from magcli.stages.rl.train import open_state as open_rl_state
+from magcli.stages.rl.models import open_state as open_rl_state
 
 SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": "no", "checkpoint_every": 3}
 NO_SYSTEM = {"system": Path("none")}

@@ -14,12 +14,17 @@ from magcli.errors import usage
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
+from magcli.rl.types import is_own_function
 from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
     from magcli.generate.wire import TransferName
+
+
+MAGISTRAL = "magistral"
+"""The loss of the recipe, whose values of other options are their defaults."""
 
 
 @dataclass(frozen=True)
@@ -71,30 +76,42 @@ class Config(
     defer_after: int = opt(
         0, "Postpone a problem after this many consecutive all-wrong groups; 0: never.", panel=CURRICULUM, ge=0
     )
+    loss: str = opt(
+        MAGISTRAL,
+        "Policy loss: magistral, grpo, dr-grpo, dapo, gspo, cispo, rloo or reinforce++, with the paper's values of the "
+        "four options after this one where they are not given; or your own, as module:function or file.py:function.",
+        panel=OBJECTIVE,
+    )
     clip_low: float = opt(
-        0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE, gt=0, lt=1
+        0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE, gt=0, le=1
     )
     clip_high: float = opt(
         0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE, gt=0
     )
-    advantage_norm: Literal["minibatch", "group", "none"] = opt(
+    advantage_norm: Literal["minibatch", "group", "none", "leave-one-out", "global"] = opt(
         "minibatch",
-        "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none.",
+        "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none; leave-one-out: "
+        "none, and the baseline is the mean of the others; global: no baseline, over the mini-batch's tokens.",
         panel=OBJECTIVE,
     )
-    loss_norm: Literal["group", "token", "sample"] = opt(
+    loss_norm: Literal["group", "token", "sample", "constant"] = opt(
         "group",
-        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample.",
+        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample, or by max-tokens.",
         panel=OBJECTIVE,
     )
     advantage: str = opt(
         "", "Custom advantages that replace the built-in ones: module:function or file.py:function.", panel=OBJECTIVE
     )
-    loss: str = opt(
-        "", "Custom policy loss that replaces the clipped one: module:function or file.py:function.", panel=OBJECTIVE
+    teacher: str = opt(
+        "",
+        "Distill a model with the same tokenizer: the advantage of each token is its log-prob under the teacher minus "
+        "that under the policy. Rewards are only recorded.",
+        panel=OBJECTIVE,
     )
-    diverse_by: Literal["outcome", "reward"] = opt(
-        "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
+    diverse_by: Literal["outcome", "reward", "none"] = opt(
+        "outcome",
+        "Drop groups without two different outcomes (or rewards); none, as with --teacher, keeps them.",
+        panel=OBJECTIVE,
     )
     tis_cap: float = opt(
         0.0,
@@ -149,7 +166,27 @@ def reads(config: Config) -> tuple[str, ...]:
 
 
 layouts = tables.problem_layouts(reads)
-defaults = run_sizes.defaults
+
+
+def defaults(config: Config) -> dict[str, Any]:
+    """The sizes that follow from the batch, and what belongs to the loss."""
+    of_teacher = {"diverse_by": "none"} if config.teacher else {}
+    return run_sizes.defaults(config) | _defaults_of_loss(config.loss) | of_teacher
+
+
+def _defaults_of_loss(name: str) -> dict[str, Any]:
+    """Clipping, advantages and normalisation of a loss other than the recipe's.
+
+    Raises:
+        UsageError: there is no such loss.
+    """
+    if name == MAGISTRAL:
+        return {}  # without torch, which losses need
+    from magcli.rl.losses import loss_of
+
+    loss = loss_of(name)
+    norms = {"advantage_norm": loss.advantage_norm, "loss_norm": loss.loss_norm}
+    return norms | {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
 
 
 def check(config: Config) -> None:
@@ -162,6 +199,7 @@ def check(config: Config) -> None:
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
+    _check_teacher(config)
     _check_functions(config)
     for tracker in config.track:
         require(tracker)
@@ -274,7 +312,7 @@ def _check_stages(config: Config) -> None:
         _check_sizes(prefix, run_sizes.options_in(stage, config))
         usage(
             stage.until != "data-easy" or config.diverse_by == "outcome",
-            f"{prefix}.until: all-correct groups are not counted with diverse_by 'reward'",
+            f"{prefix}.until: all-correct groups are not counted with diverse_by '{config.diverse_by}'",
         )
     run_sizes.check_ends(config.stage, config.updates)
 
@@ -287,12 +325,32 @@ def _check_band(prefix: str, stage: StageOptions) -> None:
 
 def _check_functions(config: Config) -> None:
     """Try the user's own functions before anything is generated."""
-    if config.advantage or config.loss:
+    loss = _own_loss(config)
+    if config.advantage or loss:
         from magcli.rl import algorithm
+        from magcli.rl.losses import loss_of
 
-        normalised = config.advantage_norm != type(config).advantage_norm
+        normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
         usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
-        algorithm.check_custom(config.advantage, config.loss)
+        algorithm.check_custom(config.advantage, loss)
+
+
+def _check_teacher(config: Config) -> None:
+    """A model on this machine or the hub, and no other source of advantages."""
+    if not config.teacher:
+        return
+    from magcli.rl.losses import loss_of
+
+    is_url = config.teacher.startswith(("http://", "https://"))
+    usage(not is_url, "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
+    normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
+    others = config.advantage or normalised or config.shuffle_rewards
+    usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
+
+
+def _own_loss(config: Config) -> str:
+    """The user's own function of --loss; empty for a loss that has a name."""
+    return config.loss if is_own_function(config.loss) else ""
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -300,7 +358,8 @@ def settings(config: Config) -> dict[str, Any]:
     identity = engines.model_identity(templates.open_model(config.model, config), config.system)
     identity |= engines.grader_identity(config, config.reward)
     identity |= tables.table_identity("eval_table", config.eval_table)
-    identity |= engines.function_identity(advantage=config.advantage, loss=config.loss)
+    identity |= engines.function_identity(advantage=config.advantage, loss=_own_loss(config))
+    identity |= engines.teacher_identity(config.teacher)
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)
     return identity

@@ -78,11 +78,14 @@ def _largest(config: Config, option: str) -> int:
 def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
     from magcli.model.memory import TrainingPlan
+    from magcli.model.model import Model
+    from magcli.model.shape import shape_of
 
     bf16 = forecast.trains_in_bf16(config, model, card)
     completion = _largest(config, "max_tokens")
     sample = completion + prompt / config.group_size
     all_tokens = round(_largest(config, "n_mini") * sample)
+    teacher = Model.open(config.teacher) if config.teacher else None
     return TrainingPlan(
         shape,
         micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
@@ -97,6 +100,8 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
         scored=completion / sample,
         reference=config.kl > 0,
         loads_whole=training.loads_whole(model, config.trainers),
+        teacher=shape_of(teacher) if teacher else None,
+        bf16_teacher=teacher is not None and training.frozen_in_bf16(teacher, bf16=bf16),
     )
 
 

@@ -15,6 +15,7 @@ from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.stages.rl.config import Config, reads, transfer_of
 from magcli.stages.rl.display import Display, say_pool, say_results, say_start
 from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.models import check_teacher, open_state
 from magcli.stages.rl.output import schema, with_problems
 from magcli.stages.rl.sampling_engine import (
     build_engine,
@@ -34,8 +35,6 @@ from magcli.stages.shared.run_sizes import options_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from transformers import PreTrainedModel
-
     from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.data.source import Rows
@@ -54,9 +53,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.shared.heldout import HeldOut
-    from magcli.train.commands import OpenState, RankState
     from magcli.train.controller import RankController
-    from magcli.train.distributed import Ranks
     from magcli.verify.grader import CompletionGrader, Grader
 
 
@@ -78,6 +75,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     if model is None:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
+        check_teacher(config, model)
         problems = [row for pool in usable for row in pool]
         _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
     return len(usable[0])
@@ -110,6 +108,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl.store import RolloutStore
 
     model = templates.open_model(config.model, config)
+    check_teacher(config, model)
     with ExitStack() as stack:
         problems = [row for batch in rows for row in to_rows(batch)]
         folder = stack.enter_context(training.run_folder("rl", config, job, ["updates"]))
@@ -352,39 +351,6 @@ def build_trainer(config: Config, model: Model, controller: RankController) -> T
     )
 
 
-def open_state(config: Config, model: Model) -> OpenState:
-    """The function that loads a rank's state: its weights, optimizer, and the reference model of a KL penalty.
-
-    With LoRA that is the model itself, with its adapters off.
-    """
-    import torch
-
-    from magcli.train.commands import RankState
-    from magcli.train.packing import use_packed_attention
-
-    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
-        if not config.kl:
-            return None
-        if config.lora:
-            return policy
-        copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy, config.attention)
-        return copy.requires_grad_(False)
-
-    def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
-        return RankState(
-            ranks,
-            sharded,
-            training.optimizer(config, sharded.model),
-            model.tokenizer,
-            reference=reference(ranks, sharded.model),
-            original=None if ranks.rank else training.original(config, model),
-        )
-
-    return opened
-
-
 def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
     """The stages of the recipe, or a single one, for a model with this form of thoughts."""
     options = config.stage or (StageOptions(),)
@@ -406,6 +372,8 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         entropy_bonus=config.entropy_bonus,
         advantage=config.advantage,
         loss=config.loss,
+        max_tokens=config.max_tokens,
+        teacher=bool(config.teacher),
     )
     return StageSettings(
         objective,

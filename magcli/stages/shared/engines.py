@@ -116,6 +116,14 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
     return digests
 
 
+def teacher_identity(name: str) -> dict[str, Any]:
+    """The digest of a local teacher; an empty name is none."""
+    from magcli.model.model import Model
+
+    teacher = Model.open(name)
+    return {"teacher_sha256": teacher.digest} if teacher.is_local else {}
+
+
 def answerable(
     problems: Sequence[dict[str, Any]], model: Model, system: str | None, grader: Grader, job: Job
 ) -> list[dict[str, Any]]:

@@ -114,9 +114,28 @@ def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dt
 
 def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
     """Whether the frozen weights under LoRA adapters are in bf16."""
+    return config.lora > 0 and frozen_in_bf16(model, bf16=bf16)
+
+
+def frozen_in_bf16(model: Model, *, bf16: bool) -> bool:
+    """Whether weights that are not trained are in bf16: if they are stored and multiplied so."""
     import torch
 
-    return config.lora > 0 and bf16 and model.config.dtype == torch.bfloat16
+    return bf16 and bool(model.config.dtype == torch.bfloat16)
+
+
+def frozen_model(config: TrainingOptions, model: Model, ranks: Ranks, *, bf16: bool) -> PreTrainedModel:
+    """A whole model on a rank's device that only scores the policy's tokens."""
+    import torch
+
+    from magcli.train.lora import keep_stream_in_float32
+    from magcli.train.packing import use_packed_attention
+
+    dtype = torch.bfloat16 if frozen_in_bf16(model, bf16=bf16) else torch.float32
+    loaded = model.load(dtype=dtype, device=str(ranks.device))
+    use_packed_attention(loaded, config.attention)
+    keep_stream_in_float32(loaded)
+    return loaded.requires_grad_(False)
 
 
 def loads_whole(model: Model, ranks: int, *, from_scratch: bool = False) -> bool:

@@ -1,0 +1,71 @@
+"""The models of each trainer rank of `magcli rl`: the policy, and those that only score its tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magcli.errors import usage
+from magcli.stages.shared import training
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from magcli.model.model import Model
+    from magcli.stages.rl.config import Config
+    from magcli.train.commands import OpenState, RankState
+    from magcli.train.distributed import Ranks
+
+
+def open_state(config: Config, model: Model) -> OpenState:
+    """The function that loads a rank's state: its weights, optimizer, the reference model of a KL penalty, the teacher.
+
+    With LoRA the reference is the model itself, with its adapters off.
+    """
+    import torch
+
+    from magcli.model.model import Model
+    from magcli.train.commands import RankState
+    from magcli.train.packing import use_packed_attention
+
+    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
+        if not config.kl:
+            return None
+        if config.lora:
+            return policy
+        copy = model.load(dtype=torch.float32, device=str(ranks.device))
+        use_packed_attention(copy, config.attention)
+        return copy.requires_grad_(False)
+
+    def teacher(ranks: Ranks, bf16: bool) -> PreTrainedModel | None:
+        if not config.teacher:
+            return None
+        return training.frozen_model(config, Model.open(config.teacher), ranks, bf16=bf16)
+
+    def opened(ranks: Ranks, bf16: bool) -> RankState:
+        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
+        return RankState(
+            ranks,
+            sharded,
+            training.optimizer(config, sharded.model),
+            model.tokenizer,
+            reference=reference(ranks, sharded.model),
+            original=None if ranks.rank else training.original(config, model),
+            teacher=teacher(ranks, bf16),
+        )
+
+    return opened
+
+
+def check_teacher(config: Config, model: Model) -> None:
+    """Refuse a teacher whose token ids are not the policy's.
+
+    Raises:
+        UsageError: its tokenizer has another vocabulary.
+        EnvironmentFault: there is no such model.
+    """
+    from magcli.model.model import Model
+
+    if config.teacher:
+        same = Model.open(config.teacher).tokenizer.get_vocab() == model.tokenizer.get_vocab()
+        text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"
+        usage(same, f"{text}; give a teacher with the same token ids")
