@@ -324,13 +324,25 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
 
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
-    """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
-    tables = [*stages, *plugins.points().names]
+    """A stage's table of a recipe; of another stage's table, only the options that this stage has.
+
+    Raises:
+        UsageError: the recipe cannot be read, or any of its tables has a key that its stage does not know.
+    """
+    recipe = configuration.read_recipe(path, [*stages, *plugins.points().names])
+    for name, table in recipe.items():
+        if name != stage.name:
+            _check_other_table(name, table)
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, tables)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
+        return recipe.get(stage.name, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
-    return {key: value for key, value in table.items() if key.replace("-", "_") in names}
+    return {key: value for key, value in recipe.get(stage.RECIPE_TABLE, {}).items() if key.replace("-", "_") in names}
+
+
+def _check_other_table(name: str, table: Mapping[str, Any]) -> None:
+    """Refuse misspelt keys in the table of a stage of magcli that this command does not run."""
+    if name not in plugins.points().names:
+        configuration.check_keys(stage_of(name).Config, name, table)
 
 
 def _check_shard(stage: Stage, config: Any, text: str) -> None:
