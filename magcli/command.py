@@ -31,6 +31,9 @@ RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 ALLOW_EMPTY = "Success also if no row is kept."
 LIMIT = "Read only this many rows, from the start of the input."
+ALLOW_MISSING = "With --dry-run: a model that is not there yet is no error."
+MODELS = ("model", "before")
+"""Options that name a model."""
 TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -189,6 +192,8 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
     option("dry_run", bool, "Print the resolved configuration as JSON, check the inputs, write nothing.", "--dry-run")
+    if MODELS[0] in configuration.field_types(stage.Config):
+        option("allow_missing", bool, ALLOW_MISSING, "--allow-missing")
     option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
     option("json_events", bool, "Print events as JSON lines to stderr.", "--json")
     return parameters
@@ -244,7 +249,7 @@ def _flag_type(kind: Any) -> Any:
 def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) -> None:
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path = arguments.pop("recipe")
-    dry_run = arguments.pop("dry_run")
+    dry_run, allow_missing = arguments.pop("dry_run"), arguments.pop("allow_missing", False)
     console = Console(quiet=arguments.pop("quiet"), as_json=arguments.pop("json_events"))
     tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
@@ -253,7 +258,8 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
         if arguments.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
         arguments[stage.positional] = tuple(value) if isinstance(value, list) else value
-    recipe = configuration.renamed(_recipe(stage, recipe_path, stages), stage.Config) if recipe_path else {}
+    tables_of_recipe = _read_recipe(stage, recipe_path, stages) if recipe_path else {}
+    recipe = configuration.renamed(_own_table(stage, tables_of_recipe), stage.Config)
     present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
@@ -268,6 +274,8 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     preview_only = configuration.is_set(config, "preview_only")
     dry_run = dry_run or preview_only
     if dry_run and not preview_only:
+        if not allow_missing:
+            _require_models(stage, config, tables_of_recipe)
         _try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
@@ -315,6 +323,26 @@ def _kept_pipe(part: Any) -> Any:
     return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
 
 
+def _require_models(stage: Stage, config: Any, recipe: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a dry run with a model that is not there, unless another stage of the recipe makes it.
+
+    Raises:
+        EnvironmentFault: which model.
+    """
+    from magcli.stages.shared.preview import check_model
+
+    made = [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
+    for option in MODELS:
+        name = getattr(config, option, "")
+        if name and Path(name) not in made:
+            check_model(name)
+
+
+def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
+    """The folder of the run that a recipe's table makes."""
+    return Path(table.get("run", stage_of(stage).Config.run))
+
+
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
     if reads_table and (stage.preview is not None or stage.trial(config) is not None):
@@ -323,16 +351,21 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
         dry_run.try_command(stage, config, inputs, console)
 
 
-def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
-    """A stage's table of a recipe; of another stage's table, only the options that this stage has.
+def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a recipe.
 
     Raises:
-        UsageError: the recipe cannot be read, or any of its tables has a key that its stage does not know.
+        UsageError: it cannot be read, or the table of another stage has a key that this stage does not know.
     """
     recipe = configuration.read_recipe(path, [*stages, *plugins.points().names])
     for name, table in recipe.items():
         if name != stage.name:
             _check_other_table(name, table)
+    return recipe
+
+
+def _own_table(stage: Stage, recipe: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
     if not stage.RECIPE_TABLE:
         return recipe.get(stage.name, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}

@@ -153,7 +153,8 @@ def test_readme_pipe_runs_as_written() -> None:
 def resolve(commands: Iterable[str]) -> None:
     """Resolve commands in the working directory; what is wrong with one is raised."""
     for command in commands:
-        app([*shlex.split(command)[1:], "--dry-run"], standalone_mode=False)
+        missing = ["--allow-missing"] if "--model" in command else []
+        app([*shlex.split(command)[1:], "--dry-run", *missing], standalone_mode=False)
 
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if magcli_commands(WRITTEN[page])])

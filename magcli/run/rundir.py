@@ -289,6 +289,31 @@ def _run_of(model: str) -> Path | None:
     return folder if Path(model).name == "model" and (folder / "run.json").is_file() else None
 
 
+def without_model(model: Path) -> str:
+    """How a run makes a model's folder that is not there yet, for messages; empty if the name is not that of a run's.
+
+    ``model`` may be the run's folder itself.
+    """
+    if (model / "run.json").is_file():
+        finished = RunDir(model).finished
+        return f"this is the folder of a run; its model is {model / 'model'}" if finished else _unfinished(model)
+    if model.name != "model" or model.exists():
+        return ""
+    if (model.parent / "run.json").is_file():
+        return _unfinished(model.parent)
+    stages = f"magcli sft or magcli rl with --run {model.parent}"
+    return "" if model.parent == Path() else f"no such folder; {stages} makes it"
+
+
+def _unfinished(folder: Path) -> str:
+    """How to finish a run that has no model yet."""
+    try:
+        stage = f"magcli {checksum.read_object(folder / 'run.json')['command']}"
+    except (OSError, ValueError, KeyError):
+        stage = "its command"
+    return f"{folder} has no model yet: finish {stage} ... --run {folder}"
+
+
 def read_run(folder: Path) -> Trained:
     """The record of a run in its folder.
 

@@ -106,6 +106,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     batches = list(rows) if config.model else rows  # --before reads the problems a second time
     _check_against(config, batches if config.model else ())
+    if config.before:
+        _check_models(config)
     with AnswerEquality(config) as equality:
         earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})
         tasks, ours = _evaluated(config, batches, job, equality)
@@ -176,6 +178,21 @@ def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     names = sorted(wanted) if is_suite_folder(config.against) else [""]
     for suite in names:
         open_completions(config.against, suite)
+
+
+def _check_models(config: Config) -> None:
+    """Look for both models before one of them samples; stored completions may be all that is needed of a model.
+
+    Raises:
+        EnvironmentFault: one of them is missing.
+    """
+    from magcli.evaluation.suite import load
+
+    for side in (config, baseline(config)):
+        names = [suite.name for suite in load(side.suite)] or [""]
+        stored = [suite_tasks.completions_table(side.completions, name) for name in names]
+        if not all(table is not None and table.exists() for table in stored):
+            engines.require_model(templates.open_model(side.model, side))
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
