@@ -22,7 +22,7 @@ from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
-from magcli.stages.shared import engines, forms, heldout, options, tables, templates, trainers, training
+from magcli.stages.shared import engines, forms, heldout, options, sft_progress, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.forecast import Forecast
@@ -77,7 +77,11 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     )
     warmup: float = opt(0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN)
     floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN)
-    step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN)
+    step_tokens: int = opt(
+        0,
+        "Number of tokens per optimizer step; 0: 16384, or less where an epoch would have fewer than 8 steps.",
+        panel=TRAIN,
+    )
     micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN)
     max_length: int = opt(
         32768,
@@ -102,7 +106,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
 
 
 POSITIVE = (
-    "epochs", "step_tokens", "micro_tokens", "checkpoint_every", "max_norm",
+    "epochs", "micro_tokens", "checkpoint_every", "max_norm",
 )  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def check(config: Config) -> None:
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     options.check_evaluation("sft", config)
-    options.check_not_negative("sft", config, ("lr",))
+    options.check_not_negative("sft", config, ("lr", "step_tokens"))
     options.check_vllm("sft", config.engine, deterministic=False)
     options.check_grader("sft", config)
     scratch = config.lora and config.from_scratch
@@ -199,13 +203,14 @@ def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
     """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
+    from magcli.train import sft
 
     card = forecasts.card_for(config)
     shape = shape_of(model)
     bf16 = forecasts.trains_in_bf16(config, model, card)
     trainer = memory.TrainingPlan(
         shape,
-        micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens or sft.STEP_TOKENS), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
         ranks=config.fsdp_size or config.trainers,
@@ -248,6 +253,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     with ExitStack() as stack:
         _require_examples(examples, job, where)
+        config = _with_step_tokens(config, examples)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
         formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
         config = training.resolve_formats(config, model, folder, job, formats)
@@ -262,6 +268,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
+
+
+def _with_step_tokens(config: Config, examples: Sequence[Example]) -> Config:
+    """The options with the tokens of an optimizer step, which depend on the table where they are left open."""
+    from magcli.train import sft
+
+    tokens = sum(len(example.tokens) for example in examples)
+    return replace(config, step_tokens=config.step_tokens or sft.default_step_tokens(tokens))
 
 
 def _train(
@@ -295,36 +309,27 @@ def _train(
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         forecasts.check(_forecast(config, model, longest), folder.path, job.console)
-        trainer = _make_trainer(config, model, examples, held_out, controller)
+        with job.console.waiting("sft: loading the model"):
+            trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total = len(trainer.steps)
-        done = trainer.done
+        total, done = len(trainer.steps), trainer.done
         if not config.lr:
             job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+        sizes = {"epochs": config.epochs, "traces": len(examples), "max_steps": config.max_steps}
+        sft_progress.say_steps(total, step_tokens=config.step_tokens, console=job.console, **sizes)
         with job.console.progress(total, "steps", "sft") as bar:
             bar.advance(done, reused=True)
-            say_saved = partial(_say_saved, job.console)
-            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)), say_saved)
+            report = partial(sft_progress.report_step, bar, job.console, done + 1, total)
+            sft.train(trainer, run, report, partial(sft_progress.say_saved, job.console))
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
-
-
-def _say_saved(console: Console, step: int) -> None:
-    console.say(f"sft: checkpoint of step {step} written before the end", event="saved-first", step=step)
-
-
-def _note(line: dict[str, Any]) -> str:
-    rate = line["tokens"] / max(line["seconds"], 1e-9)
-    held_out = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
-    accuracy = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
-    return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
