@@ -172,13 +172,24 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
     if changed and not _is_longer(recorded, identity, lengths):
         raise UsageError(
             f"{path} holds a run with other settings: {with_reason(changed)}; choose another folder, or --restart, "
-            "which deletes it"
+            f"which deletes it{_way_on(folder)}"
         )
     if changed:
         _prolong(folder)
     folder.notes |= notes
     if identity != recorded:  # longer, or a file is elsewhere now
         _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
+
+
+def _way_on(folder: RunDir) -> str:
+    """How another run starts from the weights of this one, for the end of a message; empty if it has none yet.
+
+    A checkpoint of one rank without adapters is a model's folder too.
+    """
+    checkpoints = [path.parent for path in sorted(folder.checkpoints.glob("step-*/config.json"))]
+    whole = [path for path in checkpoints if (path / "model.safetensors").is_file()]
+    weights = folder.model if folder.finished else next(reversed(whole), None)
+    return f"; to go on from its weights with these settings: --model {weights} --run NEW" if weights else ""
 
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
