@@ -24,7 +24,7 @@ from magcli.errors import UsageError
 from magcli.model.device import AUTO, default_device
 from magcli.run.shutdown import handle_once, sigterm_waits
 from magcli.run.stage import ROWS, Stage, declared
-from magcli.stages.shared.options import in_panels
+from magcli.stages.shared.panels import in_panels
 
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
@@ -142,7 +142,7 @@ def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) ->
             run_command(stage, names, arguments)
 
     # Typer reads the flags of a command from its signature.
-    signature = [*_table_parameters(stage), *_option_parameters(stage.Config)]
+    signature = [*_table_parameters(stage), *_option_parameters(stage.Config, stage.FIRST)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
     paragraphs = [" ".join(paragraph.split()) for paragraph in stage.doc.split("\n\n")]
@@ -199,10 +199,10 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     return parameters
 
 
-def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
+def _option_parameters(config_class: Any, first: Sequence[str]) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in in_panels(config_class):
+    for panel, field in in_panels(config_class, first):
         kind = kinds[field.name]
         if not configuration.has_flag(kind):
             continue
@@ -211,7 +211,7 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             *filter(None, [field.metadata["short"]]),
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
-            rich_help_panel=field.metadata["panel"],
+            rich_help_panel=panel,
         )
         flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
         parameters.append(_parameter(field.name, Annotated[flag_type, option], None))

@@ -77,6 +77,16 @@ def test_a_former_name_sets_the_option(magcli) -> None:
     assert json.loads(done.stdout)["config"]["group_size"] == 4
 
 
+@pytest.mark.parametrize("name", ["rl", "sft"])
+def test_the_ten_options_that_matter_come_first(help_texts: dict, name: str) -> None:
+    first = stage_of(name).FIRST
+    assert len(first) == 10
+    panel = help_texts["message"][name].split("─ Options ")[1].split("╰")[0]
+    listed = [line.split()[1] for line in panel.splitlines() if line.startswith("│ --")]
+    assert listed == [*map(flag_name, first), "--help"]
+    assert help_texts["message"][name].index("─ Options ") < help_texts["message"][name].index("─ Tables and running ")
+
+
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
     for stage in STAGES:
         assert stage.name in help_texts["message"][""]

@@ -47,6 +47,7 @@ OUTPUT = "the metrics of each step (also in the run's folder)"
 EXAMPLE = (
     "magcli sft examples/traces.jsonl --model examples/model --system none --run runs/sft --epochs 2 --step-tokens 512"
 )
+FIRST = ("model", "run", "epochs", "lr", "step_tokens", "max_length", "lora", "held_out", "eval_table", "device")
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
@@ -61,12 +62,16 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
         Path("runs/sft"), "Folder of the run; the same command resumes it.", owned_dir=True, affects_rows=False
     )
     from_scratch: bool = opt(
-        False, "Train from random initialization; the model folder needs only config and tokenizer."
+        False,
+        "Train from random initialization; the model folder needs only config and tokenizer.",
+        panel=options.MODEL,
     )
     held_out: Path | None = opt(
         None, "Table of held-out traces; the checkpoint with the lowest loss on them is the result.", affects_rows=False
     )
-    evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
+    evaluate_every: int = opt(
+        50, "Number of steps between evaluations on held-out traces or problems.", panel=EVALUATION
+    )
     epochs: int = opt(4, "Number of epochs.", panel=TRAIN)
     max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN)
     lr: float = opt(
@@ -95,6 +100,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     show_mask: int = opt(
         0,
         "Show this many sequences with their loss mask instead of training; needs no weights.",
+        panel=TRAIN,
         preview_only=True,
         affects_rows=False,
     )
@@ -203,14 +209,13 @@ def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
     """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
     from magcli.model import fit, memory
     from magcli.model.shape import shape_of
-    from magcli.train import sft
 
     card = forecasts.card_for(config)
     shape = shape_of(model)
     bf16 = forecasts.trains_in_bf16(config, model, card)
     trainer = memory.TrainingPlan(
         shape,
-        micro_tokens=max(min(config.micro_tokens, config.step_tokens or sft.STEP_TOKENS), longest),
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens or config.micro_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
         ranks=config.fsdp_size or config.trainers,
@@ -241,6 +246,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
+    from magcli.train.sft import default_step_tokens
+
     earlier = "" if job.restart else training.recorded(config.run, "date")
     opened = templates.open_model(config.model, config)
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
@@ -253,7 +260,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     with ExitStack() as stack:
         _require_examples(examples, job, where)
-        config = _with_step_tokens(config, examples)
+        tokens = sum(len(example.tokens) for example in examples)
+        config = replace(config, step_tokens=config.step_tokens or default_step_tokens(tokens))
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
         formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
         config = training.resolve_formats(config, model, folder, job, formats)
@@ -268,14 +276,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
-
-
-def _with_step_tokens(config: Config, examples: Sequence[Example]) -> Config:
-    """The options with the tokens of an optimizer step, which depend on the table where they are left open."""
-    from magcli.train import sft
-
-    tokens = sum(len(example.tokens) for example in examples)
-    return replace(config, step_tokens=config.step_tokens or sft.default_step_tokens(tokens))
 
 
 def _train(
