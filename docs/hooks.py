@@ -58,6 +58,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "landscape": ("landscape",),
     "show": ("data",),
     "report": ("publishing",),
+    "compare": ("evaluation", "rl"),
     "export": ("publishing",),
     "graft": ("publishing",),
     "doctor": ("start",),

@@ -36,6 +36,7 @@ STAGES = (
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("simulate", "Train", "Predict throughput and staleness of an RL run on a described machine."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
+    Entry("compare", "Analyse", "Runs or evaluations side by side: which options differ, which is better."),
     Entry("landscape", "Analyse", "Reward and length over the principal plane (PCA) of a run's checkpoints."),
     Entry("show", "Tools", "Print rows, statistics or the history of a table."),
     Entry("report", "Tools", "A whole pipeline on one HTML page, or its main figures in the terminal."),

@@ -340,7 +340,8 @@ def _require_models(stage: Stage, config: Any, recipe: Mapping[str, Mapping[str,
 
 def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
     """The folder of the run that a recipe's table makes."""
-    return Path(table.get("run", stage_of(stage).Config.run))
+    config: Any = stage_of(stage).Config
+    return Path(table.get("run", config.run))
 
 
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:

@@ -280,8 +280,8 @@ def index_evaluations(paths: Iterable[Path], suites: Mapping[str, Sequence[Row]]
             statement = with_context(context_of(row, context), str(row[column] or ""))
             _add_forms(index, EvaluationRow(short_name, id), statement, row)
     for name, problems in (suites or {}).items():
-        for row in problems:
-            _add_forms(index, EvaluationRow(name, str(row["id"])), str(row["prompt"]), row)
+        for problem in problems:
+            _add_forms(index, EvaluationRow(name, str(problem["id"])), str(problem["prompt"]), problem)
     return index
 
 
