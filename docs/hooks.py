@@ -19,7 +19,7 @@ from magcli import config as configuration
 from magcli.cli import STAGES, with_stages
 from magcli.command import Entry, stage_of
 from magcli.run.stage import Stage
-from magcli.stages.shared.options import in_panels
+from magcli.stages.shared.panels import FIRST, in_panels
 
 GUIDES: Mapping[str, str] = {
     "data": "[Data and columns](../data.md)",
@@ -58,6 +58,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "landscape": ("landscape",),
     "show": ("data",),
     "report": ("publishing",),
+    "compare": ("evaluation", "rl"),
     "export": ("publishing",),
     "graft": ("publishing",),
     "doctor": ("start",),
@@ -200,13 +201,15 @@ def guides(name: str) -> str:
 def option_tables(stage: Stage) -> str:
     """The options of a stage, one table a panel."""
     kinds = configuration.field_types(stage.Config)
-    fields = [field for field in in_panels(stage.Config) if configuration.has_flag(kinds[field.name])]
-    panels = dict.fromkeys(field.metadata["panel"] for field in fields)
+    placed = in_panels(stage.Config, stage.FIRST)
+    fields = [(panel, field) for panel, field in placed if configuration.has_flag(kinds[field.name])]
+    panels = dict.fromkeys(panel for panel, _ in fields)
+    title = "The options that matter first" if stage.FIRST else "This stage"
     return "\n\n".join(
-        f"### {'This stage' if panel == 'Options' else panel}\n\n"
+        f"### {title if panel == FIRST else panel}\n\n"
         + table(
             ("option", "type", "default", "meaning"),
-            [option(field, kinds[field.name]) for field in fields if field.metadata["panel"] == panel],
+            [option(field, kinds[field.name]) for place, field in fields if place == panel],
         )
         for panel in panels
     )

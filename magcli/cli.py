@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from magcli import __version__
+from magcli import __version__, trl_names
 from magcli.command import EndedBySignal, Entry, register, register_plugins
+from magcli.config import flag_name
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
 from magcli.errors import EnvironmentFault, MagError, UsageError, missing_package
@@ -35,6 +36,7 @@ STAGES = (
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("simulate", "Train", "Predict throughput and staleness of an RL run on a described machine."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
+    Entry("compare", "Analyse", "Runs or evaluations side by side: which options differ, which is better."),
     Entry("landscape", "Analyse", "Reward and length over the principal plane (PCA) of a run's checkpoints."),
     Entry("show", "Tools", "Print rows, statistics or the history of a table."),
     Entry("report", "Tools", "A whole pipeline on one HTML page, or its main figures in the terminal."),
@@ -109,7 +111,19 @@ def _message(error: TyperException) -> str:
     stage = next((name for name in sys.argv[1:2] if name in NAMES), "")
     command = f"magcli {stage}".strip()
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
+    if name := _of_trl(error):
+        text = f"No such option: {name}"
     return f"{command}: {text.rstrip('.')}; see {command} --help"
+
+
+def _of_trl(error: TyperException) -> str:
+    """An unknown option with its name here, if it is one of TRL's; empty otherwise."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if not option or context is None:
+        return ""
+    present = [parameter.name for parameter in context.command.params]
+    answer = trl_names.answer(option.lstrip("-").replace("-", "_"), present, flag_name)
+    return f"{option}{answer}" if answer else ""
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:

@@ -24,13 +24,16 @@ from magcli.errors import UsageError
 from magcli.model.device import AUTO, default_device
 from magcli.run.shutdown import handle_once, sigterm_waits
 from magcli.run.stage import ROWS, Stage, declared
-from magcli.stages.shared.options import in_panels
+from magcli.stages.shared.panels import in_panels
 
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 ALLOW_EMPTY = "Success also if no row is kept."
 LIMIT = "Read only this many rows, from the start of the input."
+ALLOW_MISSING = "With --dry-run: a model that is not there yet is no error."
+MODELS = ("model", "before")
+"""Options that name a model."""
 TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -139,7 +142,7 @@ def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) ->
             run_command(stage, names, arguments)
 
     # Typer reads the flags of a command from its signature.
-    signature = [*_table_parameters(stage), *_option_parameters(stage.Config)]
+    signature = [*_table_parameters(stage), *_option_parameters(stage.Config, stage.FIRST)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
     paragraphs = [" ".join(paragraph.split()) for paragraph in stage.doc.split("\n\n")]
@@ -189,15 +192,17 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
         option("overwrite", bool, OVERWRITE, "--overwrite")
     option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
     option("dry_run", bool, "Print the resolved configuration as JSON, check the inputs, write nothing.", "--dry-run")
+    if MODELS[0] in configuration.field_types(stage.Config):
+        option("allow_missing", bool, ALLOW_MISSING, "--allow-missing")
     option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
     option("json_events", bool, "Print events as JSON lines to stderr.", "--json")
     return parameters
 
 
-def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
+def _option_parameters(config_class: Any, first: Sequence[str]) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in in_panels(config_class):
+    for panel, field in in_panels(config_class, first):
         kind = kinds[field.name]
         if not configuration.has_flag(kind):
             continue
@@ -206,7 +211,7 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
             *filter(None, [field.metadata["short"]]),
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
-            rich_help_panel=field.metadata["panel"],
+            rich_help_panel=panel,
         )
         flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
         parameters.append(_parameter(field.name, Annotated[flag_type, option], None))
@@ -244,7 +249,7 @@ def _flag_type(kind: Any) -> Any:
 def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) -> None:
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path = arguments.pop("recipe")
-    dry_run = arguments.pop("dry_run")
+    dry_run, allow_missing = arguments.pop("dry_run"), arguments.pop("allow_missing", False)
     console = Console(quiet=arguments.pop("quiet"), as_json=arguments.pop("json_events"))
     tables = {key: arguments.pop(key, None) for key in TABLE_OPTIONS}
     if "limit" not in configuration.field_types(stage.Config):
@@ -253,7 +258,8 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
         if arguments.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
         arguments[stage.positional] = tuple(value) if isinstance(value, list) else value
-    recipe = configuration.renamed(_recipe(stage, recipe_path, stages), stage.Config) if recipe_path else {}
+    tables_of_recipe = _read_recipe(stage, recipe_path, stages) if recipe_path else {}
+    recipe = configuration.renamed(_own_table(stage, tables_of_recipe), stage.Config)
     present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
@@ -268,6 +274,8 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     preview_only = configuration.is_set(config, "preview_only")
     dry_run = dry_run or preview_only
     if dry_run and not preview_only:
+        if not allow_missing:
+            _require_models(stage, config, tables_of_recipe)
         _try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
@@ -315,6 +323,27 @@ def _kept_pipe(part: Any) -> Any:
     return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
 
 
+def _require_models(stage: Stage, config: Any, recipe: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a dry run with a model that is not there, unless another stage of the recipe makes it.
+
+    Raises:
+        EnvironmentFault: which model.
+    """
+    from magcli.stages.shared.preview import check_model
+
+    made = [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
+    for option in MODELS:
+        name = getattr(config, option, "")
+        if name and Path(name) not in made:
+            check_model(name)
+
+
+def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
+    """The folder of the run that a recipe's table makes."""
+    config: Any = stage_of(stage).Config
+    return Path(table.get("run", config.run))
+
+
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
     if reads_table and (stage.preview is not None or stage.trial(config) is not None):
@@ -323,14 +352,31 @@ def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Cons
         dry_run.try_command(stage, config, inputs, console)
 
 
-def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
+def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The tables of a recipe.
+
+    Raises:
+        UsageError: it cannot be read, or the table of another stage has a key that this stage does not know.
+    """
+    recipe = configuration.read_recipe(path, [*stages, *plugins.points().names])
+    for name, table in recipe.items():
+        if name != stage.name:
+            _check_other_table(name, table)
+    return recipe
+
+
+def _own_table(stage: Stage, recipe: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
-    tables = [*stages, *plugins.points().names]
     if not stage.RECIPE_TABLE:
-        return configuration.read_recipe(path, stage.name, tables)
-    table = configuration.read_recipe(path, stage.RECIPE_TABLE, tables)
+        return recipe.get(stage.name, {})
     names = {*configuration.field_types(stage.Config), *configuration.former_names(stage.Config)}
-    return {key: value for key, value in table.items() if key.replace("-", "_") in names}
+    return {key: value for key, value in recipe.get(stage.RECIPE_TABLE, {}).items() if key.replace("-", "_") in names}
+
+
+def _check_other_table(name: str, table: Mapping[str, Any]) -> None:
+    """Refuse misspelt keys in the table of a stage of magcli that this command does not run."""
+    if name not in plugins.points().names:
+        configuration.check_keys(stage_of(name).Config, name, table)
 
 
 def _check_shard(stage: Stage, config: Any, text: str) -> None:

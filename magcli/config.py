@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
+from magcli import trl_names
 from magcli.errors import UsageError
 
 T = TypeVar("T")
@@ -197,7 +198,8 @@ def _by_field_name(table: Mapping[str, Any], kinds: Mapping[str, Any], location:
     """A recipe's table, keyed by the names of the options."""
     for key in table:
         if _field_name(key) not in kinds:
-            raise UsageError(f"{location}: unknown key '{key}'{did_you_mean(key, kinds)}")
+            meant = trl_names.answer(_field_name(key), kinds, str) or did_you_mean(key, kinds)
+            raise UsageError(f"{location}: unknown key '{key}'{meant}")
     return {_field_name(key): value for key, value in table.items()}
 
 
@@ -212,8 +214,22 @@ def flag_name(field: str) -> str:
     return "--" + field.rstrip("_").replace("_", "-")
 
 
-def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, Any]:
-    """The table of one stage in a TOML recipe; every table must belong to a known stage. Errors call the file ``kind``.
+def check_keys(config_class: Any, stage: str, table: Mapping[str, Any]) -> None:
+    """Refuse a key of a stage's table in a recipe that is none of its options; the values are not looked at.
+
+    Raises:
+        UsageError: which key, with a suggestion.
+    """
+    kinds = field_types(config_class)
+    options = _by_field_name(renamed(table, config_class), kinds, f"recipe table [{stage}]")
+    for name, value in options.items():
+        if not has_flag(kinds[name]) and isinstance(value, list):
+            for number, part in enumerate(value, 1):
+                _by_field_name(part, field_types(get_args(kinds[name])[0]), f"{stage}.{name} {number}")
+
+
+def read_recipe(path: Path, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, dict[str, Any]]:
+    """The tables of a TOML recipe by stage; each must belong to a known one. Errors call the file ``kind``.
 
     Raises:
         UsageError: the file is missing, cannot be read, is not TOML, or has a table that no stage reads.
@@ -230,9 +246,7 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
     for key, value in recipe.items():
         if key not in tables or not isinstance(value, dict):
             raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, tables)}")
-    table = recipe.get(stage, {})
-    assert isinstance(table, dict)
-    return table
+    return recipe
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

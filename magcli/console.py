@@ -4,10 +4,11 @@ import json
 import os
 import select
 import sys
+import threading
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from magcli.errors import EnvironmentFault, usage
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LOG_EVERY = 15.0
-"""Seconds between progress lines when stderr is not a terminal."""
+LOG_EVERY = 10.0
+"""Seconds between progress lines when stderr is not a terminal, also while no unit of work is finished."""
 
 PANEL_RATE = 2.0
 """Redraws per second of a panel above a progress bar."""
@@ -134,11 +135,21 @@ class Console:
         text = " ".join(text.split())
         return json.dumps({"event": "error", "message": text, "exit_code": code}) if self.as_json else f"error: {text}"
 
+    @contextmanager
+    def waiting(self, text: str) -> Iterator[None]:
+        """Say at intervals that work without units goes on, such as loading a model; nothing if it is quick."""
+        started = time.monotonic()
+        with _ticking(lambda: self.say(f"{text}, {time.monotonic() - started:.0f} s", event="waiting")):
+            yield
+
     def progress(self, total: int | None, unit: str, label: str, panel: "Panel | None" = None) -> "Progress":
         """A progress report: ``with console.progress(...) as bar: bar.advance()``.
 
+        Elsewhere than on a terminal a line appears every ``LOG_EVERY`` seconds, also while no unit is finished.
+
         On a Unicode terminal ``panel`` is drawn above the bar: it is called with the terminal's size in columns and
-        lines, and returns the lines to draw, none if there is no room. With a panel the bar has no note.
+        lines, and returns the lines to draw, none if there is no room. With a panel the bar has no note, and the stage
+        says itself that its work goes on.
         """
         return Progress(self, total, unit, label, panel)
 
@@ -152,6 +163,24 @@ class Console:
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]
+
+
+@contextmanager
+def _ticking(tick: Callable[[], None]) -> Iterator[None]:
+    """Call a function every ``LOG_EVERY`` seconds from another thread within the block."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(LOG_EVERY):
+            tick()
+
+    thread = threading.Thread(target=run, name="magcli-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Progress:
@@ -170,6 +199,7 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._live: Any = None
+        self._ticking = ExitStack()
 
     def __enter__(self) -> "Progress":
         if self.console.terminal:
@@ -178,6 +208,8 @@ class Progress:
             except BaseException:
                 self.__exit__()
                 raise
+        elif self.panel is None:
+            self._ticking.enter_context(_ticking(self._say))
         return self
 
     def _open_bar(self) -> None:
@@ -221,19 +253,21 @@ class Progress:
         self.note = note if note is not None else self.note
         if self._bar is not None:
             self._bar.update(self._task, completed=self.done, rate=self._rate_text(), note=self.note)
-        elif time.monotonic() - self._last >= LOG_EVERY:
+        elif self.panel is not None and time.monotonic() - self._last >= LOG_EVERY:
+            self._last = time.monotonic()
             self._say()
 
     def report(self, note: str) -> None:
-        """Show that work continues although no unit has finished: a note beside a bar, a line elsewhere."""
+        """Show what goes on while no unit is finished: a note beside the bar, or in the next line."""
         self.note = note
         if self._bar is not None:
             self._bar.update(self._task, note=note)
-        else:
-            self._say()
+
+    def begin(self) -> None:
+        """Measure the rate from now on, without what came before the first unit, such as loading a model."""
+        self._start = time.monotonic()
 
     def _say(self) -> None:
-        self._last = time.monotonic()
         self.console.say(
             self._line(), event="progress", done=self.done, total=self.total, rate=self._rate(), note=self.note
         )
@@ -252,5 +286,6 @@ class Progress:
         return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{eta} {self.note}".split())
 
     def __exit__(self, *_: object) -> None:
+        self._ticking.close()
         if self._live is not None:
             self._live.stop()

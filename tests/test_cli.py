@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli import __version__, errors
+from magcli import __version__, errors, trl_names
 from magcli.cli import STAGES, app
 from magcli.command import stage_of
 from magcli.config import as_json, field_types, flag_name, former_names, has_flag
@@ -75,6 +75,16 @@ def test_a_former_name_works_and_help_does_not_list_it(help_texts: dict, magcli,
 def test_a_former_name_sets_the_option(magcli) -> None:
     done = magcli("simulate", "machine.toml", "--group=4", "--n-async=4", "--n-batch=4", "--n-mini=4", "--dry-run")
     assert json.loads(done.stdout)["config"]["group_size"] == 4
+
+
+@pytest.mark.parametrize("name", ["rl", "sft"])
+def test_the_ten_options_that_matter_come_first(help_texts: dict, name: str) -> None:
+    first = stage_of(name).FIRST
+    assert len(first) == 10
+    panel = help_texts["message"][name].split("─ Options ")[1].split("╰")[0]
+    listed = [line.split()[1] for line in panel.splitlines() if line.startswith("│ --")]
+    assert listed == [*map(flag_name, first), "--help"]
+    assert help_texts["message"][name].index("─ Options ") < help_texts["message"][name].index("─ Tables and running ")
 
 
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
@@ -289,6 +299,9 @@ def test_flags_override_the_recipe_which_overrides_defaults(tmp_path: Path, magc
         ("[show]\nwidth = 'x'\n", "show.width: expected int, got 'x'"),
         ("width = 3\n", "unknown table [width]"),
         ("[show\n", "is not valid TOML"),
+        ("[rl]\nlearning_rate = 1e-6\n", "[rl]: unknown key 'learning_rate'; TRL's learning_rate is lr here"),
+        ("[rl]\ngroup-siz = 4\n", "recipe table [rl]: unknown key 'group-siz'; did you mean 'group_size'?"),
+        ("[[rl.stage]]\nn-bach = 4\n", "rl.stage 1: unknown key 'n-bach'; did you mean 'n_batch'?"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_named(tmp_path: Path, magcli, text: str, message: str) -> None:
@@ -297,6 +310,35 @@ def test_a_mistake_in_a_recipe_is_named(tmp_path: Path, magcli, text: str, messa
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        ("rl --learning-rate 1e-6", "--lr"),
+        ("sft --learning-rate 1e-6", "--lr"),
+        ("rl --num-generations=8", "--group-size"),
+        ("generate --num-generations 8", "--samples"),
+        ("rl --max-completion-length 256", "--max-tokens"),
+        ("rl --beta 0.01", "--kl"),
+        ("rl --epsilon-high 0.28", "--clip-high"),
+        ("rl --max-steps 3", "--updates"),
+        ("rl --packing", "sequences are always packed"),
+    ],
+)
+def test_a_name_of_trl_is_answered_with_ours(magcli, command: str, ours: str) -> None:
+    done = magcli(*command.split())
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    name = command.split()[1].partition("=")[0]
+    assert line.startswith(f"error: magcli {command.split()[0]}: No such option: {name}; TRL's ")
+    assert ours in line
+
+
+def test_names_of_trl_lead_to_options_that_exist() -> None:
+    present = {name for stage in NAMES for name in field_types(stage_of(stage).Config)}
+    assert {option for ours in trl_names.OURS.values() for option in ours.options} <= present
+    assert all(ours.options or ours.note for ours in trl_names.OURS.values())
 
 
 def test_a_missing_recipe_is_an_error(magcli) -> None:

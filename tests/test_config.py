@@ -107,7 +107,7 @@ class Parted:
 
 def parted(tmp_path: Path, text: str) -> Parted:
     (tmp_path / "recipe.toml").write_text(text)
-    return resolve(Parted, "s", read_recipe(tmp_path / "recipe.toml", "s", ["s"]), {})
+    return resolve(Parted, "s", read_recipe(tmp_path / "recipe.toml", ["s"]).get("s", {}), {})
 
 
 def test_an_option_may_be_an_array_of_tables(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_a_recipe_that_cannot_be_parsed_is_named(tmp_path: Path, value: str) -> 
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(f"[s]\nnumber = {value}\n")
     with pytest.raises(UsageError, match=r"recipe .*recipe\.toml is not valid TOML: "):
-        read_recipe(recipe, "s", ["s"])
+        read_recipe(recipe, ["s"])
 
 
 def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
-        read_recipe(tmp_path, "s", ["s"])
+        read_recipe(tmp_path, ["s"])
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 import io
 import subprocess
 import sys
+import time
 
 import pytest
 from terminal import Terminal
 
-from magcli.console import PANEL_RATE, Console
+from magcli.console import LOG_EVERY, PANEL_RATE, Console
 
 PROGRAM = """
 import sys, time
@@ -115,3 +116,45 @@ def test_quoted_control_characters_do_not_reach_the_terminal() -> None:
         assert terminal.end() == 0
         assert terminal.text == shown
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr.startswith("row \x1b[2J\x9b1mone")
+
+
+class Lines(io.StringIO):
+    """A stderr that is no terminal, and says when it has a number of lines."""
+
+    def wait_for(self, count: int) -> list[str]:
+        deadline = time.monotonic() + 60
+        while len(lines := self.getvalue().splitlines()) < count:
+            assert time.monotonic() < deadline, lines
+            time.sleep(0.01)
+        return lines
+
+
+def test_progress_is_said_at_intervals_while_no_unit_is_finished(monkeypatch) -> None:
+    monkeypatch.setattr("magcli.console.LOG_EVERY", 0.02)
+    monkeypatch.setattr(sys, "stderr", written := Lines())
+    with Console().progress(8, "problems", "evaluate") as bar:
+        first, *_ = written.wait_for(2)
+        assert first == "evaluate: 0/8 problems, 0.0 problems/s"
+        bar.report("3 completions finished")
+        assert written.wait_for(len(written.getvalue().splitlines()) + 2)[-1].endswith("/s 3 completions finished")
+        bar.advance(2)
+        last = written.wait_for(len(written.getvalue().splitlines()) + 2)[-1]
+        assert last.startswith("evaluate: 2/8 problems, ")
+        assert " s left" in last
+    ended = written.getvalue()
+    time.sleep(0.1)
+    assert written.getvalue() == ended, "nothing is said after the end"
+
+
+def test_waiting_is_said_only_if_it_takes_long(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", written := Lines())
+    with Console().waiting("sft: loading the model"):
+        pass
+    assert written.getvalue() == ""
+    monkeypatch.setattr("magcli.console.LOG_EVERY", 0.02)
+    with Console().waiting("sft: loading the model"):
+        assert written.wait_for(1)[0] == "sft: loading the model, 0 s"
+
+
+def test_lines_come_within_ten_seconds() -> None:
+    assert LOG_EVERY <= 10

@@ -41,7 +41,7 @@ def run_of(words):
 def test_every_arm_resolves(ablations, monkeypatch):
     monkeypatch.chdir(RECIPES / "ablations")
     for words in {shlex.join(words): words for words in ablations}.values():
-        app([*words, "--dry-run"], standalone_mode=False)
+        app([*words, "--dry-run", *(["--allow-missing"] if "--model" in words else [])], standalone_mode=False)
     assert not Path("out-of-tests").exists()
 
 
@@ -50,7 +50,7 @@ def test_rl_on_code_resolves(target, monkeypatch):
     commands = listed("tiny", target, "OUT=out-of-tests")
     monkeypatch.chdir(RECIPES / "tiny")
     for words in commands:
-        app([*words, "--dry-run"], standalone_mode=False)
+        app([*words, "--dry-run", *(["--allow-missing"] if "--model" in words else [])], standalone_mode=False)
     assert not Path("out-of-tests").exists()
     assert {"grade", "cold-start", "sft"} <= {words[0] for words in commands}
     assert target == "code-base" or sum(words[0] == "rl" for words in commands) == 1

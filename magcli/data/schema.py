@@ -2,7 +2,7 @@
 several tables as one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -232,7 +232,26 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
         columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"
         rename = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or "
         fix = f"{rename if stage != 'convert' else ''}see: magcli {stage} --help"
+        fix = _missing_stage(stage, {name for names in missing for name in names}, schema.names) or fix
         raise DataError(f"{stage}: {where} lacks {columns}; it has: {present}; {fix}")
+
+
+def _missing_stage(stage: str, missing: Collection[str], present: Collection[str]) -> str:
+    """The stage that makes what a table lacks, where its columns tell which stage's it is; empty if they do not."""
+    is_traces = any(name in present for name in ("messages", "completion"))
+    is_problems = "prompt" in present and not is_traces
+    if stage == "sft" and is_problems:
+        return "these are problems: magcli cold-start makes traces of worked solutions, rollouts or graded completions"
+    if "completion" in missing and is_problems:
+        return "these are problems: magcli generate samples their completions"
+    if "correct" in missing and "completion" in present:
+        return "these are completions without verdicts: magcli grade them first"
+    if "correct" in missing and is_problems:
+        return "these are problems: give --model, which samples and grades them"
+    if "answer" in missing and is_traces:
+        source = "filter-math" if stage == "rl" else "clean-math"
+        return f"these are traces, on which magcli sft trains; {stage} takes problems, as of magcli {source}"
+    return ""
 
 
 def _either(names: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ from magcli.model.settings import GENERATION, PATTERNS
 from magcli.model.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
 from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
 from magcli.run import limits
+from magcli.run.rundir import without_model
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -364,7 +365,8 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
     """
     config = folder / "config.json"
     if not config.is_file() or (weights and not weight_paths(folder)):
-        advice = adapter_advice(folder) or "is not a model folder: it needs config.json and safetensors weights"
+        needs = without_model(folder) or "it needs config.json and safetensors weights"
+        advice = adapter_advice(folder) or f"is not a model folder: {needs}"
         raise EnvironmentFault(f"{folder} {advice}")
     if weights:
         read_json(folder / INDEX)  # some readers prefer a file of all weights to it
@@ -434,6 +436,8 @@ def _reason(name: str, error: Exception) -> str:
         )
     if advice := adapter_advice(folder):
         return f"model {name} {advice}"
+    if advice := without_model(folder):
+        return f"model {name}: {advice}"
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir():

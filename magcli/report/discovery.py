@@ -122,7 +122,10 @@ def _kind(path: Path) -> Kind | None:
 def _add(path: Path, kind: Kind, artifacts: Artifacts) -> None:
     """Add a path that was named explicitly, or what a folder holds."""
     if kind == "table":
-        artifacts.tables.append(open_table(path))
+        named = open_table(path)
+        if not named.chain and not named.of_metrics:
+            raise DataError(f"report: {path} was not written by magcli; to look at its rows: magcli show {path}")
+        artifacts.tables.append(named)
     elif kind == "landscape":
         artifacts.landscapes.append(path)
     elif kind == "run":

@@ -172,13 +172,24 @@ def _claim(folder: RunDir, identity: Mapping[str, Any], lengths: Sequence[str]) 
     if changed and not _is_longer(recorded, identity, lengths):
         raise UsageError(
             f"{path} holds a run with other settings: {with_reason(changed)}; choose another folder, or --restart, "
-            "which deletes it"
+            f"which deletes it{_way_on(folder)}"
         )
     if changed:
         _prolong(folder)
     folder.notes |= notes
     if identity != recorded:  # longer, or a file is elsewhere now
         _write_note(note, dict(identity) | ({CHOSEN: notes} if notes else {}))
+
+
+def _way_on(folder: RunDir) -> str:
+    """How another run starts from the weights of this one, for the end of a message; empty if it has none yet.
+
+    A checkpoint of one rank without adapters is a model's folder too.
+    """
+    checkpoints = [path.parent for path in sorted(folder.checkpoints.glob("step-*/config.json"))]
+    whole = [path for path in checkpoints if (path / "model.safetensors").is_file()]
+    weights = folder.model if folder.finished else next(reversed(whole), None)
+    return f"; to go on from its weights with these settings: --model {weights} --run NEW" if weights else ""
 
 
 def _is_longer(recorded: Mapping[str, Any], identity: Mapping[str, Any], lengths: Sequence[str]) -> bool:
@@ -287,6 +298,31 @@ def _run_of(model: str) -> Path | None:
     """The run whose model a folder is, if any."""
     folder = Path(model).parent
     return folder if Path(model).name == "model" and (folder / "run.json").is_file() else None
+
+
+def without_model(model: Path) -> str:
+    """How a run makes a model's folder that is not there yet, for messages; empty if the name is not that of a run's.
+
+    ``model`` may be the run's folder itself.
+    """
+    if (model / "run.json").is_file():
+        finished = RunDir(model).finished
+        return f"this is the folder of a run; its model is {model / 'model'}" if finished else _unfinished(model)
+    if model.name != "model" or model.exists():
+        return ""
+    if (model.parent / "run.json").is_file():
+        return _unfinished(model.parent)
+    stages = f"magcli sft or magcli rl with --run {model.parent}"
+    return "" if model.parent == Path() else f"no such folder; {stages} makes it"
+
+
+def _unfinished(folder: Path) -> str:
+    """How to finish a run that has no model yet."""
+    try:
+        stage = f"magcli {checksum.read_object(folder / 'run.json')['command']}"
+    except (OSError, ValueError, KeyError):
+        stage = "its command"
+    return f"{folder} has no model yet: finish {stage} ... --run {folder}"
 
 
 def read_run(folder: Path) -> Trained:

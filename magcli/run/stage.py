@@ -63,6 +63,7 @@ class Stage:
     choose: Callable[[Any, Rows, Job], None] | None = None
     preview: Callable[[Any, Rows, Job], int] | None = None
     forecast: Callable[[Any, Console], None] | None = None
+    FIRST: Sequence[str] = ()
     INPUTS: str = ""
     OUTPUT: str = ROWS
     EXAMPLE: str = ""

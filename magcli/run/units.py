@@ -31,8 +31,8 @@ Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
 Unit = tuple[str, pa.RecordBatch]
 """Some rows of the input, and their key."""
 
-REPORT_EVERY = 60.0
-"""Seconds between lines of progress while no unit is finished."""
+REPORT_EVERY = 5.0
+"""Seconds after which the progress shows anew what goes on while no unit is finished."""
 
 
 def resumable(
@@ -49,8 +49,8 @@ def resumable(
     """Compute units of ``size`` rows, ``window`` at a time, except those in the job's journal.
 
     ``close`` is awaited at the end, also after an error. ``unit`` is what progress counts: problems, completions.
-    A line of progress appears every ``REPORT_EVERY`` seconds even if no unit is finished; ``completions`` is the number
-    of completions finished so far, of unfinished problems too.
+    Progress is shown also while no unit is finished; ``completions`` is the number of completions finished so far, of
+    unfinished problems too.
     """
     with job.console.progress(job.total, unit, job.stage) as bar:
 

@@ -11,6 +11,7 @@ figure that it mentions. --dropped stores dropped rows with their reasons.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.data.seal import hash_text
 from magcli.errors import PromptRefused
 from magcli.layouts import names
 from magcli.stages.shared import cluster, engines, options, tables, templates
@@ -36,6 +38,8 @@ INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - i
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 ALIASES = tables.ALIASES
+SUITE = "suite:"
+"""The start of a name of --against that is no file."""
 UNIT = 1024
 """Rows per journal entry without a model."""
 
@@ -53,7 +57,9 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
         le=1,
     )
     against: tuple[str, ...] = opt(
-        (), "Tables of evaluation problems, comma-separated; problems that they contain are dropped."
+        (),
+        "Tables of evaluation problems, comma-separated; problems that they contain are dropped. suite:aime24 is the "
+        "suite of that name of magcli evaluate, in this folder or from the hub.",
     )
     max_tokens: int = options.max_tokens(512)
     temperature: float = options.temperature(0.0)
@@ -87,9 +93,29 @@ def settings(config: Config) -> dict[str, Any]:
     identity: dict[str, Any] = {}
     if config.model:
         identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
-    for path, name in short_names(map(Path, config.against)).items():
+    for path, name in short_names(_against_files(config)).items():
         identity |= tables.table_identity(f"against {name}", path)
+    for name, problems in _against_suites(config).items():
+        identity[f"against {name}_sha256"] = hash_text(json.dumps(problems, sort_keys=True, default=str))
     return identity
+
+
+def _against_files(config: Config) -> list[Path]:
+    """The tables of --against, without the suites."""
+    return [Path(name) for name in config.against if not name.startswith(SUITE)]
+
+
+def _against_suites(config: Config) -> dict[str, list[dict[str, Any]]]:
+    """The problems of the suites of --against, by their names there.
+
+    Raises:
+        UsageError: there is no suite of that name.
+        DataError: its data is neither in the current folder nor on the hub.
+    """
+    from magcli.evaluation import rows, suite
+
+    wanted = [name.removeprefix(SUITE) for name in config.against if name.startswith(SUITE)]
+    return {f"{SUITE}{found.name}": rows.problems(found, [".", rows.HUB]) for found in suite.load(wanted)}
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
@@ -217,7 +243,8 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.math.duplicates import index_evaluations, short_names
     from magcli.data.values import to_rows
 
-    evaluations = index_evaluations(map(Path, config.against))
+    files, suites = _against_files(config), _against_suites(config)
+    evaluations = index_evaluations(files, suites)
     matches: Counter[str] = Counter()
     for batch in rows:
         sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
@@ -228,8 +255,7 @@ def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
                     against = {"against": source.file, "against_row": source.row}
                     job.drops.row(row["id"], "contaminated", {**row, **against})
         yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
-    file_names = short_names(map(Path, config.against)).values()
-    counts = ", ".join(f"{name} {matches[name]:,}" for name in file_names)
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in [*short_names(files).values(), *suites])
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
@@ -276,7 +302,13 @@ def _sources(batch: pa.RecordBatch) -> list[str]:
 
 
 def _warn_of_templates(config: Config, job: Job, before: Counter[str], reworded: Counter[str]) -> None:
-    """Name each source that lost over half of its rows as near-duplicates: they may be one template's problems."""
+    """Say what decides about near-duplicates, and name each source that lost over half of its rows as such.
+
+    They may be one template's problems.
+    """
+    if count := reworded.total():
+        text = f"clean-math: {count:,} near-duplicates by --similarity {config.similarity:g}; a higher one keeps more"
+        job.console.say(text, event="near-duplicates-dropped", dropped=count, similarity=config.similarity)
     for source, count in reworded.items():
         if 2 * count > before[source]:
             where = f" of source {source}" if source else ""

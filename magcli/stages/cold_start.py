@@ -338,6 +338,9 @@ def _select(config: Config, spilled: SpilledRows, candidates: list[Candidate], j
     )
     for number, reason in selection.dropped.items():
         job.drops.row(candidates[number].key, reason, spilled[number] if job.drops.keep else {})
+    if count := job.drops.counts["near-identical"]:
+        text = f"cold-start: {count:,} near-identical traces by --near {config.near:g}; a higher one keeps more"
+        job.console.say(text, event="near-identical", dropped=count, near=config.near)
     return selection
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json, did_you_mean, opt
 from magcli.console import put, visible
-from magcli.errors import usage
+from magcli.errors import DataError, usage
 
 if TYPE_CHECKING:
     from magcli.data.manifest import Link
@@ -133,6 +133,9 @@ def _print(config: Config, artifacts: Artifacts) -> None:
         out.print(_runs(artifacts.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    if not text.getvalue().strip():
+        where = ", ".join(config.paths)
+        raise DataError(f"report: {where}: its figures are only on the page; give -o report.html")
     put(text.getvalue(), styled=True)
 
 

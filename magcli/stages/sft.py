@@ -22,7 +22,7 @@ from magcli.config import opt
 from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run.rundir import HELD_OUT
-from magcli.stages.shared import engines, forms, heldout, options, tables, templates, trainers, training
+from magcli.stages.shared import engines, forms, heldout, options, sft_progress, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.forecast import Forecast
@@ -47,6 +47,7 @@ OUTPUT = "the metrics of each step (also in the run's folder)"
 EXAMPLE = (
     "magcli sft examples/traces.jsonl --model examples/model --system none --run runs/sft --epochs 2 --step-tokens 512"
 )
+FIRST = ("model", "run", "epochs", "lr", "step_tokens", "max_length", "lora", "held_out", "eval_table", "device")
 TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 LENGTHS = ("epochs", "max_steps")
 """Options of which a larger value prolongs a run."""
@@ -61,12 +62,16 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
         Path("runs/sft"), "Folder of the run; the same command resumes it.", owned_dir=True, affects_rows=False
     )
     from_scratch: bool = opt(
-        False, "Train from random initialization; the model folder needs only config and tokenizer."
+        False,
+        "Train from random initialization; the model folder needs only config and tokenizer.",
+        panel=options.MODEL,
     )
     held_out: Path | None = opt(
         None, "Table of held-out traces; the checkpoint with the lowest loss on them is the result.", affects_rows=False
     )
-    evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.", gt=0)
+    evaluate_every: int = opt(
+        50, "Number of steps between evaluations on held-out traces or problems.", panel=EVALUATION, gt=0
+    )
     epochs: int = opt(4, "Number of epochs.", panel=TRAIN, gt=0)
     max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN, ge=0)
     lr: float = opt(
@@ -80,7 +85,12 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
         0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN, ge=0, lt=1
     )
     floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN, ge=0, le=1)
-    step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN, gt=0)
+    step_tokens: int = opt(
+        0,
+        "Number of tokens per optimizer step; 0: 16384, or less where an epoch would have fewer than 8 steps.",
+        panel=TRAIN,
+        ge=0,
+    )
     micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN, gt=0)
     max_length: int = opt(
         32768,
@@ -94,6 +104,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, trainers.RankOpti
     show_mask: int = opt(
         0,
         "Show this many sequences with their loss mask instead of training; needs no weights.",
+        panel=TRAIN,
         preview_only=True,
         affects_rows=False,
     )
@@ -196,7 +207,7 @@ def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
     bf16 = forecasts.trains_in_bf16(config, model, card)
     trainer = memory.TrainingPlan(
         shape,
-        micro_tokens=max(min(config.micro_tokens, config.step_tokens), longest),
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens or config.micro_tokens), longest),
         on_gpu=card.is_gpu,
         bf16=bf16,
         ranks=config.fsdp_size or config.trainers,
@@ -227,6 +238,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
+    from magcli.train.sft import default_step_tokens
+
     earlier = "" if job.restart else training.recorded(config.run, "date")
     opened = templates.open_model(config.model, config)
     model = templates.with_date(opened, job, [], system=config.system, date=earlier)
@@ -239,6 +252,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     with ExitStack() as stack:
         _require_examples(examples, job, where)
+        tokens = sum(len(example.tokens) for example in examples)
+        config = replace(config, step_tokens=config.step_tokens or default_step_tokens(tokens))
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
         formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
         config = training.resolve_formats(config, model, folder, job, formats)
@@ -286,36 +301,27 @@ def _train(
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         forecasts.check(_forecast(config, model, longest), folder.path, job.console)
-        trainer = _make_trainer(config, model, examples, held_out, controller)
+        with job.console.waiting("sft: loading the model"):
+            trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total = len(trainer.steps)
-        done = trainer.done
+        total, done = len(trainer.steps), trainer.done
         if not config.lr:
             job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+        sizes = {"epochs": config.epochs, "traces": len(examples), "max_steps": config.max_steps}
+        sft_progress.say_steps(total, step_tokens=config.step_tokens, console=job.console, **sizes)
         with job.console.progress(total, "steps", "sft") as bar:
             bar.advance(done, reused=True)
-            say_saved = partial(_say_saved, job.console)
-            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)), say_saved)
+            report = partial(sft_progress.report_step, bar, job.console, done + 1, total)
+            sft.train(trainer, run, report, partial(sft_progress.say_saved, job.console))
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
-
-
-def _say_saved(console: Console, step: int) -> None:
-    console.say(f"sft: checkpoint of step {step} written before the end", event="saved-first", step=step)
-
-
-def _note(line: dict[str, Any]) -> str:
-    rate = line["tokens"] / max(line["seconds"], 1e-9)
-    held_out = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
-    accuracy = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
-    return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:

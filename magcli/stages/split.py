@@ -7,6 +7,7 @@ that grows keeps its split. Remove near-duplicates first (magcli clean-math).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,3 +84,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         sink.finish(job.history(num_rows[True]))
     text = f"{num_rows[False]:,} rows to train on, {num_rows[True]:,} held out"
     job.console.result(f"split: {text}", event="split", train=num_rows[False], held_out=num_rows[True])
+    points = 100 * margin(num_rows[True])
+    job.console.say(
+        f"split: {num_rows[True]:,} problems measure an accuracy of 50 % to +-{points:.1f} points (95 % interval, one "
+        "sample each); four times as many halve that",
+        event="interval",
+        points=points,
+    )
+
+
+def margin(problems: int) -> float:
+    """Half the 95% interval (Wilson's) of an accuracy of 50 % on this many problems, as a share: the widest."""
+    z = 1.96
+    return z * math.sqrt(0.25 / problems + (z / (2 * problems)) ** 2) / (1 + z**2 / problems)

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 MAX_BAD_STEPS = 5
 """Consecutive steps without a finite gradient after which the run stops."""
 
+STEP_TOKENS = 16384
+"""The tokens of an optimizer step, if nothing else is asked for."""
+STEPS_PER_EPOCH = 8
+"""The fewest steps of an epoch, if nothing else is asked for: a small table would otherwise be one step."""
+
 EvaluateModel = Callable[[Path], Mapping[str, Any]]
 """Evaluates the model in a folder; the metric ``accuracy`` selects the best model."""
 
@@ -50,6 +55,11 @@ MicroBatch = Sequence[Example]
 
 PADDING = Example((0,), (False,))
 """An example without targets: the micro-batch of ranks that would otherwise be idle."""
+
+
+def default_step_tokens(tokens: int) -> int:
+    """The tokens of an optimizer step for a table of ``tokens`` tokens."""
+    return max(min(STEP_TOKENS, tokens // STEPS_PER_EPOCH), 1)
 
 
 def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: int) -> list[list[int]]:

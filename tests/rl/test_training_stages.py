@@ -69,7 +69,7 @@ updates = 200
 
 def read(tmp_path: Path, text: str) -> Config:
     (tmp_path / "recipe.toml").write_text(text)
-    return resolve(Config, "rl", read_recipe(tmp_path / "recipe.toml", "rl", ["rl"]), SMALL)
+    return resolve(Config, "rl", read_recipe(tmp_path / "recipe.toml", ["rl"])["rl"], SMALL)
 
 
 def line(length: float = 100.0, trained: int = 8, right: int = 0, wrong: int = 0) -> dict[str, object]:

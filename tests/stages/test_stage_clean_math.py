@@ -109,14 +109,15 @@ def test_duplicates_may_stay_and_otherwise_the_first_is_kept(tmp_path):
 TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
 
 
-def test_near_duplicates_are_dropped_unless_their_numbers_differ(tmp_path):
+def test_near_duplicates_are_dropped_unless_their_numbers_differ(tmp_path, capsys):
     rows = [
         problem("later", TRAIN.replace("station", "terminal"), "180"),
         problem("first", TRAIN, "180"),
         problem("faster", TRAIN.replace("60", "70"), "210"),
     ]
-    kept, dropped = cleaned(tmp_path, rows)
+    kept, dropped = cleaned(tmp_path, rows, quiet=False)
     assert [row["id"] for row in kept] == ["first", "faster"]
+    assert "clean-math: 1 near-duplicates by --similarity 0.7; a higher one keeps more" in capsys.readouterr().err
     assert dropped == {"later": "near-duplicate"}
     assert rows_of(tmp_path / "dropped.jsonl")[0]["drop_detail"] == '{"duplicate_of": "first"}'
     assert len(cleaned(tmp_path, rows, similarity=1.0)[0]) == 3
@@ -142,6 +143,20 @@ def test_evaluation_files_of_one_name_are_distinguished(tmp_path, capfd):
     assert f"found in evaluation files: {paths[0]} 1, {paths[1]} 0" in capfd.readouterr().err
     paths[0].write_text(json.dumps({"problem": "What is 2 + 2?"}) + "\n")
     assert cleaned(tmp_path, rows, against=against)[1] == {"free": "contaminated"}, "a changed file is read again"
+
+
+def test_suites_of_evaluate_are_compared_by_their_names(tmp_path, capfd, monkeypatch):
+    """Their data is looked for in the current folder, then on the hub."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "aime24.jsonl"
+    data.write_text(json.dumps({"id": 7, "problem": TRAIN, "answer": "180"}) + "\n")
+    rows = [problem("held", TRAIN, "180"), problem("free", "What is 2 + 2?", "4")]
+    assert cleaned(tmp_path, rows, against="suite:aime24", quiet=False)[1] == {"held": "contaminated"}
+    assert "found in evaluation files: suite:aime24 1" in capfd.readouterr().err
+    data.write_text(json.dumps({"id": 7, "problem": "What is 2 + 2?", "answer": "4"}) + "\n")
+    assert cleaned(tmp_path, rows, against="suite:aime24")[1] == {"free": "contaminated"}, "changed data is read again"
+    with pytest.raises(UsageError, match=r"'aime4' is neither a suite nor a \.toml file; did you mean 'aime24'"):
+        cleaned(tmp_path, rows, against="suite:aime4")
 
 
 @pytest.mark.parametrize("column", ["body", "Body", "context", "passage"])

@@ -129,12 +129,15 @@ def test_truncated_and_ungraded_completions_are_left_out(tmp_path):
     assert len(traces) == 1, "what could not be graded makes no problem harder"
 
 
-def test_one_of_several_near_identical_traces_stays_across_tables(tmp_path):
+def test_one_of_several_near_identical_traces_stays_across_tables(tmp_path, capsys):
     long = " ".join(f"step {i} adds {i * i}" for i in range(40))
     rows = [rollout("p", 0, 0, True) | {"completion": long}]
     rows += [{"id": "teacher", "prompt": "p?", "completion": long.replace("step 39", "Step  thirty-nine")}]
     rows += [{"id": "other", "prompt": "q?", "completion": long}]
-    traces, dropped = chosen(tmp_path, rows, any_format=True)
+    traces, dropped = chosen(tmp_path, rows, any_format=True, quiet=False)
+    said = capsys.readouterr().err
+    assert "cold-start: 1 near-identical traces by --near 0.8; a higher one keeps more" in said
+    assert "(<think>...</think>, the recipe's form: the 3 completions have no other)" in said
     assert list(dropped.values()) == ["near-identical"]
     assert len(traces) == 2
     assert chosen(tmp_path, rows, near=1.0, any_format=True)[1] == {}

@@ -43,6 +43,15 @@ def test_a_run_without_updates_is_shown_and_other_folders_are_refused(tmp_path, 
         printed(capsys, tmp_path / "begun" / "empty")
 
 
+def test_a_report_is_never_empty(magcli, tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"prompt": "p", "answer": "1"}\n')
+    for arguments in (["."], [".", "-o", "report.html"], ["mine.jsonl"], ["mine.jsonl", "-o", "report.html"]):
+        done = magcli("report", *arguments, cwd=tmp_path)
+        assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+        assert "written by magcli" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
 def test_the_metrics_to_show_can_be_chosen(tables, capsys):
     text = printed(capsys, tables / "clean.arrow", tables / "a,b.arrow", only="tokens")
     assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import random
+import re
 import shutil
 import signal
 import time
@@ -607,3 +608,32 @@ def test_an_adapter_names_its_model_from_any_folder_and_is_refused_as_a_model(ti
     ours = AutoModelForCausalLM.from_pretrained(tmp_path / "work" / "run" / "model", dtype=torch.float32)
     name = "model.layers.0.self_attn.q_proj.weight"
     torch.testing.assert_close(merged.state_dict()[name].float(), ours.state_dict()[name])
+
+
+def test_steps_their_time_and_the_end_are_said_at_the_first_step(tiny_model_dir, tmp_path, capsys):
+    """A table of a few traces is several steps an epoch, also without --step-tokens."""
+    options = {key: value for key, value in SHORT.items() if key != "step_tokens"} | {"quiet": False}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    said = capsys.readouterr().err.splitlines()
+    steps = lines(tmp_path / "run")
+    assert len(steps) >= 2 * 8 - 2
+    (plan,) = [line for line in said if " steps of about " in line]
+    assert plan.startswith(f"sft: {len(steps)} steps of about ")
+    (first,) = [line for line in said if line.startswith("sft: step 1 took ")]
+    assert f"the other {len(steps) - 1} take about " in first
+    assert said.index(plan) < said.index(first)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_way_to_go_on_with_other_settings_is_named_and_works(finished, tiny_model_dir, tmp_path):
+    data = traces(tmp_path / "t.jsonl")
+    run = tmp_path / "run"
+    call_stage("sft", data, model=str(tiny_model_dir), run=run, **SHORT)
+    if not finished:
+        shutil.rmtree(run / "model")
+    with pytest.raises(UsageError) as refused:
+        call_stage("sft", data, model=str(tiny_model_dir), run=run, **SHORT | {"lr": 4e-3})
+    start = re.search(r"with these settings: --model (\S+) --run NEW$", str(refused.value))[1]
+    assert Path(start).parent == (run if finished else run / "checkpoints")
+    call_stage("sft", data, model=start, run=tmp_path / "new", **SHORT | {"lr": 4e-3})
+    assert lines(tmp_path / "new")[0]["loss"] < lines(run)[0]["loss"], "it starts from the trained weights"

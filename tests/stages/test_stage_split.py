@@ -8,7 +8,7 @@ from calling import call_stage
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.stages.split import held_out
+from magcli.stages.split import held_out, margin
 
 
 def problems(path: Path, count: int) -> Path:
@@ -83,3 +83,16 @@ def test_a_missing_held_out_table_is_made_again(tmp_path):
     before = split(source, tmp_path)
     (tmp_path / "held-out.arrow").unlink()
     assert split(source, tmp_path) == before
+
+
+@pytest.mark.parametrize("count", [1, 6, 100, 1600])
+def test_the_interval_that_held_out_problems_can_measure(count: int) -> None:
+    """At its end a true accuracy would give 50 % at 1.96 of its own standard errors."""
+    end = 0.5 + margin(count)
+    assert end - 0.5 == pytest.approx(1.96 * (end * (1 - end) / count) ** 0.5)
+
+
+def test_the_interval_is_said(tmp_path, capsys):
+    _, held = split(problems(tmp_path / "problems.jsonl", 60), tmp_path, quiet=False)
+    said = f"split: {len(held)} problems measure an accuracy of 50 % to +-{100 * margin(len(held)):.1f} points"
+    assert said in capsys.readouterr().err

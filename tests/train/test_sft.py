@@ -21,6 +21,7 @@ from magcli.train.sft import (
     Example,
     TrainStep,
     accumulate,
+    default_step_tokens,
     num_targets,
     plan_steps,
     sft_loss,
@@ -202,3 +203,10 @@ def test_every_example_goes_to_one_rank_and_all_have_equally_many_micro_batches(
     given = [example for own in by_rank for batch in own for example in batch if example is not PADDING]
     assert sorted(given, key=lambda example: example.tokens) == chosen
     assert all(batch for own in by_rank for batch in own)
+
+
+@pytest.mark.parametrize(("traces", "steps"), [(1, 1), (8, 8), (68, 8), (800, 8), (2000, 19)])
+def test_a_small_table_has_several_steps_an_epoch(traces, steps):
+    lengths = [150] * traces
+    planned = plan_steps(lengths, epochs=1, step_tokens=default_step_tokens(sum(lengths)), seed=0)
+    assert len(planned) == steps

@@ -201,6 +201,9 @@ def _digest(text: str) -> int:
 # ---- contamination ----
 
 
+Row = Mapping[str, Any]
+
+
 class EvaluationRow(NamedTuple):
     """An evaluation problem: short name of its file, and id or number (from 0) of its row."""
 
@@ -252,8 +255,10 @@ def short_names(paths: Iterable[Path]) -> dict[Path, str]:
     return {path: path.name if count[path.name] == 1 else str(path) for path in distinct}
 
 
-def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
+def index_evaluations(paths: Iterable[Path], suites: Mapping[str, Sequence[Row]] | None = None) -> EvaluationIndex:
     """Index the problems of tables; the statement is the first of the columns ``STATEMENTS``, after context columns.
+
+    ``suites`` are more problems, with columns ``id``, ``prompt`` and ``answer``, by the name of their evaluation.
 
     Raises:
         DataError: a table or a line is unreadable, or has no statement column.
@@ -273,12 +278,19 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
             id = str(row["id"] if row.get("id") is not None else number)
             statement = with_context(context_of(row, context), str(row[column] or ""))
-            for form in _forms(statement, row):
-                index.add(EvaluationRow(short_name, id), form)
+            _add_forms(index, EvaluationRow(short_name, id), statement, row)
+    for name, problems in (suites or {}).items():
+        for problem in problems:
+            _add_forms(index, EvaluationRow(name, str(problem["id"])), str(problem["prompt"]), problem)
     return index
 
 
-def _forms(statement: str, row: Mapping[str, Any]) -> list[str]:
+def _add_forms(index: EvaluationIndex, source: EvaluationRow, statement: str, row: Row) -> None:
+    for form in _forms(statement, row):
+        index.add(source, form)
+
+
+def _forms(statement: str, row: Row) -> list[str]:
     """A statement as it is, and as cleaning leaves it: with and without its options. Their words differ."""
     options = next((row[name] for name in names.OPTIONS if row.get(name)), None)
     complete = append_options(statement, options)

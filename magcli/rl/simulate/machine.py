@@ -157,7 +157,7 @@ def read_machine(path: Path) -> Machine:
 
 
 def _read_table(path: Path, table: str) -> Any:
-    options, kind = read_recipe(path, table, TABLES, kind="machine"), TABLES[table]
+    options, kind = read_recipe(path, TABLES, kind="machine").get(table, {}), TABLES[table]
     if rollouts := options.get("rollouts"):
         options["rollouts"] = str(path.parent / str(rollouts))
     missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in options]

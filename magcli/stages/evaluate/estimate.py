@@ -5,7 +5,6 @@ Graded completions become problems with one spelling of equal answers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,33 +15,28 @@ from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline
 from magcli.stages.shared import engines, tables, templates
 from magcli.stages.shared import preview as previews
+from magcli.stages.shared.evaluations import (
+    COMPLETIONS,
+    AnswerEquality,
+    by_suite,
+    digest,
+    digests,
+    is_suite_folder,
+    open_completions,
+    read_problems,
+    sides_of,
+)
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
-    from magcli.console import Console
-    from magcli.data.source import Rows, Source
-    from magcli.evaluation.metrics import Estimate, Key, Problem, Side
+    from magcli.data.source import Rows
+    from magcli.evaluation.metrics import Estimate, Problem
     from magcli.run.job import Job
     from magcli.stages.evaluate.suite_tasks import SuiteTask
-    from magcli.stages.shared.options import GraderOptions
-    from magcli.verify.grader import Grader
 
     Evaluated = tuple[list[SuiteTask], dict[str, list[Problem]]]
     """The tasks, if any were run, and the problems by suite."""
-
-
-COMPLETIONS = "completions"
-"""Key of the tables of completions in the run file of a table of metrics."""
-
-COLUMNS = (
-    "id", "suite", "kind", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "finish", "reason",
-    "languages", "reward_language",
-    "reward_format",
-)  # fmt: skip
-"""The columns of graded completions that metrics need."""
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -106,6 +100,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     batches = list(rows) if config.model else rows  # --before reads the problems a second time
     _check_against(config, batches if config.model else ())
+    if config.before:
+        _check_models(config)
     with AnswerEquality(config) as equality:
         earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})
         tasks, ours = _evaluated(config, batches, job, equality)
@@ -176,6 +172,21 @@ def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
     names = sorted(wanted) if is_suite_folder(config.against) else [""]
     for suite in names:
         open_completions(config.against, suite)
+
+
+def _check_models(config: Config) -> None:
+    """Look for both models before one of them samples; stored completions may be all that is needed of a model.
+
+    Raises:
+        EnvironmentFault: one of them is missing.
+    """
+    from magcli.evaluation.suite import load
+
+    for side in (config, baseline(config)):
+        names = [suite.name for suite in load(side.suite)] or [""]
+        stored = [suite_tasks.completions_table(side.completions, name) for name in names]
+        if not all(table is not None and table.exists() for table in stored):
+            engines.require_model(templates.open_model(side.model, side))
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
@@ -267,7 +278,7 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
     from magcli.evaluation import metrics
 
     with AnswerEquality(config) as equality:
-        sides = _sides(job.sources, config.ks, config.seed, equality, job.console)
+        sides = sides_of(job.sources, config.ks, config.seed, equality, job.console)
     for side in sides:
         problems = {f"{side.name} {suite}".rstrip(): suite_problems for suite, suite_problems in side.problems.items()}
         report_skipped_ks(problems, config.ks, job)
@@ -278,209 +289,6 @@ def _compared(config: Config, job: Job) -> pa.RecordBatch:
             file.write(text.encode())
     job.console.result(text.rstrip(), event="comparison", rows=rows)
     return pa.RecordBatch.from_pylist(rows, metrics.COMPARISON)
-
-
-def _sides(
-    sources: Sequence[Source], ks: Sequence[int], seed: int, equality: AnswerEquality, console: Console
-) -> list[Side]:
-    """The models of the tables: those named in a comparison, else one per table, named by how the paths differ.
-
-    Raises:
-        DataError: a table has neither metrics nor graded completions.
-    """
-    from magcli.evaluation.metrics import Side, distinct, known_ks, labels
-
-    sides: list[Side] = []
-    names = labels([source.name for source in sources])
-    by_model = [_by_model(source, label) for source, label in zip(sources, names, strict=True)]
-    stored = [estimates for models in by_model for estimates in models.values()]
-    ks = [*ks, *known_ks(metric for estimates in stored for _, metric in estimates)]
-    for source, label, models in zip(sources, names, by_model, strict=True):
-        if "model" in source.schema.names and models:
-            sides += [Side(model, estimates, {}) for model, estimates in models.items()]
-        else:
-            is_metrics = "metric" in source.schema.names
-            problems = _stored_problems(Path(source.name), console) if is_metrics else _graded(source)
-            merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
-            sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
-    side_names = distinct(side.name for side in sides)
-    return [side._replace(name=name) for side, name in zip(sides, side_names, strict=True)]
-
-
-def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
-    """The metrics in a table by model, called ``label`` if the table names none."""
-    from magcli.data.values import to_rows
-
-    by_model: dict[str, dict[Key, Estimate]] = {}
-    if "metric" not in source.schema.names:
-        return by_model
-    for batch in source.rows:
-        for row in to_rows(batch):
-            estimates = by_model.setdefault(row.get("model") or label, {})
-            estimates[row.get("suite") or "", row["metric"]] = _as_estimate(row)
-    return by_model
-
-
-def _graded(source: Source) -> dict[str, list[Problem]]:
-    from magcli.data.schema import require
-
-    require(source.schema, ("id", "correct"), stage="evaluate", where=source.name)
-    return by_suite(source.rows)
-
-
-def _as_estimate(row: Mapping[str, Any]) -> Estimate:
-    from magcli.evaluation.metrics import Estimate
-
-    low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
-    return Estimate(row["metric"], row["value"], low, high, row["num_problems"], row["num_samples"])
-
-
-def _estimates(
-    problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], seed: int
-) -> dict[tuple[str, str], Estimate]:
-    from magcli.evaluation import metrics
-
-    estimates = {}
-    for suite, suite_problems in problems.items():
-        for estimate in metrics.estimate(suite_problems, ks, seed):
-            estimates[suite, estimate.metric] = estimate
-    return estimates
-
-
-def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]]:
-    """The completions from which a table of metrics was computed, if they still exist unchanged."""
-    problems = {}
-    for suite, stored in _stored_tables(metrics).items():
-        path = Path(stored["path"])
-        if path.exists() and _has_digest(path, stored["sha256"]):
-            problems[suite] = read_problems(path, suite)
-        elif path.exists():
-            text = f"evaluate: {path} has changed since {metrics} was computed; its differences are not computed"
-            console.warn(text, path=str(path))
-    return problems
-
-
-def _has_digest(path: Path, sha256: str) -> bool:
-    try:
-        return digest(path) == sha256
-    except DataError:
-        return False
-
-
-def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
-    """The tables of completions in the run note, with their digests; empty if it is damaged or missing."""
-    from magcli.data.manifest import note_path
-
-    try:
-        note = json.loads(note_path(metrics).read_text(encoding="utf-8"))[COMPLETIONS]
-        return {
-            suite: stored
-            for suite, stored in note.items()
-            if isinstance(stored, dict) and {"path", "sha256"} <= stored.keys()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
-
-
-def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
-    """Graded completions by suite and problem; completions without a verdict are dropped.
-
-    Raises:
-        DataError: two problems have the same id.
-    """
-    from magcli.data.values import to_rows
-    from magcli.evaluation import metrics
-    from magcli.verify.types import UNCOUNTED
-
-    completions: dict[str, list[dict[str, Any]]] = {}
-    for batch in rows:
-        columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
-        for number, row in enumerate(columns.to_pylist()):
-            if row.get("reason") not in UNCOUNTED:
-                completions.setdefault(row.get("suite") or "", []).append(row)
-            elif job is not None:
-                whole_row = to_rows(batch.slice(number, 1))[0] if job.drops.keep else row
-                job.drops.row(row["id"], row["reason"], whole_row)
-    if job is not None:
-        _report_timeouts(completions, job)
-    return {suite: metrics.gather(rows_of_suite) for suite, rows_of_suite in completions.items()}
-
-
-def _report_timeouts(completions: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
-    """Report how many verdicts timed out, perhaps only because the machine was busy."""
-    for suite, rows in completions.items():
-        if late := sum(row.get("reason") == "timeout" for row in rows):
-            text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
-            job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
-
-
-def is_suite_folder(path: Path) -> bool:
-    """Whether a path is a folder with one table per suite, not a table itself."""
-    return path.is_dir() and not (path / "state.json").exists()
-
-
-def open_completions(path: Path, suite: str = "") -> Source:
-    """A table of graded completions, or a suite's table in a folder.
-
-    Raises:
-        DataError: there is no such table, or it lacks the columns of graded completions.
-    """
-    from magcli.data import table
-    from magcli.data.schema import require
-
-    if is_suite_folder(path) and not suite:
-        raise DataError(f"evaluate: {path} is a folder, not a table; name the table in it")
-    name = str(path / f"{suite}.arrow" if is_suite_folder(path) else path)
-    source = table.read(name)
-    require(source.schema, ("id", "correct"), stage="evaluate", where=name)
-    return source
-
-
-def read_problems(path: Path, suite: str = "") -> list[Problem]:
-    """The problems of a suite in graded completions."""
-    return by_suite(open_completions(path, suite).rows).get(suite, [])
-
-
-def digest(path: Path) -> str:
-    """The digest of a table in a file or a folder, as histories record it."""
-    from magcli.data import table
-
-    return table.read(str(path)).sha256
-
-
-def digests(tables: Mapping[str, Path]) -> dict[str, dict[str, str]]:
-    """Paths and digests of tables of completions by suite, for the run file of the metrics."""
-    return {suite: {"path": str(path.resolve()), "sha256": digest(path)} for suite, path in tables.items()}
-
-
-class AnswerEquality:
-    """The verifier's equality of answers, in worker processes that start at the first comparison."""
-
-    def __init__(self, config: GraderOptions) -> None:
-        self._config = config
-        self._grader: Grader | None = None
-
-    def __enter__(self) -> AnswerEquality:
-        return self
-
-    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
-        if self._grader is not None:
-            self._grader.shutdown()
-
-    def merge(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
-        """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
-        from magcli.evaluation import metrics
-
-        if not any(k > 1 for k in ks):
-            return list(problems)
-        return [
-            metrics.merge_answers(problem, self._equal) if problem.kind == "math" else problem for problem in problems
-        ]
-
-    def _equal(self, one: str, other: str) -> bool:
-        if self._grader is None:
-            self._grader = engines.open_grader(self._config)
-        return self._grader.equal(one, other)
 
 
 def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], job: Job) -> None:

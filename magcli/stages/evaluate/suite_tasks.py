@@ -24,6 +24,7 @@ from magcli.stages.shared import engines, templates
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Progress
     from magcli.curate.sampling import SamplingPlan
     from magcli.data.source import Rows
     from magcli.evaluation.suite import Suite
@@ -249,25 +250,32 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Sample and grade tasks: one stream of problems for the model, split by task."""
+    total = sum(batch.num_rows for task in tasks for batch in task.problems)
+    with job.console.progress(total, "problems", job.stage) as bar:
+        yield from _run(_Runner(tasks, config, job, bar), config)
+
+
+def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
     from magcli.run import units
     from magcli.run.units import drain, in_order, reporting
 
-    runner = _Runner(tasks, config, job)
+    tasks = runner.tasks
     samples = min(task.plan.samples for task in tasks)
     window = max(2, 2 * config.num_slots // samples + 2)  # problems at once: all slots are busy while others are graded
     ordered = in_order(runner.units(), runner.finish, window)
     results = drain(reporting(ordered, units.REPORT_EVERY, runner.report), runner.close)
-    with runner.bar:
-        for number, parts in groupby(results, key=lambda numbered: numbered[0]):
-            yield tasks[number], runner.rows(tasks[number], (result for _, result in parts))
+    for number, parts in groupby(results, key=lambda numbered: numbered[0]):
+        yield tasks[number], runner.rows(tasks[number], (result for _, result in parts))
 
 
 class _Runner:
     """The model, the graders by reward function, and the journals of running tasks."""
 
-    def __init__(self, tasks: Sequence[SuiteTask], config: Config, job: Job) -> None:
+    def __init__(self, tasks: Sequence[SuiteTask], config: Config, job: Job, bar: Progress) -> None:
         self.tasks = tasks
         self.job = job
+        self.bar = bar
+        bar.report("opening the engine")
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
         self.graders: dict[str, Grader] = {
@@ -277,10 +285,10 @@ class _Runner:
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
         self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
-        total = sum(batch.num_rows for task in tasks for batch in task.problems)
-        self.bar = job.console.progress(total, "problems", job.stage)
+        bar.begin()
+        bar.report("")
         if done := sum(len(journal.positions) for journal in unfinished):
-            text = f"{job.stage}: resuming, {done} of {total} problems are finished"
+            text = f"{job.stage}: resuming, {done} of {bar.total} problems are finished"
             job.console.say(text, event="resumed", done=done)
 
     def _open_engine(self, config: Config, unfinished: Sequence[Journal]) -> Generator:

@@ -23,8 +23,12 @@ EXAMPLE = (
     "--n-batch 8 --n-mini 8 --max-tokens 48 --penalty-end 48 --diverse-by reward "
     "--trajectory-every 1"
 )
+FIRST = (
+    "model", "run", "updates", "n_batch", "group_size", "max_tokens", "lr", "reward", "eval_table", "device",
+)  # fmt: skip
+"""The options that matter first."""
 
 __all__ = [
-    "ALIASES", "Config", "check", "defaults", "forecast", "layouts", "preview", "reads", "run", "schema", "settings",
-    "side_outputs", "trial",
+    "ALIASES", "FIRST", "Config", "check", "defaults", "forecast", "layouts", "preview", "reads", "run", "schema",
+    "settings", "side_outputs", "trial",
 ]  # fmt: skip

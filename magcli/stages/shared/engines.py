@@ -62,6 +62,16 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
     return generator
 
 
+def require_model(model: Model) -> None:
+    """Look a model up, where other work would come before its first use; that of a server is not asked for.
+
+    Raises:
+        EnvironmentFault: it is neither a folder nor available from the hub.
+    """
+    if not model.is_url:
+        _ = model.context
+
+
 def sampling_format(
     model: Model, config: LocalEngineOptions, job: Job, unfinished: Sequence[Notes] | None = None
 ) -> DType:

@@ -90,6 +90,6 @@ def _most_frequent(texts: Sequence[str]) -> tuple[str, str]:
     """The name of the form of most completions, the recipe's if none has thoughts, and the reason for a message."""
     counts = count_forms(texts)
     if not counts:
-        return THINK.name, f"{THINK}: none of {len(texts):,} completions has thoughts"
+        return THINK.name, f"{THINK}, the recipe's form: the {len(texts):,} completions have no other"
     form = max(counts, key=lambda form: (counts[form], -FORMS.index(form)))
     return form.name, f"{form}: in {counts[form]:,} of {len(texts):,} completions"

@@ -3,7 +3,6 @@
 Each check raises ``UsageError`` with the name of the stage and of the option.
 """
 
-import dataclasses
 import json
 import re
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from magcli.config import opt, options_of
+from magcli.config import opt
 from magcli.errors import UsageError, usage
 from magcli.model.thoughts import FORMS, GAP, THINK, form_named
 from magcli.stages.shared.parallel import check_split_engine
@@ -23,9 +22,9 @@ TRAIN = "Training"
 CHECKPOINTS = "Checkpoints and tracking"
 OBJECTIVE = "Objective"
 REWARD = "Reward and verifiers"
-CURRICULUM = "Curriculum"
-EVALUATION = "Evaluation on problems"
-GENERATORS, CLUSTER = "Generators", "Cluster"
+CURRICULUM = "Choice of problems"
+EVALUATION = "Evaluation on held-out problems"
+GENERATORS, CLUSTER = "Generators beside the trainer", "Several GPUs and machines"
 PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATION, CHECKPOINTS, GENERATORS, CLUSTER)
 """The panels of ``--help`` in order; those of a single stage come before them."""
 
@@ -44,14 +43,6 @@ RESERVED_VARIABLES = (
     "tokenizer_kwargs", "conversation", "strftime_now",
 )  # fmt: skip
 """Names that are not variables of a chat template, or that the run itself sets."""
-
-
-def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
-    """A stage's options in the order of ``--help``: by panel; in each --model, then declared, then inherited ones."""
-    ranks = {panel: rank for rank, panel in enumerate(PANELS, 1)}
-    return sorted(
-        options_of(config_class), key=lambda field: (ranks.get(field.metadata["panel"], 0), field.name != "model")
-    )
 
 
 def device(*, affects_rows: bool = True) -> Any:

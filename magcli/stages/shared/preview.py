@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
+from magcli.model.model import Model
 from magcli.stages.shared import engines, templates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.data.source import Rows
-    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.stages.shared.options import GraderOptions, TemplateOptions
     from magcli.verify.grader import Grader
@@ -45,6 +45,21 @@ def open_readable(name: str, config: TemplateOptions, system: Path | None, job: 
         _say_unchecked("prompts", str(error), job)
         return None
     return templates.with_date(model, job, [], system=system)
+
+
+def check_model(name: str) -> None:
+    """Refuse a dry run of a model that is not there; a server may start later, and a damaged folder is named by others.
+
+    Raises:
+        EnvironmentFault: it is neither a folder nor available from the hub.
+    """
+    model = Model.open(name)
+    if model.is_local:
+        return
+    try:
+        engines.require_model(model)
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error}; --allow-missing checks the rest without it") from None
 
 
 def _say_unchecked(what: str, why: str, job: Job) -> None:

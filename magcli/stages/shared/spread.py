@@ -351,6 +351,9 @@ class ShardProgress(Progress):
         self._send = say
         self._next = 0.0
 
+    def __enter__(self) -> ShardProgress:
+        return self
+
     def advance(self, count: int = 1, *, note: str | None = None, reused: bool = False) -> None:
         """Count finished rows."""
         self.done += count

@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage
 
 from magcli.data import table
-from magcli.stages.evaluate.estimate import COMPLETIONS, digests
+from magcli.stages.shared.evaluations import COMPLETIONS, digests
 
 
 def written(path: Path, rows: list[dict]) -> Path:
