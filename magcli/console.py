@@ -6,18 +6,22 @@ import select
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from magcli.errors import EnvironmentFault, usage
 
 if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
     from rich.console import RenderableType
 
 LOG_EVERY = 15.0
 """Seconds between progress lines when stderr is not a terminal."""
+
+WAIT_EVERY = 10.0
+"""Seconds between lines about one wait when stderr is not a terminal."""
 
 PANEL_RATE = 2.0
 """Redraws per second of a panel above a progress bar."""
@@ -87,11 +91,29 @@ class Console:
         self.quiet = quiet
         self.as_json = as_json
         self.results_on_stdout = results_on_stdout
+        self.has_bar = False
+        """Whether a progress bar is on the terminal."""
+        self._stream: TextIO | None = None
+
+    @property
+    def stderr(self) -> TextIO | None:
+        """Where messages go: ``sys.stderr``, which may be closed, or the stream of ``writing_to``."""
+        return self._stream or sys.stderr
 
     @property
     def terminal(self) -> bool:
         """Whether stderr is a terminal, without ``--quiet`` and ``--json``."""
-        return sys.stderr is not None and sys.stderr.isatty() and not self.quiet and not self.as_json
+        return self.stderr is not None and self.stderr.isatty() and not self.quiet and not self.as_json
+
+    @contextmanager
+    def writing_to(self, stream: TextIO | None) -> Iterator[None]:
+        """Write messages to another stream in the block, in which stderr leads into a file; None changes nothing."""
+        before = self._stream
+        self._stream = stream or before
+        try:
+            yield
+        finally:
+            self._stream = before
 
     def say(self, text: str, **event: Any) -> None:
         """One line for people, or one event for programs."""
@@ -127,8 +149,8 @@ class Console:
         """``error`` while other threads may hold ``sys.stderr``; skipped if stderr is not writable at the moment."""
         above = "\n" if self.terminal else ""  # a progress bar may be on the line
         with suppress(OSError, ValueError):
-            if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
-                os.write(sys.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
+            if self.stderr is not None and select.select([], [self.stderr], [], 0)[1]:
+                os.write(self.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
 
     def _failure(self, text: str, code: int) -> str:
         text = " ".join(text.split())
@@ -142,13 +164,62 @@ class Console:
         """
         return Progress(self, total, unit, label, panel)
 
+    def waiting(self) -> "Waiting":
+        """What is being waited for: ``with console.waiting() as wait: wait.show("starting, 3 s")``."""
+        return Waiting(self)
+
     def _write(self, line: str) -> None:
         """Write a line; it is lost if stderr is closed or on a full disk."""
-        if sys.stderr is None:
+        if self.stderr is None:
             return
         with suppress(OSError):
-            sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
-            sys.stderr.flush()
+            self.stderr.write((visible(line) if self.stderr.isatty() else line) + "\n")
+            self.stderr.flush()
+
+
+def _terminal(stream: TextIO | None = None) -> "RichConsole":
+    """Rich's console on a terminal, by default stderr, which leaves the cursor visible."""
+    from rich.console import Console as RichConsole
+
+    terminal = RichConsole(file=stream, stderr=True)
+    # Rich hides the cursor while it draws; a killed process could not show it again.
+    terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    return terminal
+
+
+class Waiting:
+    """Says what is being waited for: a spinner on a terminal, a line every ten seconds elsewhere or above a bar."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Any = None
+        self._last = -WAIT_EVERY
+
+    def __enter__(self) -> "Waiting":
+        return self
+
+    def show(self, text: str) -> None:
+        """Say it; from any thread, as often as it changes."""
+        if self._console.terminal and not self._console.has_bar:
+            self._spin(text)
+        elif time.monotonic() - self._last >= WAIT_EVERY:
+            self._last = time.monotonic()
+            self._console.say(text, event="waiting")
+
+    def _spin(self, text: str) -> None:
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        if self._live is None:
+            terminal = _terminal(self._console.stderr)
+            spinner = Spinner("line" if terminal.options.ascii_only else "dots", text)
+            self._live = Live(spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        self._live.renderable.update(text=text)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]
@@ -181,7 +252,6 @@ class Progress:
         return self
 
     def _open_bar(self) -> None:
-        from rich.console import Console as RichConsole
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -195,15 +265,14 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        terminal = RichConsole(stderr=True)
-        # Rich hides the cursor while it draws; a killed process could not show it again.
-        terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+        terminal = _terminal()
         self._bar = RichProgress(*columns, console=terminal)
         self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")
         self._live = self._bar.live
         if self.panel is not None and not terminal.options.ascii_only:
             self._live = Live(console=terminal, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
         self._live.start(refresh=True)
+        self.console.has_bar = True
 
     def _with_panel(self) -> "RenderableType":
         from rich.console import Group
@@ -252,5 +321,6 @@ class Progress:
         return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{eta} {self.note}".split())
 
     def __exit__(self, *_: object) -> None:
+        self.console.has_bar = False
         if self._live is not None:
             self._live.stop()
