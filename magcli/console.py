@@ -91,8 +91,8 @@ class Console:
         self.quiet = quiet
         self.as_json = as_json
         self.results_on_stdout = results_on_stdout
-        self.has_bar = False
-        """Whether a progress bar is on the terminal."""
+        self.bar: Progress | None = None
+        """The progress bar on the terminal, if there is one."""
         self._stream: TextIO | None = None
 
     @property
@@ -177,18 +177,23 @@ class Console:
             self.stderr.flush()
 
 
-def _terminal(stream: TextIO | None = None) -> "RichConsole":
-    """Rich's console on a terminal, by default stderr, which leaves the cursor visible."""
+def copied_stderr() -> TextIO:
+    """Stderr under another descriptor, which still leads to the terminal while descriptor 2 leads into a file."""
+    return os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace")
+
+
+def _rich(terminal: TextIO) -> "RichConsole":
+    """Rich's console on a terminal, which leaves the cursor visible."""
     from rich.console import Console as RichConsole
 
-    terminal = RichConsole(file=stream, stderr=True)
+    console = RichConsole(file=terminal)
     # Rich hides the cursor while it draws; a killed process could not show it again.
-    terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
-    return terminal
+    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    return console
 
 
 class Waiting:
-    """Says what is being waited for: a spinner on a terminal, a line every ten seconds elsewhere or above a bar."""
+    """Says what is being waited for: a spinner on a terminal, or a note of its bar; a line every ten seconds elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -200,7 +205,9 @@ class Waiting:
 
     def show(self, text: str) -> None:
         """Say it; from any thread, as often as it changes."""
-        if self._console.terminal and not self._console.has_bar:
+        if self._console.bar is not None:
+            self._console.bar.report(text)
+        elif self._console.terminal:
             self._spin(text)
         elif time.monotonic() - self._last >= WAIT_EVERY:
             self._last = time.monotonic()
@@ -211,7 +218,8 @@ class Waiting:
         from rich.spinner import Spinner
 
         if self._live is None:
-            terminal = _terminal(self._console.stderr)
+            assert self._console.stderr is not None
+            terminal = _rich(self._console.stderr)
             spinner = Spinner("line" if terminal.options.ascii_only else "dots", text)
             self._live = Live(spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
@@ -220,6 +228,8 @@ class Waiting:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        if self._console.bar is not None:
+            self._console.bar.report("")
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]
@@ -238,6 +248,7 @@ class Progress:
         self.note = ""
         self._skipped = 0
         self._start = self._last = time.monotonic()
+        self._terminal: TextIO | None = None
         self._bar: Any = None
         self._task: Any = None
         self._live: Any = None
@@ -265,14 +276,15 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        terminal = _terminal()
+        self._terminal = copied_stderr()
+        terminal = _rich(self._terminal)
         self._bar = RichProgress(*columns, console=terminal)
         self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")
         self._live = self._bar.live
         if self.panel is not None and not terminal.options.ascii_only:
             self._live = Live(console=terminal, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
         self._live.start(refresh=True)
-        self.console.has_bar = True
+        self.console.bar = self
 
     def _with_panel(self) -> "RenderableType":
         from rich.console import Group
@@ -321,6 +333,8 @@ class Progress:
         return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{eta} {self.note}".split())
 
     def __exit__(self, *_: object) -> None:
-        self.console.has_bar = False
         if self._live is not None:
             self._live.stop()
+        if self._terminal is not None:
+            self._terminal.close()
+            self.console.bar = None

@@ -20,7 +20,7 @@ PHASES = {
     "torch.compile took": MEASURING,
     "Profiling CUDA graph memory": CAPTURING,
     "Available KV cache memory": CACHE,
-    "GiB for KV cache on node": CACHE,
+    "Explicitly set (": CACHE,
     "JIT kernel warmup starting": KERNELS,
     "Running FlashInfer autotune": KERNELS,
     "Capturing CUDA graphs": CAPTURING,

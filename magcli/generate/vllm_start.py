@@ -21,7 +21,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 
-from magcli.console import Console
+from magcli.console import Console, copied_stderr
 from magcli.data import durable
 from magcli.errors import EnvironmentFault, first_line
 from magcli.generate.parallel import kv_heads_per_rank
@@ -79,7 +79,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
     """Start the engine process of ``spec``, which takes half a minute and more; says meanwhile what it does.
 
     ``backend`` is vLLM's weight-transfer backend for new weights. A phase of the start may take ``spec.deadline``
-    seconds. If the user has set ``VLLM_LOGGING_LEVEL``, vLLM's messages are shown instead, and a start may take any time.
+    seconds. If the user has set ``VLLM_LOGGING_LEVEL``, vLLM's messages are shown instead, and there is no such limit.
 
     Raises:
         EnvironmentFault: vLLM cannot be imported, does not know magcli, cannot run this model here, or hangs.
@@ -158,7 +158,7 @@ def stderr_into(path: Path) -> Iterator[TextIO | None]:
         yield None
         return
     sys.stderr.flush()
-    with os.fdopen(os.dup(2), "w", errors="replace") as before:
+    with copied_stderr() as before:
         try:
             with open(path, "ab") as file:
                 os.dup2(file.fileno(), 2)

@@ -63,6 +63,11 @@ class SuiteTask(NamedTuple):
     note: str = ""
 
     @property
+    def num_problems(self) -> int:
+        """The number of its problems."""
+        return sum(batch.num_rows for batch in self.problems)
+
+    @property
     def columns(self) -> list[str]:
         """The columns of a problem that are repeated in its completions: all, except large tests of a suite."""
         names: list[str] = self.problems[0].schema.names
@@ -277,7 +282,7 @@ class _Runner:
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
         self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
-        total = sum(batch.num_rows for task in tasks for batch in task.problems)
+        total = sum(task.num_problems for task in tasks)
         self.bar = job.console.progress(total, "problems", job.stage)
         if done := sum(len(journal.positions) for journal in unfinished):
             text = f"{job.stage}: resuming, {done} of {total} problems are finished"
@@ -286,7 +291,8 @@ class _Runner:
     def _open_engine(self, config: Config, unfinished: Sequence[Journal]) -> Generator:
         """The engine of this process, or those of --cluster."""
         if not config.cluster:
-            return engines.open_engine(config, self.job, unfinished)
+            expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
+            return engines.open_engine(config, self.job, unfinished, expected)
         from magcli.stages.shared.cluster_engines import ClusterEngines
 
         self.engines = ClusterEngines(config, self.job, unfinished)

@@ -46,6 +46,7 @@ class Config(
         panel=GENERATORS,
         affects_rows=False,
     )
+    vllm_eager: Literal["auto", "yes", "no"] = options.vllm_eager(GENERATORS)
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",

@@ -77,6 +77,12 @@ def tensor_parallel(panel: str) -> Any:
     return opt(1, text, panel=panel, affects_rows=False)
 
 
+def vllm_eager(panel: str) -> Any:
+    """Whether vLLM starts without compilation."""
+    text = "Start vLLM on a GPU without compilation and CUDA graphs: sooner, but slower steps; auto: for few tokens."
+    return opt("auto", text, panel=panel, affects_rows=False)
+
+
 def samples(default: int) -> Any:
     """Samples per problem, with a stage's own default."""
     return opt(default, "Number of samples per problem.", panel=SAMPLING)
@@ -142,6 +148,7 @@ class LocalEngineOptions:
     device: str = device()
     gpu_memory: float = gpu_memory(MODEL, "0 is 0.9")
     tensor_parallel: int = tensor_parallel(MODEL)
+    vllm_eager: Literal["auto", "yes", "no"] = vllm_eager(MODEL)
 
     @property
     def num_slots(self) -> int:
@@ -184,7 +191,7 @@ class EngineOptions(TemplateOptions, LocalEngineOptions):
     model: str = opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
     deadline: float = opt(
         600.0,
-        "Timeout in seconds of one request to a server (retries included) or to vLLM.",
+        "Timeout in seconds of one request to a server (retries included) or to vLLM, and of a phase of vLLM's start.",
         panel=MODEL,
         affects_rows=False,
     )
