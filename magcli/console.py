@@ -193,7 +193,7 @@ def _rich(terminal: TextIO) -> "RichConsole":
 
 
 class Waiting:
-    """Says what is being waited for: a spinner on a terminal, or a note of its bar; a line every ten seconds elsewhere."""
+    """Says what is being waited for: a spinner, or the note of a bar; without a terminal a line every ten seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from tokenizers import Tokenizer
@@ -23,8 +24,8 @@ from magcli.model.model import Model
 
 PROMPT = list(range(2, 42))
 
-TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
-"""Largest difference of a log-prob by dtype of the engine; that of the toy with other weights is above 1."""
+TOLERANCE = {"fp32": 1e-3, "bf16": 0.5}
+"""Largest difference of a log-prob by dtype of the engine. On a CPU it is 3e-5 and 0.2, and 4 with other weights."""
 
 
 def probe(device: str, deadline: float, console: Console) -> str:
@@ -36,7 +37,7 @@ def probe(device: str, deadline: float, console: Console) -> str:
         EnvironmentFault: the engine does not start, or its log-probs differ from transformers', and in which mode.
     """
     on_gpu = device.startswith("cuda")
-    dtype = "bf16" if on_gpu else "fp32"
+    dtype: Literal["bf16", "fp32"] = "bf16" if on_gpu else "fp32"
     with _toys() as (model, weights):
         findings = {}
         for mode in ("eager", "compiled") if on_gpu else ("eager",):

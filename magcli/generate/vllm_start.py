@@ -42,6 +42,9 @@ HARMLESS = re.compile(r"^\(.* pid=\d+\) (?:DEBUG|INFO|WARNING) ")
 MAX_CAUSE = 300
 """Characters of such a line that a message has."""
 
+QUIET = "ERROR"
+"""What this process logs of vLLM, unless the user asks for more."""
+
 SOCKETS = "magcli-vllm-"
 """Prefix of the folders of engines' sockets; the id of the process that started the engine follows."""
 
@@ -119,6 +122,8 @@ def _engine(spec: Spec, sockets: Path, backend: str) -> Any:
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    if os.environ["VLLM_LOGGING_LEVEL"] == QUIET:
+        os.environ["VLLM_LOGGING_LEVEL"] = "INFO"  # of its processes; this one took the other value at the import
     transfer = WeightTransferConfig(backend=backend)
     weights = _weights(spec.model, sockets)
     arguments = AsyncEngineArgs(weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec))
@@ -336,13 +341,13 @@ def _free_memory() -> int:
 def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
     """Set ``os.environ`` for vLLM's processes while they start, and restore it, including what vLLM itself sets.
 
-    They log to stderr what they do, and send no usage statistics; what they are started with is part of the key of
-    vLLM's compile cache. Once started, this process logs errors only.
+    They log to stderr, and send no usage statistics; this process logs errors only. Variables that vLLM does not know to
+    be harmless are part of the key of its compile cache, so none may differ from start to start.
     """
     before = dict(os.environ)
     os.environ |= {
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-        "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", "INFO"),
+        "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", QUIET),
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_RPC_BASE_PATH": str(sockets),
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
@@ -362,4 +367,4 @@ def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
             del os.environ[name]
         os.environ |= before
         if "VLLM_LOGGING_LEVEL" not in before:
-            logging.getLogger("vllm").setLevel(logging.ERROR)
+            logging.getLogger("vllm").setLevel(QUIET)

@@ -48,7 +48,7 @@ class Config:
     device: str = opt("auto", "Device to check: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu.")
     engines: bool = opt(
         False,
-        "Also start Ray, and vLLM (half a minute; on a GPU eager, then compiled), and check that it samples right.",
+        "Also start Ray, and vLLM, on a GPU without and with compilation (minutes), and check that it samples right.",
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from magcli.errors import EnvironmentFault
 from magcli.generate import vllm_start
 from magcli.generate.open import open_policy
 from magcli.generate.vllm_phases import PHASES, StartWatch, newest_phase
-from magcli.generate.vllm_start import _environment, _kept, cause_in, start
+from magcli.generate.vllm_start import SOCKETS, _environment, _kept, cause_in, start
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
@@ -120,13 +121,12 @@ def test_a_start_that_hangs_ends_with_one_line_and_leaves_nothing(
         f"    DefaultModelLoader.load_weights = lambda *_: open({str(tmp_path / 'never')!r}).read()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("VLLM_RPC_BASE_PATH", str(tmp_path))
     monkeypatch.setattr(vllm_start, "StartWatch", _impatient_with_weights)
     spec = Spec(Model.open(wide_model_dir), engine="vllm", dtype="fp32", slots=2)
     with pytest.raises(EnvironmentFault, match=r"it hung: loading weights took more than 600 s") as caught:
         start(spec, backend="magcli_file")
     assert "\n" not in str(caught.value)
-    assert not list(tmp_path.glob("magcli-vllm-*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"{SOCKETS}{os.getpid()}-*"))
 
 
 class _impatient_with_weights(StartWatch):
