@@ -198,6 +198,7 @@ class Waiting:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Any = None
+        self._spinner: Any = None
         self._last = -WAIT_EVERY
 
     def __enter__(self) -> "Waiting":
@@ -220,10 +221,12 @@ class Waiting:
         if self._live is None:
             assert self._console.stderr is not None
             terminal = _rich(self._console.stderr)
-            spinner = Spinner("line" if terminal.options.ascii_only else "dots", text)
-            self._live = Live(spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._spinner = Spinner("line" if terminal.options.ascii_only else "dots")
+            self._live = Live(
+                self._spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
             self._live.start()
-        self._live.renderable.update(text=text)
+        self._spinner.update(text=text)
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:

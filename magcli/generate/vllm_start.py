@@ -341,8 +341,8 @@ def _free_memory() -> int:
 def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
     """Set ``os.environ`` for vLLM's processes while they start, and restore it, including what vLLM itself sets.
 
-    They log to stderr, and send no usage statistics; this process logs errors only. Variables that vLLM does not know to
-    be harmless are part of the key of its compile cache, so none may differ from start to start.
+    They log to stderr, and send no usage statistics; this process logs errors only. A variable that vLLM does not know
+    to be harmless is part of the key of its compile cache, so none of them differs from start to start.
     """
     before = dict(os.environ)
     os.environ |= {
