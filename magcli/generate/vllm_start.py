@@ -103,7 +103,7 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         limit = spec.deadline if terminal else math.inf
         watch = stack.enter_context(StartWatch(log_of(sockets), limit, show, partial(_end_children, before)))
         try:
-            llm = _engine(spec, sockets, backend)
+            llm = _engine(spec, sockets, backend, logs=terminal is not None)
         except Exception as error:  # whatever vLLM raises, the engine did not start
             cause = _hang(watch.hung, spec) if watch.hung else cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
@@ -111,19 +111,20 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
                 f"vLLM cannot run {spec.model.folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
             ) from error
     if terminal:
-        console.say(f"vLLM started in {watch.summary()}" + ("; eager" if spec.eager else ""), event="engine")
+        without = "; without compilation (--vllm-eager)" if spec.eager and spec.device.startswith("cuda") else ""
+        console.say(f"vLLM started in {watch.summary()}{without}", event="engine")
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
 
 
-def _engine(spec: Spec, sockets: Path, backend: str) -> Any:
-    """vLLM's ``AsyncLLM`` for ``spec``, once its processes are ready."""
+def _engine(spec: Spec, sockets: Path, backend: str, *, logs: bool) -> Any:
+    """vLLM's ``AsyncLLM`` for ``spec``, once its processes are ready; ``logs``: they log what they do."""
     from vllm import AsyncEngineArgs
     from vllm.config import WeightTransferConfig
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    if os.environ["VLLM_LOGGING_LEVEL"] == QUIET:
-        os.environ["VLLM_LOGGING_LEVEL"] = "INFO"  # of its processes; this one took the other value at the import
+    if logs:
+        os.environ["VLLM_LOGGING_LEVEL"] = "INFO"  # this process keeps the level of the import
     transfer = WeightTransferConfig(backend=backend)
     weights = _weights(spec.model, sockets)
     arguments = AsyncEngineArgs(weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec))

@@ -57,12 +57,10 @@ def text_of_array(value: "Any") -> "str | None":
     return f'{{"array":[{text_of(value.dtype.str)},{shape},{items}]}}'
 
 
-WRITERS.update(
-    {
-        collections.Counter: text_of_mapping("Counter"),
-        collections.OrderedDict: text_of_mapping("OrderedDict"),
-        collections.defaultdict: text_of_defaultdict,
-        collections.deque: text_of_deque,
-    }
-)
+WRITERS.update({
+    collections.Counter: text_of_mapping("Counter"),
+    collections.OrderedDict: text_of_mapping("OrderedDict"),
+    collections.defaultdict: text_of_defaultdict,
+    collections.deque: text_of_deque,
+})
 LIBRARY.append(text_of_array)
