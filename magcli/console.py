@@ -10,11 +10,12 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from magcli.errors import EnvironmentFault, usage
 
 if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
     from rich.console import RenderableType
 
 LOG_EVERY = 10.0
@@ -88,11 +89,29 @@ class Console:
         self.quiet = quiet
         self.as_json = as_json
         self.results_on_stdout = results_on_stdout
+        self.bar: Progress | None = None
+        """The progress bar on the terminal, if there is one."""
+        self._stream: TextIO | None = None
+
+    @property
+    def stderr(self) -> TextIO | None:
+        """Where messages go: ``sys.stderr``, which may be closed, or the stream of ``writing_to``."""
+        return self._stream or sys.stderr
 
     @property
     def terminal(self) -> bool:
         """Whether stderr is a terminal, without ``--quiet`` and ``--json``."""
-        return sys.stderr is not None and sys.stderr.isatty() and not self.quiet and not self.as_json
+        return self.stderr is not None and self.stderr.isatty() and not self.quiet and not self.as_json
+
+    @contextmanager
+    def writing_to(self, stream: TextIO | None) -> Iterator[None]:
+        """Write messages to another stream in the block, in which stderr leads into a file; None changes nothing."""
+        before = self._stream
+        self._stream = stream or before
+        try:
+            yield
+        finally:
+            self._stream = before
 
     def say(self, text: str, **event: Any) -> None:
         """One line for people, or one event for programs."""
@@ -128,15 +147,15 @@ class Console:
         """``error`` while other threads may hold ``sys.stderr``; skipped if stderr is not writable at the moment."""
         above = "\n" if self.terminal else ""  # a progress bar may be on the line
         with suppress(OSError, ValueError):
-            if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
-                os.write(sys.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
+            if self.stderr is not None and select.select([], [self.stderr], [], 0)[1]:
+                os.write(self.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
 
     def _failure(self, text: str, code: int) -> str:
         text = " ".join(text.split())
         return json.dumps({"event": "error", "message": text, "exit_code": code}) if self.as_json else f"error: {text}"
 
     @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
+    def waiting_for(self, text: str) -> Iterator[None]:
         """Say at intervals that work without units goes on, such as loading a model; nothing if it is quick."""
         started = time.monotonic()
         with _ticking(lambda: self.say(f"{text}, {time.monotonic() - started:.0f} s", event="waiting")):
@@ -153,13 +172,75 @@ class Console:
         """
         return Progress(self, total, unit, label, panel)
 
+    def waiting(self) -> "Waiting":
+        """What is being waited for: ``with console.waiting() as wait: wait.show("starting, 3 s")``."""
+        return Waiting(self)
+
     def _write(self, line: str) -> None:
         """Write a line; it is lost if stderr is closed or on a full disk."""
-        if sys.stderr is None:
+        if self.stderr is None:
             return
         with suppress(OSError):
-            sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
-            sys.stderr.flush()
+            self.stderr.write((visible(line) if self.stderr.isatty() else line) + "\n")
+            self.stderr.flush()
+
+
+def copied_stderr() -> TextIO:
+    """Stderr under another descriptor, which still leads to the terminal while descriptor 2 leads into a file."""
+    return os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace")
+
+
+def _rich(terminal: TextIO) -> "RichConsole":
+    """Rich's console on a terminal, which leaves the cursor visible."""
+    from rich.console import Console as RichConsole
+
+    console = RichConsole(file=terminal)
+    # Rich hides the cursor while it draws; a killed process could not show it again.
+    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+    return console
+
+
+class Waiting:
+    """Says what is being waited for: a spinner, or the note of a bar; without a terminal a line every ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Any = None
+        self._spinner: Any = None
+        self._last = -LOG_EVERY
+
+    def __enter__(self) -> "Waiting":
+        return self
+
+    def show(self, text: str) -> None:
+        """Say it; from any thread, as often as it changes."""
+        if self._console.bar is not None:
+            self._console.bar.report(text)
+        elif self._console.terminal:
+            self._spin(text)
+        elif time.monotonic() - self._last >= LOG_EVERY:
+            self._last = time.monotonic()
+            self._console.say(text, event="waiting")
+
+    def _spin(self, text: str) -> None:
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        if self._live is None:
+            assert self._console.stderr is not None
+            terminal = _rich(self._console.stderr)
+            self._spinner = Spinner("line" if terminal.options.ascii_only else "dots")
+            self._live = Live(
+                self._spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        self._spinner.update(text=text)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if self._console.bar is not None:
+            self._console.bar.report("")
 
 
 Panel = Callable[[int, int], Sequence["RenderableType"]]
@@ -196,6 +277,7 @@ class Progress:
         self.note = ""
         self._skipped = 0
         self._start = self._last = time.monotonic()
+        self._terminal: TextIO | None = None
         self._bar: Any = None
         self._task: Any = None
         self._live: Any = None
@@ -213,7 +295,6 @@ class Progress:
         return self
 
     def _open_bar(self) -> None:
-        from rich.console import Console as RichConsole
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -227,15 +308,15 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        terminal = RichConsole(stderr=True)
-        # Rich hides the cursor while it draws; a killed process could not show it again.
-        terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+        self._terminal = copied_stderr()
+        terminal = _rich(self._terminal)
         self._bar = RichProgress(*columns, console=terminal)
         self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")
         self._live = self._bar.live
         if self.panel is not None and not terminal.options.ascii_only:
             self._live = Live(console=terminal, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
         self._live.start(refresh=True)
+        self.console.bar = self
 
     def _with_panel(self) -> "RenderableType":
         from rich.console import Group
@@ -289,3 +370,6 @@ class Progress:
         self._ticking.close()
         if self._live is not None:
             self._live.stop()
+        if self._terminal is not None:
+            self._terminal.close()
+            self.console.bar = None

@@ -36,6 +36,25 @@ console.say(f"{1 + len(drawn)} draws in {drawn[-1] - drawn[0]:.2f} s")
 """
 
 
+WAITING = """
+import os, sys, time
+from contextlib import ExitStack
+from magcli.console import Console, copied_stderr
+
+console = Console()
+with ExitStack() as stack:
+    if sys.argv[1:] == ["bar"]:
+        stack.enter_context(console.progress(4, "steps", "work"))
+    with copied_stderr() as terminal, console.writing_to(terminal), console.waiting() as waiting:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        for second in range(4):
+            waiting.show(f"starting, {second} s")
+            time.sleep(1)
+        os.dup2(terminal.fileno(), 2)
+    console.say("started")
+"""
+
+
 def program(*arguments: object) -> list[str]:
     return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
 
@@ -54,6 +73,31 @@ def test_a_panel_is_above_the_bar_and_lines_above_both() -> None:
     assert lines[:7] == ["line 1", "line 2", "line 3", "line 4", "panel of 80 x 20", "second line", lines[6]]
     assert "4/4" in lines[6]
     assert "note" not in terminal.text
+
+
+@pytest.mark.parametrize("kind", ["spinner", "bar"])
+def test_a_wait_is_seen_on_the_terminal_while_stderr_is_led_elsewhere(kind: str) -> None:
+    with Terminal([sys.executable, "-c", WAITING, kind]) as terminal:
+        terminal.wait_for(lambda: "starting, 1 s" in terminal.text)
+        terminal.wait_for(lambda: "starting, 2 s" in terminal.text)
+        assert b"?25l" not in terminal.raw
+        assert terminal.end() == 0
+    lines = terminal.text.splitlines()
+    assert lines[0] == "started"
+    assert "starting" not in terminal.text
+    assert len(lines) == (2 if kind == "bar" else 1)
+
+
+def test_without_a_terminal_a_wait_is_a_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("magcli.console.time.monotonic", lambda: now)
+    with Console().waiting() as waiting:
+        for second in range(25):
+            now = 100.0 + second
+            waiting.show(f"starting, {second} s")
+    assert capsys.readouterr().err.splitlines() == ["starting, 0 s", "starting, 10 s", "starting, 20 s"]
 
 
 def test_the_rate_of_drawing_a_panel_is_limited() -> None:
@@ -148,11 +192,11 @@ def test_progress_is_said_at_intervals_while_no_unit_is_finished(monkeypatch) ->
 
 def test_waiting_is_said_only_if_it_takes_long(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", written := Lines())
-    with Console().waiting("sft: loading the model"):
+    with Console().waiting_for("sft: loading the model"):
         pass
     assert written.getvalue() == ""
     monkeypatch.setattr("magcli.console.LOG_EVERY", 0.02)
-    with Console().waiting("sft: loading the model"):
+    with Console().waiting_for("sft: loading the model"):
         assert written.wait_for(1)[0] == "sft: loading the model, 0 s"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
+from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
 from magcli.generate.types import Completion, Generator, Message, Sampling, Weights
@@ -33,6 +34,8 @@ def open_generator(
     deadline: float = 600.0,
     gpu_memory: float = 0.9,
     tensor_parallel: int = 1,
+    eager: bool = False,
+    console: Console | None = None,
 ) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a model.
 
@@ -41,8 +44,9 @@ def open_generator(
             of the template.
         engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
         slots: concurrent sequences: the engine's slots, or requests to the server.
-        deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
-        dtype, deterministic, device, gpu_memory, tensor_parallel: as in ``Spec``.
+        deadline: seconds that a server may take for one sample, and vLLM for a phase of its start, or to answer.
+        dtype, deterministic, device, gpu_memory, tensor_parallel, eager: as in ``Spec``.
+        console: says what a starting vLLM does, and that the embedded engine takes its place.
 
     Raises:
         UsageError: the options contradict each other.
@@ -67,11 +71,12 @@ def open_generator(
         exact_head=False,
         gpu_memory=gpu_memory,
         tensor_parallel=tensor_parallel,
+        eager=eager,
     )
     _check_deterministic(spec)
     if not model.is_vision:
-        return open_policy(spec)
-    return NestedGenerator(spec) if model.is_nested else open_vision(spec)
+        return open_policy(spec, console)
+    return NestedGenerator(spec, console) if model.is_nested else open_vision(spec)
 
 
 def _open_server(model: Model, deadline: float, slots: int) -> Generator:
@@ -103,14 +108,40 @@ def open_adapted(spec: Spec, frozen: Weights) -> "TorchPolicy":
     return TorchPolicy(spec, decoder)
 
 
-def open_policy(spec: Spec) -> "TorchPolicy | VllmPolicy":
-    """Open a local engine, for RL or for text; errors as in ``open_generator``."""
+def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | VllmPolicy":
+    """Open a local engine, for RL or for text; ``console`` and errors as in ``open_generator``.
+
+    If vLLM is the choice of ``auto`` and does not start, the embedded engine takes its place where it fits.
+    """
     name = policy_engine(spec.engine, spec.device, deterministic=spec.deterministic)
     _check_deterministic(spec)
     if spec.tensor_parallel > 1 and name == "torch":
         raise UsageError("tensor parallelism needs engine vllm, not torch")
     check_split(spec.model, spec.tensor_parallel)
-    return _open_torch(spec) if name == "torch" else _open_vllm(spec)
+    if name == "torch":
+        return _open_torch(spec)
+    console = console or Console(quiet=True)
+    try:
+        return _open_vllm(spec, console)
+    except EnvironmentFault as fault:
+        if spec.engine != "auto" or not embedded_fits(spec):
+            raise
+        console.warn(f"{fault}; sampling with --engine torch instead")
+        return _open_torch(spec)
+
+
+def embedded_fits(spec: Spec) -> bool:
+    """Whether the embedded engine could take vLLM's place: one rank, and a sequence as long as the context has room."""
+    from magcli.model import card, memory
+    from magcli.model.shape import shape_of
+
+    if spec.tensor_parallel > 1:
+        return False
+    on_gpu = spec.device.startswith("cuda")
+    in_bf16 = spec.torch_dtype.itemsize == memory.BF16
+    plan = memory.EnginePlan(shape_of(spec.model), slots=1, longest=spec.model.context, bf16=in_bf16, on_gpu=on_gpu)
+    room = card.installed_card(spec.device) if on_gpu else card.host()
+    return memory.peak_bytes(memory.engine_lines(plan)) <= room.usable
 
 
 def _open_torch(spec: Spec) -> "TorchPolicy":
@@ -123,7 +154,7 @@ def _open_torch(spec: Spec) -> "TorchPolicy":
     return TorchPolicy(spec, decoder)
 
 
-def _open_vllm(spec: Spec) -> "VllmPolicy":
+def _open_vllm(spec: Spec, console: Console) -> "VllmPolicy":
     require_vllm()
     from magcli.generate.vllm import VllmPolicy
     from magcli.generate.vllm_start import start
@@ -132,7 +163,7 @@ def _open_vllm(spec: Spec) -> "VllmPolicy":
     _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
     sender = _sender(spec)
     backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
-    return VllmPolicy(spec, start(spec, backend=backend), sender)
+    return VllmPolicy(spec, start(spec, backend=backend, console=console), sender)
 
 
 def _sender(spec: Spec) -> "Sender":
@@ -194,8 +225,8 @@ class NestedGenerator:
     samples a row depends on that row alone.
     """
 
-    def __init__(self, spec: Spec) -> None:
-        self._spec = spec
+    def __init__(self, spec: Spec, console: Console | None = None) -> None:
+        self._spec, self._console = spec, console
         self._text: TorchPolicy | VllmPolicy | None = None
         self._vision: VisionGenerator | None = None
         self.thoughts = spec.model.thoughts  # a tokenizer that cannot be used is an error at once
@@ -209,7 +240,7 @@ class NestedGenerator:
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
         """Sample one completion per seed with the text model, in the order of the seeds."""
-        self._text = self._text or open_policy(self._spec)
+        self._text = self._text or open_policy(self._spec, self._console)
         return await self._text.complete(messages, sampling, seeds=seeds)
 
     async def complete_with_images(

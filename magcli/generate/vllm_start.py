@@ -1,26 +1,32 @@
 """Starting vLLM's engine process: its arguments, its environment, and one-line errors."""
 
+import hashlib
 import logging
+import math
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from functools import partial
 from importlib.metadata import entry_points
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from warnings import catch_warnings, simplefilter
 
 import torch
 
+from magcli.console import Console, copied_stderr
+from magcli.data import durable
 from magcli.errors import EnvironmentFault, first_line
 from magcli.generate.parallel import kv_heads_per_rank
 from magcli.generate.vllm_adapter import engine_settings
+from magcli.generate.vllm_phases import CAPTURING, COMPILING, StartWatch
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
@@ -30,8 +36,14 @@ STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 EXCEPTION = re.compile(r"(?:^|\] )((?:[A-Za-z_]+\.)*[A-Za-z]*(?:Error|Exception): \S.*)$")
 """A line of a log that ends a traceback, after vLLM's prefix if any."""
 
+HARMLESS = re.compile(r"^\(.* pid=\d+\) (?:DEBUG|INFO|WARNING) ")
+"""The beginning of a line of vLLM's log that is no error, although it may quote one."""
+
 MAX_CAUSE = 300
 """Characters of such a line that a message has."""
+
+QUIET = "ERROR"
+"""What this process logs of vLLM, unless the user asks for more."""
 
 SOCKETS = "magcli-vllm-"
 """Prefix of the folders of engines' sockets; the id of the process that started the engine follows."""
@@ -66,40 +78,75 @@ class VllmProcess(NamedTuple):
     sockets: Path
 
 
-def start(spec: Spec, *, backend: str) -> VllmProcess:
-    """Start the engine process of ``spec``; takes half a minute.
+def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmProcess:
+    """Start the engine process of ``spec``, which takes half a minute and more; says meanwhile what it does.
 
-    ``backend`` is vLLM's weight-transfer backend for new weights.
+    ``backend`` is vLLM's weight-transfer backend for new weights. A phase of the start may take ``spec.deadline``
+    seconds. If the user has set ``VLLM_LOGGING_LEVEL``, vLLM's messages are shown instead, and there is no such limit.
 
     Raises:
-        EnvironmentFault: vLLM cannot be imported, does not know magcli, or cannot run this model here.
+        EnvironmentFault: vLLM cannot be imported, does not know magcli, cannot run this model here, or hangs.
     """
     if PLUGIN not in entry_points(group=PLUGINS).names:
         raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
-    folder = spec.model.folder
+    console = console or Console(quiet=True)
     before, sockets = set(active_children()), socket_folder()
+    log_of(sockets).touch()
     silence_triton()
-    with stderr_into(log_of(sockets)), _environment(spec, sockets), catch_warnings():
+    with ExitStack() as stack:
+        terminal = stack.enter_context(stderr_into(log_of(sockets)))
+        stack.enter_context(console.writing_to(terminal))
+        stack.enter_context(_environment(spec, sockets))
+        stack.enter_context(catch_warnings())
         simplefilter("ignore")
+        show = stack.enter_context(console.waiting()).show if terminal else _ignore
+        limit = spec.deadline if terminal else math.inf
+        watch = stack.enter_context(StartWatch(log_of(sockets), limit, show, partial(_end_children, before)))
         try:
-            from vllm import AsyncEngineArgs
-            from vllm.config import WeightTransferConfig
-            from vllm.v1.engine.async_llm import AsyncLLM
-
-            transfer = WeightTransferConfig(backend=backend)
-            weights = _weights(spec.model, sockets)
-            arguments = AsyncEngineArgs(
-                weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec)
-            )
-            llm = AsyncLLM.from_engine_args(arguments)
+            llm = _engine(spec, sockets, backend, logs=terminal is not None)
         except Exception as error:  # whatever vLLM raises, the engine did not start
-            cause = cause_in(log_of(sockets)) or first_line(error)
+            cause = _hang(watch.hung, spec) if watch.hung else cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
+                f"vLLM cannot run {spec.model.folder} on {spec.device}: {cause} (all messages: VLLM_LOGGING_LEVEL=INFO)"
             ) from error
+    if terminal:
+        without = "; without compilation (--vllm-eager)" if spec.eager and spec.device.startswith("cuda") else ""
+        console.say(f"vLLM started in {watch.summary()}{without}", event="engine")
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
+
+
+def _engine(spec: Spec, sockets: Path, backend: str, *, logs: bool) -> Any:
+    """vLLM's ``AsyncLLM`` for ``spec``, once its processes are ready; ``logs``: they log what they do."""
+    from vllm import AsyncEngineArgs
+    from vllm.config import WeightTransferConfig
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    if logs:
+        os.environ["VLLM_LOGGING_LEVEL"] = "INFO"  # this process keeps the level of the import
+    transfer = WeightTransferConfig(backend=backend)
+    weights = _weights(spec.model, sockets)
+    arguments = AsyncEngineArgs(weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec))
+    return AsyncLLM.from_engine_args(arguments)
+
+
+def _ignore(text: str) -> None:
+    """Where vLLM's own messages are seen."""
+
+
+def _end_children(others: Set[BaseProcess]) -> bool:
+    """Kill this process's children except ``others``; returns whether there were any."""
+    started = [child for child in active_children() if child not in others]
+    for child in started:
+        child.kill()
+    return bool(started)
+
+
+def _hang(phase: str, spec: Spec) -> str:
+    """The cause where a phase of the start took too long."""
+    advice = "; --vllm-eager yes does without" if phase in (COMPILING, CAPTURING) and not spec.eager else ""
+    return f"it hung: {phase} took more than {spec.deadline:g} s{advice}"
 
 
 def log_of(sockets: Path) -> Path:
@@ -108,24 +155,23 @@ def log_of(sockets: Path) -> Path:
 
 
 @contextmanager
-def stderr_into(path: Path) -> Iterator[None]:
+def stderr_into(path: Path) -> Iterator[TextIO | None]:
     """Let the processes that are started meanwhile write their stderr to a file, for one line about a failure.
 
-    Not if the user asks for vLLM's messages by ``VLLM_LOGGING_LEVEL``.
+    Yields the stderr from before. Not if the user asks for vLLM's messages by ``VLLM_LOGGING_LEVEL``: then it is None.
     """
     if "VLLM_LOGGING_LEVEL" in os.environ:
-        yield
+        yield None
         return
     sys.stderr.flush()
-    before = os.dup(2)
-    try:
-        with open(path, "ab") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(before, 2)
-        os.close(before)
+    with copied_stderr() as before:
+        try:
+            with open(path, "ab") as file:
+                os.dup2(file.fileno(), 2)
+            yield before
+        finally:
+            sys.stderr.flush()
+            os.dup2(before.fileno(), 2)
 
 
 def cause_in(path: Path) -> str:
@@ -134,7 +180,7 @@ def cause_in(path: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return ""
-    causes = [match[1] for line in lines if (match := EXCEPTION.search(line))]
+    causes = [match[1] for line in lines if not HARMLESS.match(line) and (match := EXCEPTION.search(line))]
     return causes[0][:MAX_CAUSE] if causes else ""
 
 
@@ -157,16 +203,34 @@ def _weights(model: Model, temporary: Path) -> dict[str, Any]:
 
     The format is given because vLLM prefers Mistral's own, which has other names, if a folder has both. A text model
     inside a larger one is given to vLLM as the causal model that it is, so vLLM needs no packages for images: its
-    configuration is written to the ``temporary`` folder, and our loader reads its tensors.
+    configuration is written to a folder, and our loader reads its tensors.
     """
     if not model.is_nested:
         return {"model": str(model.folder), "config_format": "hf", "load_format": "hf"}
-    folder = temporary / "text"
     config = deepcopy(model.text_config)
     config.architectures = [type(model.outline).__name__]
-    config.save_pretrained(folder)
+    folder = _kept(config, temporary / "text")
     tensors = {"folder": str(model.folder), "names": dict(model.checkpoint_names)}
     return {"model": str(folder), "load_format": TEXT_LOADER, "model_loader_extra_config": tensors}
+
+
+def _kept(config: Any, temporary: Path) -> Path:
+    """The folder of a configuration beside vLLM's compile cache, which has no entry for a folder of another name.
+
+    It is the ``temporary`` one if none can be written there.
+    """
+    from vllm import envs
+
+    config.save_pretrained(temporary)
+    digest = hashlib.sha256((temporary / "config.json").read_bytes()).hexdigest()[:16]
+    folder = Path(envs.VLLM_CACHE_ROOT) / "magcli" / digest
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with durable.atomic_file(folder / "config.json") as file:
+            file.write((temporary / "config.json").read_bytes())
+    except (OSError, EnvironmentFault):
+        return temporary
+    return folder
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
@@ -191,7 +255,6 @@ def _settings(spec: Spec) -> dict[str, Any]:
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",
-            "use_tqdm_on_load": False,
             "disable_log_stats": True,
             "enable_log_requests": False,
         }
@@ -217,6 +280,7 @@ def gpu_settings(spec: Spec) -> dict[str, Any]:
         "device_ids": spec.gpu_numbers,
         "gpu_memory_utilization": spec.gpu_memory,
         "enable_sleep_mode": spec.sleeps,
+        "enforce_eager": spec.eager,
         "max_model_len": AUTO_FIT,
         "max_num_batched_tokens": max(GPU_STEP_TOKENS, spec.slots),
     }
@@ -278,15 +342,15 @@ def _free_memory() -> int:
 def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
     """Set ``os.environ`` for vLLM's processes while they start, and restore it, including what vLLM itself sets.
 
-    They log errors only, to stderr, and send no usage statistics.
+    They log to stderr, and send no usage statistics; this process logs errors only. A variable that vLLM does not know
+    to be harmless is part of the key of its compile cache, so none of them differs from start to start.
     """
     before = dict(os.environ)
     os.environ |= {
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-        "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", "ERROR"),
+        "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", QUIET),
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_RPC_BASE_PATH": str(sockets),
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(spec.deadline))),
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "PYTHONWARNINGS": "ignore",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -303,3 +367,5 @@ def _environment(spec: Spec, sockets: Path) -> Iterator[None]:
         for name in set(os.environ) - set(before):
             del os.environ[name]
         os.environ |= before
+        if "VLLM_LOGGING_LEVEL" not in before:
+            logging.getLogger("vllm").setLevel(QUIET)

@@ -100,7 +100,7 @@ class FileSender:
 class IpcSender:
     """Handles to memory of the engine's GPU: vLLM's own ``ipc`` transfer, in chunks of bounded size.
 
-    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one. Not tested on a GPU.
+    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one.
     """
 
     backend = IPC_TRANSFER

@@ -244,7 +244,7 @@ class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]
 
 
 class IpcTransfer(IPCWeightTransferEngine):  # type: ignore[misc]
-    """vLLM's end of a transfer within a GPU, with digests of what arrives. Not tested on a GPU."""
+    """vLLM's end of a transfer within a GPU, with digests of what arrives."""
 
     def start_weight_update(self) -> None:
         """As vLLM's."""

@@ -25,7 +25,7 @@ class Spec:
         slots: concurrent sequences.
         deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
         device: torch device of the engine, such as cuda:1.
-        deadline: seconds that vLLM may take to start or to answer.
+        deadline: seconds that vLLM may take for a phase of its start, or to answer.
         exact_head: compute vLLM's output head in float32, as in training and always in the embedded engine; slower, and
             not needed for text.
         threads: torch's threads in a generator process; 0 is torch's choice.
@@ -39,6 +39,7 @@ class Spec:
         lora_alpha: their scale is alpha / rank.
         tensor_parallel: vLLM's ranks, over which the model is split (``magcli.generate.parallel``).
         cards: the numbers of their GPUs; without any, ``device`` and those after it.
+        eager: vLLM on a GPU starts without compilation and CUDA graphs; on a CPU it always does.
     """
 
     model: Model
@@ -58,6 +59,7 @@ class Spec:
     lora_alpha: float = 1.0
     tensor_parallel: int = 1
     cards: tuple[int, ...] = ()
+    eager: bool = False
 
     @property
     def torch_dtype(self) -> "torch.dtype":

@@ -23,6 +23,7 @@ from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
 if TYPE_CHECKING:
     import torch
 
+    from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -37,7 +38,7 @@ LAYER = (576, 1536)
 SPEED_SECONDS = 0.3
 """How long matrix products are timed for each dtype."""
 START_SECONDS = 300.0
-"""Time limit in seconds for vLLM to start."""
+"""Time limit in seconds for a phase of vLLM's start."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ class Config:
     """Options of `magcli doctor`."""
 
     device: str = opt("auto", "Device to check: cpu, cuda, cuda:1; auto: cuda where PyTorch can use a GPU, else cpu.")
-    engines: bool = opt(False, "Also start Ray, and vLLM (half a minute), and check that it samples correctly.")
+    engines: bool = opt(
+        False,
+        "Also start Ray, and vLLM, on a GPU without and with compilation (minutes), and check that it samples right.",
+    )
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -63,7 +67,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "language verifier": _language,
         "sandbox": _sandbox,
         "matrix speed": lambda: _speed(config.device),
-        "vllm": lambda: _vllm(config.device, config.engines),
+        "vllm": lambda: _vllm(config.device, config.engines, job.console),
         "ray": lambda: _ray(start=config.engines),
     }
     if find_spec("torch") is None and config.device == "cpu":
@@ -253,7 +257,7 @@ def _ray(*, start: bool) -> str:
     return f"{installed}, up in {seconds:.1f} s"
 
 
-def _vllm(device: str, start: bool) -> str:
+def _vllm(device: str, start: bool, console: Console) -> str:
     """The version of vLLM; that it is missing fails the check only with --engines."""
     from importlib.metadata import packages_distributions, version
 
@@ -267,7 +271,7 @@ def _vllm(device: str, start: bool) -> str:
         return f"{names}; magcli doctor --engines starts it"
     from magcli.generate.vllm_probe import probe
 
-    return f"{names}; {probe(device, START_SECONDS)}"
+    return f"{names}; {probe(device, START_SECONDS, console)}"
 
 
 def _speed(device: str) -> str:

@@ -294,14 +294,14 @@ def _train(
         return _forecast(replace(config, trainers=ranks), model, longest).fits
 
     with ExitStack() as stack:
-        evaluator = stack.enter_context(_open_evaluator(config, model))
+        evaluator = stack.enter_context(_open_evaluator(config, model, job.console))
         opened = trainers.opened("sft", config, job.console, after_loss=after_loss, fits=fits)
         _, controller = stack.enter_context(opened)
         config = replace(config, trainers=controller.size)
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
         forecasts.check(_forecast(config, model, longest), folder.path, job.console)
-        with job.console.waiting("sft: loading the model"):
+        with job.console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(config, model, examples, held_out, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
@@ -402,7 +402,7 @@ def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
 
 
 @contextmanager
-def _open_evaluator(config: Config, model: Model) -> Iterator[EvaluateModel | None]:
+def _open_evaluator(config: Config, model: Model, console: Console) -> Iterator[EvaluateModel | None]:
     """The function that evaluates the model of a folder on --eval-table; None without that option.
 
     The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
@@ -415,10 +415,12 @@ def _open_evaluator(config: Config, model: Model) -> Iterator[EvaluateModel | No
         return
     with engines.open_grader(config) as grader:
         held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
-        yield lambda folder: asyncio.run(_accuracy(config, model, held_out, folder))
+        yield lambda folder: asyncio.run(_accuracy(config, model, held_out, folder, console))
 
 
-async def _accuracy(config: Config, model: Model, held_out: HeldOut, folder: Path) -> dict[str, float | None]:
+async def _accuracy(
+    config: Config, model: Model, held_out: HeldOut, folder: Path, console: Console
+) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
     from magcli.generate.open import open_generator
     from magcli.model.model import Model
@@ -430,6 +432,8 @@ async def _accuracy(config: Config, model: Model, held_out: HeldOut, folder: Pat
         slots=config.eval_slots,
         deterministic=config.engine == "torch" and config.dtype == "fp32",
         device=config.device,
+        eager=engines.starts_eager("auto", [held_out.expected], slots=config.eval_slots),
+        console=console,
     )
     try:
         return await held_out.accuracy(generator)

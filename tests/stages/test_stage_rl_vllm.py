@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,13 +36,20 @@ SIZES = {
 REWARD = "def letters(completion, row):\n    return len(set(completion)) / 100\n"
 
 
-def started(folder: Path, model: Path, **options) -> "subprocess.Popen[bytes]":
+AUTO_IS_VLLM = """
+from magcli.generate import open
+open.policy_engine = lambda name, device, *, deterministic=False: "vllm" if name == "auto" else name
+"""
+
+
+def started(folder: Path, model: Path, path: Path | None = None, **options) -> "subprocess.Popen[bytes]":
     problems = folder / "problems.jsonl"
     problems.write_text("".join(json.dumps({"id": f"p{i}", "prompt": f"{i}?", "answer": "3"}) + "\n" for i in range(8)))
     (folder / "letters.py").write_text(REWARD)
     command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(model), "--run", str(folder / "run")]
     command += ["--reward", f"{folder / 'letters.py'}:letters", *flags_of(SIZES | options)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=quiet(), start_new_session=True)
+    environment = quiet() | ({"PYTHONPATH": str(path)} if path else {})
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, start_new_session=True)
 
 
 def metrics(run: Path) -> list[dict[str, object]]:
@@ -87,6 +95,21 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, w
     lines = metrics(run)
     assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
     assert overlap(ledger.read(run / "ledger.jsonl")) > 0, "it samples while the trainer computes"
+
+
+@pytest.mark.slow
+def test_the_embedded_engine_samples_where_the_vllm_of_auto_does_not_start(wide_model_dir, tmp_path):
+    """``auto`` is vLLM on this CPU as it is on a GPU, and vLLM does not know the model."""
+    shutil.copytree(wide_model_dir, tmp_path / "odd")
+    config = json.loads((tmp_path / "odd" / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysForCausalLM"]}))
+    (tmp_path / "sitecustomize.py").write_text(AUTO_IS_VLLM)
+    process = started(tmp_path, tmp_path / "odd", path=tmp_path, generators=0, engine="auto", updates=2)
+    errors = process.communicate(timeout=280)[1].decode()
+    check(tmp_path / "run", 2)
+    (warning,) = [line for line in errors.splitlines() if "vLLM cannot run" in line]
+    assert warning.startswith("warning: rl: vLLM cannot run ")
+    assert warning.endswith("; sampling with --engine torch instead")
 
 
 @pytest.mark.slow

@@ -64,6 +64,11 @@ class SuiteTask(NamedTuple):
     note: str = ""
 
     @property
+    def num_problems(self) -> int:
+        """The number of its problems."""
+        return sum(batch.num_rows for batch in self.problems)
+
+    @property
     def columns(self) -> list[str]:
         """The columns of a problem that are repeated in its completions: all, except large tests of a suite."""
         names: list[str] = self.problems[0].schema.names
@@ -250,7 +255,7 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Sample and grade tasks: one stream of problems for the model, split by task."""
-    total = sum(batch.num_rows for task in tasks for batch in task.problems)
+    total = sum(task.num_problems for task in tasks)
     with job.console.progress(total, "problems", job.stage) as bar:
         yield from _run(_Runner(tasks, config, job, bar), config)
 
@@ -294,7 +299,8 @@ class _Runner:
     def _open_engine(self, config: Config, unfinished: Sequence[Journal]) -> Generator:
         """The engine of this process, or those of --cluster."""
         if not config.cluster:
-            return engines.open_engine(config, self.job, unfinished)
+            expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
+            return engines.open_engine(config, self.job, unfinished, expected)
         from magcli.stages.shared.cluster_engines import ClusterEngines
 
         self.engines = ClusterEngines(config, self.job, unfinished)

@@ -23,6 +23,7 @@ from magcli.stages.shared import engines
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.curate.sampling import Sample
     from magcli.generate.service import Opened
     from magcli.generate.torch_policy import TorchPolicy
@@ -78,15 +79,15 @@ def open_points(work: Work, job: Job, journal: Journal) -> Points:
     if work.config.cluster:
         return ClusterPoints(work, job, journal)
     dtype = engines.sampling_format(work.model, work.config, job, [journal])
-    return LocalPoints(work, PointEngine(work, dtype))
+    return LocalPoints(work, PointEngine(work, dtype, job.console))
 
 
 class PointEngine:
     """An engine in this process."""
 
-    def __init__(self, work: Work, dtype: DType) -> None:
+    def __init__(self, work: Work, dtype: DType, console: Console | None = None) -> None:
         self._work = work
-        self._policy = _open_policy(work, dtype)
+        self._policy = _open_policy(work, dtype, console)
         self._plan = engines.sampling_plan(work.config, work.model.thoughts)
         self._rounding = _rounding(work.config, dtype)
         self._versions = count(1)
@@ -120,12 +121,13 @@ class PointEngine:
         await self._policy.close()
 
 
-def _open_policy(work: Work, dtype: DType) -> TorchPolicy | VllmPolicy:
+def _open_policy(work: Work, dtype: DType, console: Console | None) -> TorchPolicy | VllmPolicy:
     from magcli.generate.open import open_policy
     from magcli.generate.wire import Spec
 
     config = work.config
     assert config.engine != "server", "the options were checked"
+    expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points
     return open_policy(
         Spec(
             work.model,
@@ -136,7 +138,9 @@ def _open_policy(work: Work, dtype: DType) -> TorchPolicy | VllmPolicy:
             config.device,
             gpu_memory=config.gpu_memory or engines.ALONE,
             tensor_parallel=config.tensor_parallel,
-        )
+            eager=engines.starts_eager(config.vllm_eager, expected, slots=config.num_slots),
+        ),
+        console,
     )
 
 

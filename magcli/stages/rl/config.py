@@ -15,7 +15,17 @@ from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
 from magcli.rl.types import is_own_function
-from magcli.stages.shared import engines, options, parallel, run_sizes, tables, templates, trainers, training
+from magcli.stages.shared import (
+    engines,
+    options,
+    parallel,
+    run_sizes,
+    tables,
+    templates,
+    trainers,
+    training,
+    vllm_options,
+)
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -42,20 +52,21 @@ class Config(
     engine: Literal["auto", "torch", "vllm"] = opt(
         "auto", "Engine that samples rollouts; auto: vllm on a GPU if it is installed, else torch.", panel=GENERATORS
     )
-    gpu_memory: float = options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
+    gpu_memory: float = vllm_options.gpu_memory(GENERATORS, "0 is 0.35 beside a trainer, else 0.9")
     vllm_sleep: Literal["auto", "yes", "no"] = opt(
         "auto",
         "Free vLLM's memory on the trainer's GPU during updates; auto: if engine and trainer do not fit at once.",
         panel=GENERATORS,
         affects_rows=False,
     )
+    vllm_eager: Literal["auto", "yes", "no"] = vllm_options.vllm_eager(GENERATORS)
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: GPUs without a trainer, or --device.",
         panel=GENERATORS,
         affects_rows=False,
     )
-    tensor_parallel: int = options.tensor_parallel(GENERATORS)
+    tensor_parallel: int = vllm_options.tensor_parallel(GENERATORS)
     transfer: Literal["auto", "file", "broadcast"] = opt(
         "auto",
         "Weight sync to generators: file in shared memory, or broadcast (NCCL, on CPUs gloo), as always on a cluster; "

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from magcli.cluster.runtime import LOCAL, Demand, address_for
-from magcli.errors import usage
+from magcli.errors import EnvironmentFault, usage
 from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.rl.sharing import shares_base
 from magcli.stages.shared import engines, trainers
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.generate.fleet import Fleet
+    from magcli.generate.torch_policy import TorchPolicy
     from magcli.generate.types import RolloutEngine
+    from magcli.generate.vllm import VllmPolicy
     from magcli.generate.wire import Spec
     from magcli.model.model import Model
     from magcli.run.job import Job
@@ -75,15 +77,22 @@ def ranks_send_weights(config: Config, cluster: Cluster | None) -> bool:
 
 @asynccontextmanager
 async def build_engine(
-    config: Config, model: Model, job: Job, cluster: Cluster | None, controller: RankController
+    config: Config,
+    model: Model,
+    job: Job,
+    cluster: Cluster | None,
+    controller: RankController,
+    *,
+    may_replace_vllm: bool = False,
 ) -> AsyncIterator[RolloutEngine]:
     """The engine for the duration of the block, in this process or on the cluster.
 
     It has a second copy of the model, or in this process the frozen weights of the trainer and its adapters.
+    ``may_replace_vllm``: the embedded engine may take the place of a vLLM in this process that does not start.
     """
     import torch
 
-    from magcli.generate.open import open_adapted, open_policy
+    from magcli.generate.open import open_adapted
 
     opened: RolloutEngine
     if config.generators:
@@ -95,11 +104,34 @@ async def build_engine(
         if _samples_with_base_of_trainer(config, model):
             opened = open_adapted(spec, controller.frozen_weights())
         else:
-            opened = open_policy(spec)
+            opened = _open_local(spec, job.console, may_replace=may_replace_vllm)
     try:
         yield opened
     finally:
         await opened.close()
+
+
+def _open_local(spec: Spec, console: Console, *, may_replace: bool) -> TorchPolicy | VllmPolicy:
+    """The engine in this process; ``may_replace``: the embedded one instead of a vLLM that does not start.
+
+    An engine of adapters stays vLLM, as the trainer sends what vLLM takes.
+    """
+    from magcli.generate.open import open_policy
+
+    try:
+        return open_policy(spec, console)
+    except EnvironmentFault as fault:
+        if spec.engine != "vllm" or not may_replace or spec.lora_rank:
+            raise
+        console.warn(f"rl: {fault}; sampling with --engine torch instead")
+        return open_policy(replace(spec, engine="torch", sleeps=False), console)
+
+
+def samples_beside_trainer(config: Config, engine: RolloutEngine) -> bool:
+    """Whether the engine works during updates: in processes of its own, unless it sleeps then."""
+    from magcli.generate.torch_policy import TorchPolicy
+
+    return config.generators > 0 or not (isinstance(engine, TorchPolicy) or engine.sleeps)
 
 
 async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster) -> Fleet:
@@ -259,7 +291,14 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,
         tensor_parallel=config.tensor_parallel,
+        eager=engines.starts_eager(config.vllm_eager, [_expected(config)], slots=most),
     )
+
+
+def _expected(config: Config) -> engines.Expected:
+    """The completions of all updates, and the most tokens of each."""
+    tokens = max([config.max_tokens, *(options_in(stage, config).max_tokens for stage in config.stage)])
+    return config.updates * config.n_batch, tokens
 
 
 def _share_threads(ranks: int, generators: int) -> int:

@@ -24,6 +24,7 @@ from magcli.stages.rl.sampling_engine import (
     engine_name,
     generators_demand,
     ranks_send_weights,
+    samples_beside_trainer,
     sends_adapters,
 )
 from magcli.stages.rl.verifiers import open_verifiers, verifiers_demand
@@ -165,6 +166,7 @@ def _train(
         rows = [engines.answerable(part, model, system, grader, job) for part in problems]
         held_out = _open_held_out(config, model, grader)
         usable = [row for part in rows for row in part]
+        may_replace_vllm = _may_replace_vllm(config, model, usable)
         config = _check_memory(config, model, usable, folder, job.console)
         trainer = build_trainer(config, model, controller)
         trainer.ranks_send = ranks_send_weights(config, cluster)
@@ -182,7 +184,7 @@ def _train(
             say_start(config, ledger, trainer, job.console)
             bar.advance(trainer.done, reused=True)
             repeated = loop.repeat_updates(trainer, stages, checkpointing, monitor)
-            engine = build_engine(config, model, job, cluster, controller)
+            engine = build_engine(config, model, job, cluster, controller, may_replace_vllm=may_replace_vllm)
             verifiers = open_verifiers(config, grader, usable, cluster, job.console)
             run = _loop(
                 config, model, engine, trainer, stages, checkpointing, repeated, rows, verifiers, held_out, monitor
@@ -259,6 +261,13 @@ def _check_memory(config: Config, model: Model, problems: Sequence[Row], folder:
     return with_vllm_as_planned(config, forecast)
 
 
+def _may_replace_vllm(config: Config, model: Model, problems: Sequence[Row]) -> bool:
+    """Whether vLLM is the choice of ``auto``, and the run would fit with the embedded engine in its place."""
+    if config.engine != "auto" or engine_name(config) == "torch" or config.tensor_parallel > 1:
+        return False
+    return plan_memory(replace(config, engine="torch"), model, _longest_prompt(config, model, problems)).fits
+
+
 def _open_checkpointing(
     config: Config, folder: RunDir, ledger: Ledger, thoughts: ThoughtForm, *, evaluates: bool
 ) -> Checkpointing:
@@ -304,7 +313,7 @@ async def _loop(
             staleness=config.staleness,
             updates=config.updates,
             custom_reward=bool(config.reward),
-            generates_during_updates=config.generators > 0 or (engine_name(config) == "vllm" and not engine.sleeps),
+            generates_during_updates=samples_beside_trainer(config, engine),
         )
         measure = build_measure(held_out, model, engine, grader, scheduler)
         return await loop.train(trainer, engine, scheduler, stages, checkpointing, monitor, measure)

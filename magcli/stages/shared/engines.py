@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import usage
 from magcli.model.thoughts import THINK, ThoughtForm
@@ -32,12 +32,23 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Choice, Sandbox
 
 
+Expected = tuple[int, int]
+"""A number of completions, and the most tokens of each."""
+
 ALONE, BESIDE_TRAINER = 0.9, 0.35
 """The share of a GPU's memory that vLLM takes where it has a card to itself, and beside a trainer."""
 
 
-def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | None = None) -> Generator:
-    """The engine that a stage's options describe, or that a shard shares; ``unfinished`` as in ``Job.choose``."""
+def open_engine(
+    config: EngineOptions,
+    job: Job,
+    unfinished: Sequence[Notes] | None = None,
+    expected: Sequence[Expected] | None = None,
+) -> Generator:
+    """The engine that a stage's options describe, or that a shard shares; ``unfinished`` as in ``Job.choose``.
+
+    ``expected`` is what will be sampled, by default each row as often as the options say, if they do.
+    """
     from magcli.generate.open import open_generator
 
     if job.whole is not None and job.whole.open_engine is not None:
@@ -57,6 +68,8 @@ def open_engine(config: EngineOptions, job: Job, unfinished: Sequence[Notes] | N
         deadline=config.deadline,
         gpu_memory=config.gpu_memory or ALONE,
         tensor_parallel=config.tensor_parallel,
+        eager=starts_eager(config.vllm_eager, expected or _expected(config, job), slots=config.num_slots),
+        console=job.console,
     )
     forms.record(generator.thoughts, job, unfinished)
     return generator
@@ -70,6 +83,24 @@ def require_model(model: Model) -> None:
     """
     if not model.is_url:
         _ = model.context
+
+
+def _expected(config: EngineOptions, job: Job) -> Sequence[Expected] | None:
+    """What a stage samples that has a number of samples a row; None if the number of rows is not known."""
+    from magcli.stages.shared.options import SamplingOptions
+
+    if job.total is None or not isinstance(config, SamplingOptions):
+        return None
+    return [(job.total * config.samples, config.max_tokens)]
+
+
+def starts_eager(asked: Literal["auto", "yes", "no"], expected: Sequence[Expected] | None, *, slots: int) -> bool:
+    """Whether vLLM starts without compilation: as ``asked``, else if what is ``expected`` ends sooner then."""
+    from magcli.generate.vllm_eager import decode_steps, starts_sooner
+
+    if asked != "auto":
+        return asked == "yes"
+    return expected is not None and starts_sooner(decode_steps(expected, slots))
 
 
 def sampling_format(

@@ -39,6 +39,11 @@ class HeldOut:
     grader: CompletionGrader
     slots: int
 
+    @property
+    def expected(self) -> engines.Expected:
+        """The number of completions, and the most tokens of each."""
+        return len(self.problems) * self.plan.samples, self.plan.sampling.max_tokens
+
     async def accuracy(self, generator: Generator) -> dict[str, float | None]:
         """The metrics ``magcli.run.rundir.HELD_OUT`` of the model that a generator samples from.
 

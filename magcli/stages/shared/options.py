@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from magcli.config import opt
 from magcli.errors import UsageError, usage
 from magcli.model.thoughts import FORMS, GAP, THINK, form_named
+from magcli.stages.shared import vllm_options
 from magcli.stages.shared.parallel import check_split_engine
 
 MODEL = "Model and engine"
@@ -54,18 +55,6 @@ def device(*, affects_rows: bool = True) -> Any:
 def dtype(panel: str = MODEL) -> Any:
     """The dtype of the weights for sampling."""
     return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=panel)
-
-
-def gpu_memory(panel: str, default: str) -> Any:
-    """The share of a GPU's memory for vLLM; ``default`` says what 0 stands for."""
-    text = f"Share of the GPU's memory that vLLM may take; {default}."
-    return opt(0.0, text, panel=panel, affects_rows=False, ge=0, le=1)
-
-
-def tensor_parallel(panel: str) -> Any:
-    """Over how many devices vLLM splits the model."""
-    text = "Number of GPUs (on CPUs processes) of one machine over which vLLM splits the model."
-    return opt(1, text, panel=panel, affects_rows=False, ge=1)
 
 
 def samples(default: int) -> Any:
@@ -132,8 +121,9 @@ class LocalEngineOptions:
         panel=MODEL,
     )
     device: str = device()
-    gpu_memory: float = gpu_memory(MODEL, "0 is 0.9")
-    tensor_parallel: int = tensor_parallel(MODEL)
+    gpu_memory: float = vllm_options.gpu_memory(MODEL, "0 is 0.9")
+    tensor_parallel: int = vllm_options.tensor_parallel(MODEL)
+    vllm_eager: Literal["auto", "yes", "no"] = vllm_options.vllm_eager(MODEL)
 
     @property
     def num_slots(self) -> int:
@@ -176,7 +166,7 @@ class EngineOptions(TemplateOptions, LocalEngineOptions):
     model: str = opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
     deadline: float = opt(
         600.0,
-        "Timeout in seconds of one request to a server (retries included) or to vLLM.",
+        "Timeout in seconds of one request to a server (retries included) or to vLLM, and of a phase of vLLM's start.",
         panel=MODEL,
         affects_rows=False,
         gt=0,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.console import Console
+from magcli.console import Console, Waiting
 from magcli.errors import EnvironmentFault
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines, templates
@@ -218,6 +218,10 @@ class _KeptMessages(Console):
     def say(self, text: str, **event: Any) -> None:
         """Keep a message."""
         self.messages.append((text, event))
+
+    def waiting(self) -> Waiting:
+        """Nothing: it would be over when the driver says it."""
+        return Console(quiet=True).waiting()
 
 
 def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) -> EngineServer:
