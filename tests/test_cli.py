@@ -356,7 +356,8 @@ def test_dry_run_prints_the_configuration_and_touches_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     example = shlex.split(stage_of(name).EXAMPLE)[1:]
-    app([*example, "--dry-run"], standalone_mode=False)
+    missing = ["--allow-missing"] if "--model" in example else []
+    app([*example, "--dry-run", *missing], standalone_mode=False)
     message = json.loads(capsys.readouterr().out)
     assert message["stage"] == name
     assert set(message["config"]) == set(stage_of(name).Config.__dataclass_fields__)

@@ -168,9 +168,7 @@ def _train(
         usable = [row for part in rows for row in part]
         may_replace_vllm = _may_replace_vllm(config, model, usable)
         config = _check_memory(config, model, usable, folder, job.console)
-        trainer = build_trainer(config, model, controller)
-        trainer.ranks_send = ranks_send_weights(config, cluster)
-        trainer.weights_folder = _weights_folder(cluster, folder)
+        trainer = _open_trainer(config, model, controller, cluster, folder)
         stages = build_stages(config, model.thoughts)
         controller.try_saving(folder.model)
         ledger = Ledger(folder.ledger)
@@ -233,6 +231,16 @@ def _open_held_out(config: Config, model: Model, grader: Grader) -> HeldOut | No
     if config.eval_table is None:
         return None
     return heldout.open_held_out("rl", config, model, grader, system=config.system, seed=config.seed)
+
+
+def _open_trainer(
+    config: Config, model: Model, controller: RankController, cluster: Cluster | None, folder: RunDir
+) -> Trainer:
+    """The policy to train, and how its ranks send their weights."""
+    trainer = build_trainer(config, model, controller)
+    trainer.ranks_send = ranks_send_weights(config, cluster)
+    trainer.weights_folder = _weights_folder(cluster, folder)
+    return trainer
 
 
 def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:

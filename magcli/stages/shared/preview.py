@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
-from magcli.model.model import Model
 from magcli.stages.shared import engines, templates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.data.source import Rows
+    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.stages.shared.options import GraderOptions, TemplateOptions
     from magcli.verify.grader import Grader
@@ -53,6 +53,8 @@ def check_model(name: str) -> None:
     Raises:
         EnvironmentFault: it is neither a folder nor available from the hub.
     """
+    from magcli.model.model import Model
+
     model = Model.open(name)
     if model.is_local:
         return
