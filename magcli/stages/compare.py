@@ -40,15 +40,16 @@ class Config:
     """Options of `magcli compare`."""
 
     paths: tuple[str, ...] = opt((), "Folders of runs, or tables of metrics or graded completions.", positional=True)
-    ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k of graded completions.")
+    ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k of graded completions.", gt=0)
     seed: int = opt(0, "Seed of the bootstrap and of the subsets of maj@k.")
 
 
 def check(config: Config) -> None:
     """Refuse fewer than two paths, and a mixture of runs and tables."""
     usage(len(config.paths) > 1, "compare: name two runs or tables at least: magcli compare A B")
-    usage(all(k > 0 for k in config.ks), "compare.ks: every k must be at least 1")
     runs = [path for path in config.paths if _is_run(path)]
+    missing = [path for path in config.paths if runs and not Path(path).exists()]
+    usage(not missing, f"compare: {', '.join(missing)}: no such run")
     text = f"compare: {', '.join(runs)} are runs and the others tables; compare runs with runs, and evaluations of both"
     usage(len(runs) in (0, len(config.paths)), text)
 

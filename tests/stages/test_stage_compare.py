@@ -98,3 +98,5 @@ def test_what_cannot_be_compared_is_named(tmp_path):
         call_stage("compare", paths=(str(run),))
     with pytest.raises(DataError, match="does not exist"):
         call_stage("compare", paths=(str(table), str(tmp_path / "none")))
+    with pytest.raises(UsageError, match="none: no such run"):
+        call_stage("compare", paths=(str(run), str(tmp_path / "none")))
