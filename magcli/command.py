@@ -32,8 +32,8 @@ RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints i
 ALLOW_EMPTY = "Success also if no row is kept."
 LIMIT = "Read only this many rows, from the start of the input."
 ALLOW_MISSING = "With --dry-run: a model that is not there yet is no error."
-MODELS = ("model", "before")
-"""Options that name a model."""
+MODELS = ("model", "before", "teacher")
+"""Options that name a model whose weights a stage with a table loads."""
 TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -274,7 +274,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     preview_only = configuration.is_set(config, "preview_only")
     dry_run = dry_run or preview_only
     if dry_run and not preview_only:
-        if not allow_missing:
+        if stage.INPUTS and not allow_missing:
             _require_models(stage, config, tables_of_recipe)
         _try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}

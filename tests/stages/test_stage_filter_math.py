@@ -202,6 +202,7 @@ def test_programs_are_decided_by_their_verdicts_alone():
 
 def test_completions_are_reported_while_no_problem_is_finished(guesser, problems, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("magcli.run.units.REPORT_EVERY", 0)
+    monkeypatch.setattr("magcli.console.LOG_EVERY", 0.01)
     options = {"samples": 32, "max_tokens": 24, "slots": 2, "system": Path("none"), "quiet": False}
     call_stage("filter-math", problems, output=tmp_path / "kept.arrow", model=str(guesser), **options)
     shown = [line for line in capsys.readouterr().err.splitlines() if "completions finished" in line]
