@@ -8,7 +8,7 @@ from calling import call_stage
 
 from magcli.data.manifest import Input, Link
 from magcli.report import history, training
-from magcli.report.discovery import Table, discover
+from magcli.report.discovery import Table, discover, open_table
 from magcli.report.history import steps
 
 
@@ -114,6 +114,6 @@ def test_without_a_note_there_is_no_command(pipeline):
 
 
 def test_a_table_of_another_tool_has_no_origin(pipeline):
-    (table,) = discover([pipeline / "letters.jsonl"]).tables
+    table = open_table(pipeline / "letters.jsonl")
     origin = history.of_table(table, defaults)
     assert (origin.stage, origin.options, list(origin.inputs)) == ("not made by magcli", [], [])
