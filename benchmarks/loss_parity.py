@@ -255,7 +255,7 @@ def gap(ours: Value, theirs: Value) -> float:
     """The larger difference: of losses, and of gradients relative to the largest element."""
     scale = max(map(abs, theirs.gradient))
     assert scale > 0, "all tokens are clipped"
-    differences = [abs(one - other) for one, other in zip(ours.gradient, theirs.gradient, strict=True)]
+    differences = [abs(our - their) for our, their in zip(ours.gradient, theirs.gradient, strict=True)]
     return max(abs(ours.loss - theirs.loss), max(differences) / scale)
 
 
@@ -273,9 +273,9 @@ def run() -> None:
     _say("TRL", "rloo, gradient on policy", max(_rloo_gap(batch.on_policy()) for batch in batches))
     for norm in VERL_NORMS:
         differences = [
-            abs(one - other)
+            abs(our - their)
             for batch in batches
-            for one, other in zip(magcli_advantages(batch, norm), verl_advantages(batch, norm), strict=True)
+            for our, their in zip(magcli_advantages(batch, norm), verl_advantages(batch, norm), strict=True)
         ]
         _say("verl", f"advantages, {norm}", max(differences))
 

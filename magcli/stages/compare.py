@@ -106,8 +106,8 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """
     from magcli.run.settings import DIGEST
 
-    names = dict.fromkeys(name for one in settings for name in one)
-    values = {name: [one.get(name) for one in settings] for name in names}
+    names = dict.fromkeys(name for options_of_run in settings for name in options_of_run)
+    values = {name: [options_of_run.get(name) for options_of_run in settings] for name in names}
     differ = {name: row for name, row in values.items() if any(value != row[0] for value in row)}
     return {name: row for name, row in differ.items() if name.removesuffix(DIGEST) not in {*differ} - {name}}
 
