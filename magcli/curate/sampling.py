@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from magcli.data.schema import COMPLETION
+from magcli.data.schema import COMPLETION, EPISODE_COMPLETION, MESSAGES
+from magcli.environments.text import TextEpisodes
 from magcli.errors import DataError, UsageError
 from magcli.generate.types import Completion, Generator, Sampling, VisionModel, sample_seed
 from magcli.model.chat import to_messages
@@ -32,21 +33,30 @@ DECODED_IMAGE = "decoded_image"
 
 
 class SamplingPlan(NamedTuple):
-    """How problems are sampled: system prompt (None for none), sampling parameters, samples per problem, seed."""
+    """How problems are sampled: system prompt (None for none), sampling parameters, samples per problem, seed.
+
+    With ``episodes`` an environment answers the turns of the model.
+    """
 
     system: str | None
     sampling: Sampling
     samples: int
     seed: int
+    episodes: TextEpisodes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion of a problem."""
+    """One completion of a problem.
+
+    Of an episode it is the last turn; ``messages`` is the conversation, and ``reward`` as in ``TextEpisode``.
+    """
 
     index: int
     seed: int
     completion: Completion
+    messages: Sequence[Mapping[str, str]] = ()
+    reward: "Reward | None" = None
 
 
 async def sample_problem(
@@ -62,6 +72,14 @@ async def sample_problem(
     indices = range(plan.samples) if indices is None else indices
     seeds = [sample_seed(plan.seed, row["id"], index) for index in indices]
     messages, images = to_messages(row["prompt"], plan.system), images_of(row)
+    if plan.episodes is not None:
+        if images:
+            raise UsageError(f"row {row['id']} has images, which no --environment reads")
+        episodes = await plan.episodes.complete(generator, row, messages, plan.sampling, seeds)
+        return [
+            Sample(index, seed, episode.completion, episode.messages, episode.reward)
+            for index, seed, episode in zip(indices, seeds, episodes, strict=True)
+        ]
     if not images:
         completions = await generator.complete(messages, plan.sampling, seeds=seeds)
     elif isinstance(generator, VisionModel):
@@ -136,12 +154,17 @@ async def grade_samples(
     grader: "CompletionGrader", row: Mapping[str, Any], samples: Sequence[Sample], rule: "RewardRule"
 ) -> "list[Reward]":
     """Grade the samples of a problem."""
-    verdicts = (grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)
-    return await asyncio.gather(*verdicts)
+
+    async def graded(sample: Sample) -> "Reward":
+        if sample.reward is not None:
+            return sample.reward
+        return await grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule)
+
+    return await asyncio.gather(*map(graded, samples))
 
 
 def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:
-    """Samples as the columns of ``magcli.data.schema.COMPLETION``."""
+    """Samples as the columns of ``magcli.data.schema.COMPLETION``, and ``messages`` of episodes."""
     columns = [
         [sample.index for sample in samples],
         [sample.completion.text for sample in samples],
@@ -150,7 +173,10 @@ def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:
         [sample.seed for sample in samples],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, COMPLETION, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=COMPLETION)
+    if not any(sample.messages for sample in samples):
+        return pa.RecordBatch.from_arrays(arrays, schema=COMPLETION)
+    turns = [[{name: turn[name] for name in ("role", "content")} for turn in sample.messages] for sample in samples]
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(turns, MESSAGES.type)], schema=EPISODE_COMPLETION)
 
 
 def images_of(row: Mapping[str, Any]) -> list[bytes]:

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 DropReason = Literal["ungradable", "early-step", "wrong", "cut", "short", "near-identical", "surplus"]
-Upsample = Literal["repetition", "weight"]
 Same = Callable[[int, int], bool]
 """Whether two rows, by number, are near-duplicates."""
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -69,10 +68,9 @@ class Candidate(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Copies and weight of each selected row, and the reason for each dropped row."""
+    """Copies of each selected row, and the reason for each dropped row."""
 
     copies: dict[int, int]
-    weights: dict[int, float]
     dropped: dict[int, DropReason]
 
 
@@ -93,7 +91,6 @@ def select(
     per_problem: int = 4,
     hardest: float = 1.0,
     same: Same | None = None,
-    upsample: Upsample = "repetition",
     pass_rates: Mapping[str, float] | None = None,
 ) -> Selection:
     """Select traces; those without a verdict are exempt from all rules except near-duplicates.
@@ -104,9 +101,8 @@ def select(
         from_step: Rollouts of earlier steps are dropped (their chains of thought are short).
         shortest: Fraction of correct completions to drop as too short; the length at that quantile is kept.
         per_problem: Maximum number of graded traces per problem.
-        hardest: Weight of a trace whose problem is almost never solved; see :func:`weight`.
+        hardest: Average copies of a trace whose problem is almost never solved; see :func:`mean_copies`.
         same: Whether two rows of a problem are near-duplicates, of which one is kept.
-        upsample: Whether harder problems get more copies or a higher weight.
         pass_rates: By problem; by default computed from the candidates from ``from_step`` on.
     """
     dropped: dict[int, DropReason] = {}
@@ -119,14 +115,12 @@ def select(
     min_tokens = quantile([trace.num_tokens for trace in whole if trace.correct], shortest)
     long = _filter(whole, lambda trace: trace.correct is None or trace.num_tokens >= min_tokens, "short", dropped)
     chosen = bounded(long, dropped, per_problem=per_problem, seed=seed, same=same)
-    means: dict[int, float] = {}
+    copies: dict[int, int] = {}
     for row, trace in chosen.items():
         rate = rates.get(trace.problem, 1.0)
-        means[row] = 1.0 if trace.correct is None else weight(rate, hardest=hardest)
-    if upsample == "weight":
-        return Selection(dict.fromkeys(chosen, 1), means, dropped)
-    copies = {row: num_copies(means[row], key=trace.key, seed=seed) for row, trace in chosen.items()}
-    return Selection(copies, dict.fromkeys(chosen, 1.0), dropped)
+        mean = 1.0 if trace.correct is None else mean_copies(rate, hardest=hardest)
+        copies[row] = num_copies(mean, key=trace.key, seed=seed)
+    return Selection(copies, dropped)
 
 
 def _filter(
@@ -202,8 +196,8 @@ def _distinct(
     return kept
 
 
-def weight(pass_rate: float, *, hardest: float) -> float:
-    """The weight of a problem: linear from 1 if always solved to ``hardest`` if never solved."""
+def mean_copies(pass_rate: float, *, hardest: float) -> float:
+    """Average copies of a problem's traces: linear from 1 if always solved to ``hardest`` if never solved."""
     return 1.0 + (hardest - 1.0) * (1.0 - pass_rate)
 
 

@@ -51,7 +51,6 @@ def test_each_row_is_left_out_for_its_reason() -> None:
 @given(candidate_lists, st.integers(0, 3), st.floats(0, 1), st.integers(1, 3), st.integers(0, 9))
 def test_every_row_is_selected_or_dropped(rows: list[Candidate], step: int, share: float, most: int, seed: int) -> None:
     chosen = select(rows, seed=seed, from_step=step, shortest=share, per_problem=most, hardest=3.0)
-    assert chosen.weights.keys() == chosen.copies.keys()
     assert chosen.copies.keys() | chosen.dropped.keys() == set(range(len(rows)))
     assert not chosen.copies.keys() & chosen.dropped.keys()
     assert all(rows[row].correct and rows[row].step >= step for row in chosen.copies)
@@ -68,8 +67,8 @@ def test_near_identical_rows_do_not_use_up_the_bound() -> None:
 
 def test_ungraded_traces_are_not_bounded_weighted_or_counted_in_the_pass_rate() -> None:
     rows = [made(i)._replace(correct=None, num_tokens=1) for i in range(9)] + [made(9), made(10, correct=False)]
-    chosen = select(rows, seed=0, per_problem=1, hardest=3.0, shortest=0.9, upsample="weight")
-    assert chosen.weights == {**dict.fromkeys(range(9), 1.0), 9: 2.0}
+    chosen = select(rows, seed=0, per_problem=1, hardest=3.0, shortest=0.9)
+    assert chosen.copies == {**dict.fromkeys(range(9), 1), 9: 2}
 
 
 @given(candidate_lists, st.randoms(use_true_random=False))

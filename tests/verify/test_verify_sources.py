@@ -8,7 +8,7 @@ from calling import call_stage
 
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.stages.shared.engines import function_identity
+from magcli.stages.shared.graders import function_identity
 from magcli.verify.custom import digests
 
 SCORE = "\ndef score(completion, row):\n    return 1.0\n"

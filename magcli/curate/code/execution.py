@@ -21,11 +21,12 @@ from magcli.curate.cpp_ports.calls import CppCalls
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
-from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_call
+from magcli.verify.code.cases import Call, Case, Expected, parse_call
 from magcli.verify.code.judge import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, NotPlain, decode, difference
 from magcli.verify.code.script_runs import judge_script
 from magcli.verify.code.scripts import Script
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Limits, Program, Sandbox, printable
 from magcli.verify.types import Fault
 
@@ -50,7 +51,7 @@ class CompilerFailed(ExecutionFailed):
 
 
 class BadTest(Exception):
-    """A unit test is broken by itself."""
+    """A script is broken by itself."""
 
 
 class RunnableSolution(NamedTuple):
@@ -131,7 +132,7 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
     """Run every solution on every test. Blocks for about as long as the programs run.
 
     If the sandbox or the checker fails, or a compiler times out twice, the result is a single run with the verdict
-    ``infra-error`` and the error as output; ``bad-gold`` if a unit test is broken.
+    ``infra-error`` and the error as output; ``bad-gold`` if a script is broken.
 
     Raises:
         EnvironmentFault: there is no compiler, or ``stopped`` returned True.
@@ -176,7 +177,7 @@ def _run_solution(
     """The outcome of each test; None if it is skipped."""
     timeouts = 0
     with compiled(plan, solution, box) as program:
-        cases: dict[int, Case | Script] = {**plan.tests, **plan.suites}
+        cases: dict[int, Case | Script] = {**plan.tests, **plan.scripts}
         for test, case in cases.items():
             if stopped():
                 raise EnvironmentFault("filter-code: stopped before this problem was finished")
@@ -186,7 +187,7 @@ def _run_solution(
                 yield test, None
             else:
                 if isinstance(case, Script):
-                    outcome = run_suite(plan, program, case, box)
+                    outcome = run_script(plan, program, case, box)
                 else:
                     outcome = run_test(plan, program, case, box)
                 timeouts += bool(outcome[0] and outcome[0].reason == "time-limit")
@@ -209,8 +210,8 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
     raise ExecutionFailed(error)
 
 
-def run_suite(plan: RunPlan, program: RunnableSolution, suite: Script, box: Sandbox) -> Outcome:
-    """Run a program on a unit test, whose output is empty if it passes.
+def run_script(plan: RunPlan, program: RunnableSolution, script: Script, box: Sandbox) -> Outcome:
+    """Run a program on a script, whose output is empty if it passes.
 
     Raises:
         BadTest: the test is broken.
@@ -219,7 +220,7 @@ def run_suite(plan: RunPlan, program: RunnableSolution, suite: Script, box: Sand
     fault: Fault | None = None
     for _ in range(MAX_ATTEMPTS):
         try:
-            fault = judge_script(program.program, suite, plan.limits, plan.rule, box)
+            fault = judge_script(program.program, script, plan.limits, plan.rule, box)
         except DataError as error:
             raise BadTest(str(error)) from error
         if fault is None:
@@ -294,7 +295,7 @@ def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[Runnab
     """
     calls = plan.calls if plan.has_calls and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
-    serving = bool(plan.suites)
+    serving = bool(plan.scripts)
     with runs.start_program(source, solution.language, box, called=plan.has_calls, serving=serving) as program:
         if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
             raise CompilerFailed(f"a C++ solution was not compiled: {program.detail}")

@@ -17,6 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -26,12 +27,12 @@ from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
 from magcli.curate.cpp_ports.cpp import Reason as SignatureReason
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.errors import DataError
-from magcli.verify.code.cases import Call, Case, StdinCase, parse_tests
-from magcli.verify.code.expressions import constant
+from magcli.verify.code.cases import Call, Case, constant, parse_tests
 from magcli.verify.code.judge import LANGUAGES, limits_of
 from magcli.verify.code.outputs import Comparison, NotPlain, comparison, difference
 from magcli.verify.code.runs import Checker
-from magcli.verify.code.scripts import Script, is_suite, names_of_problem, parse_scripts
+from magcli.verify.code.scripts import Script, parse_scripts
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Limits
 
 CONSTANTS: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
@@ -45,8 +46,9 @@ class RunPlan(NamedTuple):
     """What is run: tests and solutions by their index in the problem, and how outputs are judged.
 
     ``calls`` adapts C++ solutions to tests that call a Python function. ``entry_point`` is the function that a problem
-    without tests asks for. ``suites`` are the tests, instead of ``tests``, of a problem that has unit tests, which give
-    a verdict on a solution, but no values that could be compared.
+    without tests asks for. ``scripts`` are the tests, instead of ``tests``, of a problem of which one is more than a
+    call and its value, such as ``set(f(1)) == {1, 2}`` or a unit test: the judge runs them, which gives a verdict on a
+    solution, but no values that could be compared.
     """
 
     tests: Mapping[int, Case]
@@ -56,17 +58,17 @@ class RunPlan(NamedTuple):
     checker: Checker | None
     calls: CppCalls | None = None
     entry_point: str = ""
-    suites: Mapping[int, Script] = MappingProxyType({})
+    scripts: Mapping[int, Script] = MappingProxyType({})
 
     @property
     def numbers(self) -> list[int]:
         """The indices of all tests."""
-        return [*self.tests, *self.suites]
+        return [*self.tests, *self.scripts]
 
     @property
     def has_calls(self) -> bool:
         """Whether the tests call a function."""
-        if self.suites:
+        if self.scripts:
             return True
         if not self.tests:
             return bool(self.entry_point)
@@ -108,10 +110,9 @@ def prepare(
         return problem
     entry_point = str(row.get("entry_point") or "")
     try:
-        suites = _suites(problem, max_tests, entry_point)
-        tests, skipped = ({}, _unrun(problem, suites)) if suites else _select_tests(problem, max_tests)
-        calls, cpp_unrun = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
-        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions, entry_point, suites)
+        tests, scripts, skipped = _select_tests(problem, max_tests)
+        calls, cpp_unrun = _cpp_calls(problem, tests, scripts, str(row.get("prompt") or ""))
+        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions, entry_point, scripts)
     except DataError as error:
         return Unusable("bad-tests", str(error))
     if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
@@ -125,56 +126,57 @@ def prepare(
     return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
 
 
-def _suites(problem: CodeProblem, max_tests: int, entry_point: str) -> dict[int, Script]:
-    """The first ``max_tests`` tests (0: all) by index as scripts, if one of them is a unit test; else none.
+def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case], dict[int, Script], SkippedTests]:
+    """The first ``max_tests`` usable tests (0: all) by index, and the numbers of skipped ones.
 
-    Raises:
-        DataError: one cannot be used.
-    """
-    if not any(is_suite(test.get("assert")) for test in problem.tests):
-        return {}
-    scripts = parse_scripts(problem.tests, names_of_problem(problem.tests, entry_point))
-    numbered = [(number, script) for number, script in enumerate(scripts) if isinstance(script, Script)]
-    return dict(numbered[: max_tests or None])
-
-
-def _unrun(problem: CodeProblem, suites: Mapping[int, Script]) -> SkippedTests:
-    return SkippedTests(unrun=len(problem.tests) - len(suites))
-
-
-def _select_tests(problem: CodeProblem, max_tests: int) -> tuple[dict[int, Case], SkippedTests]:
-    """The first ``max_tests`` runnable tests (0: all) by index, and the numbers of skipped ones.
+    They are scripts if one of them can only be run as a script, else stdin or calls.
 
     Raises:
         DataError: none is usable, or tests with calls and tests with stdin are mixed.
     """
-    usable: dict[int, Case] = {}
-    distinct: set[str] = set()
+    cases: dict[int, Case] = {}
+    scripts: dict[int, Script] = {}
     errors: list[DataError] = []
-    for number, test in enumerate(problem.tests):
-        key = json.dumps([test.get(name) for name in ("input", "call", "assert")])
-        if key in distinct:
-            continue
-        distinct.add(key)
+    distinct = _distinct_tests(problem.tests)
+    for number, test in distinct.items():
         try:
-            usable[number] = parse_tests([test], problem.functions)[0]
+            (script,) = parse_scripts([test], problem.functions)
         except DataError as error:
             errors.append(error)
+            continue
+        if isinstance(script, Script):
+            scripts[number] = script
+        with suppress(DataError):
+            cases[number] = parse_tests([test], problem.functions)[0]
+    usable = cases.keys() | scripts.keys()
     if errors and not usable:
         raise errors[0]
-    if len({type(case) for case in usable.values()}) > 1:
+    if scripts and len(scripts) < len(usable):
         raise DataError("some tests call a function and others use stdin")
-    chosen = dict(list(usable.items())[: max_tests or None])
-    return chosen, SkippedTests(len(errors), len(problem.tests) - len(distinct), len(usable) - len(chosen))
+    chosen = sorted(usable)[: max_tests or None]
+    skipped = SkippedTests(len(errors), len(problem.tests) - len(distinct), len(usable) - len(chosen))
+    if len(cases) == len(usable):
+        return {number: cases[number] for number in chosen}, {}, skipped
+    return {}, {number: scripts[number] for number in chosen}, skipped
+
+
+def _distinct_tests(tests: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    """The tests by index, without those whose input, call or assert is that of an earlier one."""
+    first: dict[str, int] = {}
+    for number, test in enumerate(tests):
+        first.setdefault(json.dumps([test.get(name) for name in ("input", "call", "assert")]), number)
+    return {number: tests[number] for number in first.values()}
 
 
 def _cpp_calls(
-    problem: CodeProblem, tests: Mapping[int, Case], prompt: str
+    problem: CodeProblem, tests: Mapping[int, Case], scripts: Mapping[int, Script], prompt: str
 ) -> tuple[CppCalls | None, SignatureReason | None]:
     """How C++ solutions are called, or why they cannot be; neither for tests with stdin or without C++ solutions."""
     calls = [case for case in tests.values() if isinstance(case, Call)]
-    if not calls or not any(solution.language == "cpp" for solution in problem.solutions):
+    if not (calls or scripts) or not any(solution.language == "cpp" for solution in problem.solutions):
         return None, None
+    if scripts:
+        return None, "value"
     programs = [solution.code for solution in problem.solutions if solution.language == "python"]
     try:
         return cpp_calls(calls, prompt, programs), None
@@ -203,10 +205,10 @@ def _run_plan(
     checker: Checker | None,
     max_solutions: int,
     entry_point: str,
-    suites: Mapping[int, Script],
+    scripts: Mapping[int, Script],
 ) -> RunPlan:
     """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
-    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(suites or (entry_point and not tests))
+    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(scripts or (entry_point and not tests))
     if has_calls and checker:
         raise DataError("a checker cannot judge tests that call a function")
     languages = ("python",) if has_calls and calls is None else ("python", "cpp")
@@ -218,7 +220,7 @@ def _run_plan(
             solutions[number] = solution
             counts[solution.verdict] += 1
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point, suites)
+    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point, scripts)
 
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
@@ -283,8 +285,8 @@ def problem_columns(prepared: Prepared, tests: Sequence[Mapping[str, Any]]) -> d
 
 
 def trivial_pass(prepared: Prepared, decision: Decision) -> Trivial | None:
-    """The trivial program that passes all kept tests; None if none does, or a checker or unit tests judge."""
-    if prepared.plan.checker or prepared.plan.suites:
+    """The trivial program that passes all kept tests; None if none does, or a checker or scripts judge."""
+    if prepared.plan.checker or prepared.plan.scripts:
         return None
     return trivial(parse_tests(kept_tests(prepared, decision), prepared.problem.functions), prepared.plan.rule)
 
@@ -315,14 +317,14 @@ def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | 
 
 
 def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None:
-    if all(_passes(test, [None] * len(test.calls), rule) for test in tests):
+    if all(_passes(test, None, rule) for test in tests):
         return "nothing"
     if any(all(_passes_with_argument(test, number, rule) for test in tests) for number in range(MAX_ARGUMENTS)):
         return "input"
     expected = tests[0].expected
     accepted: Any = expected.value if expected.kind != "one-of" else next(iter(expected.value), None)  # type: ignore[arg-type]
     constants = [*CONSTANTS, accepted] if len(tests) > 1 else []
-    if any(all(_passes(test, [value] * len(test.calls), rule) for test in tests) for value in constants):
+    if any(all(_passes(test, value, rule) for test in tests) for value in constants):
         return "constant"
     return None
 
@@ -330,7 +332,7 @@ def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None
 def _passes_with_argument(test: Call, number: int, rule: Comparison) -> bool:
     """Whether a function that returns its argument at that position passes."""
     try:
-        return _passes(test, [_argument(call, number) for call in test.calls], rule)
+        return _passes(test, _argument(test.request, number), rule)
     except (ValueError, IndexError):
         return False
 
@@ -349,9 +351,9 @@ def _argument(call: str, number: int) -> Any:
     raise ValueError("not a call")
 
 
-def _passes(test: Call, values: Sequence[Any], rule: Comparison) -> bool:
-    """Whether a function that returns these values passes."""
+def _passes(test: Call, value: Any, rule: Comparison) -> bool:
+    """Whether a function that returns this value passes."""
     try:
-        return test.expected.matches(test.evaluate(values[0] if len(values) == 1 else tuple(values)), rule)
+        return test.expected.matches(test.evaluate(value), rule)
     except (NotPlain, RecursionError):
         return False

@@ -27,9 +27,10 @@ from typing import Any, Literal, NamedTuple
 from magcli.errors import DataError
 from magcli.layouts.names import SOLUTIONS, STATEMENT, TESTS
 from magcli.layouts.tests import Called, read_tests
-from magcli.verify.code.cases import defined_names, stdin_pairs
 from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import infer_comparison
+from magcli.verify.code.scripts import names_of_problem
+from magcli.verify.code.stdin_cases import stdin_pairs
 from magcli.verify.format import blocks
 
 Label = Literal["right", "wrong", "unknown"]
@@ -110,7 +111,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         return Unusable("bad-tests", str(error))
     solutions = [solution for solution in _solutions(row) if solution.code.strip()]
     limits = _seconds(row.get("time_limit")), _megabytes(row)
-    functions = defined_names(tests, str(row.get("entry_point") or ""))
+    functions = names_of_problem(tests, str(row.get("entry_point") or ""))
     return CodeProblem(tests, solutions, _comparison(row, compare, tests), functions, *limits)
 
 

@@ -26,8 +26,7 @@ from magcli.curate.cpp_ports.cpp import (
     generic_harness,
     stdin,
 )
-from magcli.verify.code.cases import Call
-from magcli.verify.code.expressions import constant
+from magcli.verify.code.cases import Call, constant
 from magcli.verify.code.judge import with_harness
 from magcli.verify.code.outputs import NotPlain, Plain
 

@@ -30,6 +30,7 @@ from magcli.errors import DataError
 from magcli.verify.code.cases import Call, parse_tests
 from magcli.verify.code.judge import tests_of
 from magcli.verify.code.outputs import comparison
+from magcli.verify.code.scripts import parse_scripts
 
 _MARKS = (("python", "Python 3"), ("cpp", "C++20"))
 PROGRAM = "Write a program in {language} that reads from standard input and writes to standard output."
@@ -72,9 +73,17 @@ def language_pair(row: Mapping[str, Any]) -> LanguagePair:
     try:
         cases = parse_tests(tests_of(row))
     except DataError:
-        raise UnsupportedSignature("bad-tests") from None
+        raise UnsupportedSignature("value" if _are_scripts(row) else "bad-tests") from None
     calls = [case for case in cases if isinstance(case, Call)]
     return _with_calls(row, calls) if calls else _with_stdin(row)
+
+
+def _are_scripts(row: Mapping[str, Any]) -> bool:
+    """Whether the judge can run the tests, although they are more than calls and their values."""
+    try:
+        return bool(parse_scripts(tests_of(row)))
+    except DataError:
+        return False
 
 
 def _with_stdin(row: Mapping[str, Any]) -> LanguagePair:

@@ -18,8 +18,9 @@ from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.verify.code import runs
-from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
+from magcli.verify.code.cases import Call, Case, parse_call
 from magcli.verify.code.judge import DEFAULT_LIMITS, extract
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Sandbox
 from magcli.verify.types import Fault
 

@@ -32,7 +32,8 @@ from magcli.curate.inputs.generators import entry_name, input_text
 from magcli.curate.inputs.values import constraints, describe
 from magcli.data.schema import INPUT_OUTCOMES, PROGRAM_OUTCOMES
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
+from magcli.verify.code.cases import Call, Case, parse_call
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Sandbox
 from magcli.verify.types import Fault
 

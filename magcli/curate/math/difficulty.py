@@ -37,17 +37,20 @@ class AnswerClass(NamedTuple):
     num_samples: int
 
 
+MAJORITY = 0.5
+"""The share of the samples above which an answer is that of the majority."""
+
+
 class Rules(NamedTuple):
     """Which problems are kept.
 
     ``low`` to ``high`` is the inclusive band of pass rates; ``low`` 0 keeps unsolved problems. ``drop_suspect``: drop a
-    problem if a majority contradicts the ground truth (pass 2). A majority is a fraction above ``majority``.
+    problem if a majority contradicts the ground truth (pass 2). A majority is more than half of the samples.
     """
 
     low: float
     high: float
     drop_suspect: bool = False
-    majority: float = 0.5
 
 
 def band(text: str) -> tuple[float, float]:
@@ -104,7 +107,7 @@ def judge(summary: Summary, rules: Rules, *, gold_matches_majority: bool) -> Jud
 
     ``gold_matches_majority``: whether the majority answer equals the ground truth.
     """
-    agreed = bool(summary.majority) and summary.majority_share > rules.majority
+    agreed = bool(summary.majority) and summary.majority_share > MAJORITY
     if rules.drop_suspect and agreed and not gold_matches_majority:
         return "suspect-gold"
     return _by_rate(summary.pass_rate, rules)
@@ -158,7 +161,7 @@ def settled(counts: SampleCounts, remaining: int, rules: Rules) -> bool:
     best = _by_rate((counts.right + remaining) / total, rules)
     if not rules.drop_suspect:
         return worst == best
-    contradicted = _contradicted(counts, remaining, rules.majority)
+    contradicted = _contradicted(counts, remaining)
     return contradicted is True or (contradicted is False and worst == best)
 
 
@@ -182,14 +185,14 @@ def _may_settle(counts: SampleCounts, more: int, remaining: int, rules: Rules) -
     return any(settled(outcome, remaining - more, rules) for outcome in (*agreeing, against))
 
 
-def _contradicted(counts: SampleCounts, remaining: int, majority: float) -> bool | None:
+def _contradicted(counts: SampleCounts, remaining: int) -> bool | None:
     """Whether a majority will contradict the ground truth; None while that is open.
 
     True if another answer is already a majority of all samples and the ground truth cannot reach it. False if every
     answer that could become a majority, including new ones, must stay behind the ground truth.
     """
     total = counts.judged + remaining
-    if counts.other / total > majority and counts.other > counts.gold + remaining:
+    if counts.other / total > MAJORITY and counts.other > counts.gold + remaining:
         return True
     most_other = counts.other + remaining
-    return None if most_other / total > majority and most_other >= counts.gold else False
+    return None if most_other / total > MAJORITY and most_other >= counts.gold else False

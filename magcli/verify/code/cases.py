@@ -4,49 +4,43 @@ A test is a mapping with ``input`` and ``output`` (stdin and stdout), with ``cal
 its value), or with ``assert`` (one statement). All tests of a problem are of one kind.
 
 The judge of programs only needs a verdict and runs such a test as a script (``magcli.verify.code.scripts``). Curation
-needs the value itself: it groups solutions by their values, replaces an expected value that most of them contradict,
-ports arguments to C++, and asks what a trivial program would pass. So tests are split here into calls of the problem's
-own functions, found by ``magcli.verify.code.extraction`` and evaluated in the sandbox, and the rest: methods, builtins,
-comparisons of ``math`` and ``numpy``, which ``magcli.verify.code.expressions`` evaluates on their plain values
-(``magcli.verify.code.outputs``) with a bound on the work. Expected values never enter the process of a solution. An
-``assert`` that cannot be split in this way is a bad test for curation; the others become
+also groups solutions by their values, replaces an expected value that most of them contradict, ports arguments to C++,
+and asks what a trivial program would pass. For that it needs a test that is one call of the problem's function and what
+its value must be, as written in the test: nothing is computed from a value outside of the sandbox, and the expected
+value never enters the process of a solution. These are
 
 =============================================  =======================  =======================================
-the test                                       in the sandbox           on the values
+the test                                       in the sandbox           its value
 =============================================  =======================  =======================================
-``assert f(1) == [1, 2]``                      ``f(1)``                 the value is equal
-``assert f(1) is True``                        ``f(1)``                 it is equal and of the same type
-``assert set(f(1)) == {1, 2}``                 ``f(1)``                 ``set`` of it is equal
-``assert f(1) in (1, 2)``                      ``f(1)``                 it is one of them
-``assert f(1)``, ``assert not f(1)``           ``f(1)``                 it counts as true, as false
-``assert abs(f(1) - 0.5) < 1e-6``              ``f(1)``                 it is within the tolerance
+``assert f(1) == [1, 2]``                      ``f(1)``                 is equal
+``assert f(1) is True``                        ``f(1)``                 is equal and of the same type
+``assert f(1) in (1, 2)``                      ``f(1)``                 is one of them
+``assert f(1)``, ``assert not f(1)``           ``f(1)``                 counts as true, as false
+``assert abs(f(1) - 0.5) < 1e-6``              ``f(1)``                 is within the tolerance
 ``assert math.isclose(f(1), 0.5)``             ``f(1)``                 the same
-``assert is_same_list(f(1), list_node([1]))``  ``list_values(f(1))``    it is equal (``is_same_tree`` too)
-``assert f(1)[0] > 2 and len(f(3)) == 2``      ``f(1)``, ``f(3)``       the condition holds of them
+``assert f(1) == pytest.approx(0.5)``          ``f(1)``                 the same
+``assert is_same_list(f(1), list_node([1]))``  ``list_values(f(1))``    is equal (``is_same_tree`` too)
 =============================================  =======================  =======================================
+
+where ``f`` may be ``Solution().f``. Any other assert, such as ``set(f(1)) == {1, 2}``, is a script for curation too,
+which gives a verdict but no value (``magcli.curate.code.prepare``).
 """
 
 import ast
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.expressions import constant, is_constant, value_of
-from magcli.verify.code.extraction import (
-    SubstituteNames,
-    find_problem_names,
-    names_in,
-    parsed,
-    quote,
-    resolve_names,
-    root_of,
-    split_calls,
-)
-from magcli.verify.code.outputs import Comparison, NotPlain, Plain, in_any_order, same, shown
+from magcli.verify.code.outputs import Comparison, NotPlain, Other, Plain, in_any_order, same, shown
+from magcli.verify.code.scripts import names_of_problem, resolve_names
+from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
+from magcli.verify.code.syntax import SubstituteNames, parsed, quote, root_of
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
@@ -115,60 +109,44 @@ class Call:
     """A test that calls a function.
 
     Args:
-        source: The tested expression as written, such as ``set(f(1))``.
+        source: The tested expression: the call, within ``bool()`` if only its truth counts.
         name: The name in it that the program must define.
         expected: What its value must be.
-        calls: Its parts that are evaluated in the sandbox, in order.
-        view: The expression over their values ``V0``, ``V1``, ..; just ``V0`` for the value of a single call.
+        request: The call, which the program evaluates.
     """
 
     source: str
     name: str
     expected: Expected
-    calls: tuple[str, ...]
-    view: str = "V0"
-
-    @property
-    def request(self) -> str:
-        """The expression for the sandbox: the call, or a tuple of them."""
-        return self.calls[0] if len(self.calls) == 1 else f"({', '.join(self.calls)})"
+    request: str
 
     @property
     def is_condition(self) -> bool:
-        """Whether the source is a condition, expected to be true, rather than a value with conversions."""
-        return self.source.startswith("bool(") and self.view not in ("V0", "bool(V0)")
+        """Whether only the truth of the call's value counts."""
+        return self.source != self.request
 
-    def evaluate(self, values: Plain) -> Plain:
-        """The value of the tested expression, from that of ``request``; raises NotPlain if it has none."""
-        if self.view == "V0":
-            return values
-        results = (values,) if len(self.calls) == 1 else values
-        if not isinstance(results, tuple) or len(results) != len(self.calls):
-            raise NotPlain("the calls did not return one value each")
-        try:
-            return value_of(self._view, {f"V{number}": value for number, value in enumerate(results)})
-        except ValueError as error:
-            raise NotPlain(str(error)) from error
-
-    @cached_property
-    def _view(self) -> ast.expr:
-        return ast.parse(self.view, mode="eval").body
+    def evaluate(self, value: Plain) -> Plain:
+        """The value of the tested expression, from that of the call; raises NotPlain if it has none."""
+        if not self.is_condition:
+            return value
+        if isinstance(value, Other) and value.items is None and value.kind != "Match":
+            raise NotPlain(f"a {value.kind} is not plain data")
+        return value.kind == "Match" or bool(value.items) if isinstance(value, Other) else bool(value)
 
 
 def parse_call(source: str, output: str, problem_names: frozenset[str] = frozenset()) -> Call:
-    """A test given as a call, perhaps inside conversions, and its value as Python or JSON text.
+    """A test given as a call and its value, as Python or JSON text.
 
     Args:
-        source: The call.
+        source: The call, or ``bool`` of it.
         output: Its value.
         problem_names: Names that the problem is known to define.
 
     Raises:
-        DataError: one of them cannot be parsed.
+        DataError: one of them cannot be parsed, or the source is more than a call.
     """
     try:
-        node = _expression(source)
-        return _make_call(node, Expected("equal", _value(output)), resolve_names(node, problem_names))
+        return _make_call(_expression(source), Expected("equal", _value(output)), problem_names)
     except (ValueError, RecursionError) as error:
         raise DataError(f"a test cannot be used: {error}") from error
 
@@ -177,11 +155,10 @@ def parse_call(source: str, output: str, problem_names: frozenset[str] = frozens
 def parse_assert(source: str, problem_names: frozenset[str] = frozenset()) -> Call:
     """A test given as one ``assert`` statement; ``problem_names`` as of ``parse_call``.
 
-    Raises DataError if it cannot be split into calls and a condition on their values.
+    Raises DataError if it is not one call and its expected value.
     """
     try:
-        test = _assert_condition(source)
-        return _split_condition(test, resolve_names(test, problem_names))
+        return _split_condition(_assert_condition(source), problem_names)
     except (ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{quote(source)} cannot be split into a call and an expected value: {error}") from error
 
@@ -238,50 +215,35 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
     match test:
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
             call, value = _call_and_constant(one, other, problem_names)
-            if _is_constant(value, problem_names):
-                asked = {option.arg: constant(option.value) for option in options}
-                return _make_call(call, _tolerance(constant(value), asked), problem_names)
+            asked = {option.arg: constant(option.value) for option in options}
+            return _make_call(call, _tolerance(constant(value), asked), problem_names)
         case ast.Compare(
             ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
             [ast.Lt() | ast.LtE() as sign],
             [bound],
         ):
             call, value = _call_and_constant(one, other, problem_names)
-            if (
-                _is_constant(value, problem_names)
-                and _is_constant(bound, problem_names)
-                and _real(constant(value)) is not None
-            ):
-                near = _tolerance(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
-                return _make_call(call, replace(near, strict=isinstance(sign, ast.Lt)), problem_names)
+            near = _tolerance(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
+            return _make_call(call, replace(near, strict=isinstance(sign, ast.Lt)), problem_names)
         case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value], []):
             return _node_test(call, value, helper.removeprefix("is_same_"), problem_names)
+        case ast.Compare(call, [ast.Eq()], [ast.Call(function, [number], options)]) if _is_approx(function):
+            return _make_call(call, _approximate(number, options), problem_names)
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
             call, value = _call_and_constant(one, other, problem_names)
-            if (about := _pytest_approx(value, sign)) is not None:
-                return _make_call(call, about, problem_names)
-            if _is_constant(value, problem_names):
-                strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
-                return _make_call(call, Expected("equal", constant(value), strict=strict), problem_names)
-            if ast.dump(one) == ast.dump(other):
-                raise ValueError("the function is compared with itself")
-        case ast.Compare(call, [ast.In()], [values]) if _is_constant(values, problem_names):
-            choices = constant(values)
-            if isinstance(choices, list | tuple | frozenset):
-                return _make_call(call, Expected("one-of", choices), problem_names)
+            strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
+            return _make_call(call, Expected("equal", constant(value), strict=strict), problem_names)
+        case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):
+            return _make_call(call, Expected("one-of", constant(values)), problem_names)
         case ast.UnaryOp(ast.Not(), call):
             return _truth_test(call, False, problem_names)
     return _truth_test(test, True, problem_names)
 
 
 def _call_and_constant(one: ast.expr, other: ast.expr, problem_names: frozenset[str]) -> tuple[ast.expr, ast.expr]:
-    """The calling and the constant one of two expressions."""
-    return (other, one) if _is_constant(one, problem_names) else (one, other)
-
-
-def _is_constant(node: ast.expr, problem_names: frozenset[str]) -> bool:
-    """Whether an expression is constant; the problem's function may shadow a builtin."""
-    return problem_names.isdisjoint(names_in(node)) and is_constant(node)
+    """The calling and the constant one of two expressions; the problem's function may shadow a builtin."""
+    calls = isinstance(one, ast.Call) and (not is_constant(one) or root_of(one) in problem_names)
+    return (one, other) if calls else (other, one)
 
 
 def _truth_test(test: ast.expr, expected: bool, problem_names: frozenset[str]) -> Call:
@@ -291,24 +253,20 @@ def _truth_test(test: ast.expr, expected: bool, problem_names: frozenset[str]) -
 def _tolerance(value: Plain, options: Mapping[str | None, Any]) -> Expected:
     relative = options.get("rel_tol", DEFAULT_REL_TOL)
     absolute = options.get("abs_tol", 0.0)
-    if not all(isinstance(number, int | float) for number in (value, relative, absolute)):
+    if not all(type(number) in (int, float) for number in (value, relative, absolute)):
         raise ValueError("the expected value or its tolerance is not a real number")
     return Expected("near", value, float(absolute), float(relative))
 
 
-def _pytest_approx(value: ast.expr, sign: ast.cmpop) -> Expected | None:
+def _is_approx(function: ast.expr) -> bool:
+    return ast.unparse(function) in ("pytest.approx", "approx")
+
+
+def _approximate(number: ast.expr, options: Sequence[ast.keyword]) -> Expected:
     """``pytest.approx(1.5)`` of a number."""
-    match value:
-        case ast.Call(ast.Attribute(ast.Name("pytest"), "approx") | ast.Name("approx"), [number], options) if (
-            isinstance(sign, ast.Eq)
-        ):
-            keywords = {option.arg: constant(option.value) for option in options}
-            asked: dict[str | None, Any] = {
-                "rel_tol": keywords.get("rel", APPROX_REL_TOL),
-                "abs_tol": keywords.get("abs", APPROX_ABS_TOL),
-            }
-            return _tolerance(constant(number), asked)
-    return None
+    asked = {option.arg: constant(option.value) for option in options}
+    relative, absolute = asked.get("rel", APPROX_REL_TOL), asked.get("abs", APPROX_ABS_TOL)
+    return _tolerance(constant(number), {"rel_tol": relative, "abs_tol": absolute})
 
 
 def _node_test(call: ast.expr, value: ast.expr, kind: str, problem_names: frozenset[str]) -> Call:
@@ -332,17 +290,127 @@ def _strip_trailing_none(values: Plain) -> Plain:
     return values
 
 
-# ---- requests to the program ----
-
-
 def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]) -> Call:
-    """Split an expression into calls for the sandbox and the expression over their values."""
-    calls, view = split_calls(node, problem_names)
-    sources = tuple(map(ast.unparse, calls))
-    return Call(ast.unparse(node), root_of(calls[0]), expected, sources, ast.unparse(view))
+    """A test of a call, perhaps within ``bool()``.
+
+    Raises ValueError if the expression is more than a call of the problem's function, or it is not known which it is.
+    """
+    call = node
+    match node:
+        case ast.Call(ast.Name("bool"), [inner], []) if "bool" not in problem_names:
+            call = inner
+    request = ast.unparse(call)
+    names = resolve_names(parsed(request), problem_names)
+    if not _is_call(call, names):
+        raise ValueError(f"{quote(request)} is more than a call of {names[0]}")
+    return Call(ast.unparse(node), root_of(call), expected, request)
 
 
-# ---- text ----
+def _is_call(node: ast.expr, names: Sequence[str]) -> bool:
+    """Whether an expression is a call of one of the functions, or of a method of ``Solution``."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
+            return _is_call(inner, names)
+        case ast.Call(ast.Name(name)) | ast.Call(ast.Attribute(ast.Call(ast.Name("Solution" as name)))):
+            return name in names
+    return False
+
+
+# ---- constants ----
+
+MAX_POWER = 1_000
+"""Maximum exponent in a constant."""
+
+MAX_LITERAL = 1_000_000
+"""Maximum elements of a repeated list or text in a constant, and maximum base of a power."""
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow,
+}  # fmt: skip
+
+
+def constant(node: ast.expr) -> Plain:
+    """The value of a literal; sets become frozensets. Also of ``set([1])``, ``math.inf``, ``10 ** 6`` and ``[0] * 3``.
+
+    Raises ValueError if it is anything else.
+    """
+    try:
+        return _frozen(ast.literal_eval(_Spelled().visit(deepcopy(node))))
+    except (TypeError, ArithmeticError, SyntaxError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+
+
+class _Spelled(ast.NodeTransformer):
+    """Writes what has no literal in Python as a syntax tree that ``ast.literal_eval`` reads."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """``set([1])`` as ``{1}``, and ``float("inf")``."""
+        match self.generic_visit(node):
+            case ast.Call(ast.Name("set" | "frozenset"), [ast.List(parts) | ast.Tuple(parts) | ast.Set(parts)], []):
+                return ast.Set(parts) if parts else ast.Call(ast.Name("set"), [], [])
+            case ast.Call(ast.Name("frozenset"), [], []):
+                return ast.Call(ast.Name("set"), [], [])
+            case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
+                return ast.Constant(float(text))
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """Arithmetic of literals, such as ``10 ** 6``."""
+        self.generic_visit(node)
+        one, other = ast.literal_eval(node.left), ast.literal_eval(node.right)
+        operation = _ARITHMETIC.get(type(node.op))
+        if operation is None or _is_large(one, node.op, other):
+            raise ValueError(f"{quote(ast.unparse(node))} is not computed")
+        return ast.Constant(operation(one, other))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """``inf`` and ``nan``."""
+        return ast.Constant(float(node.id)) if node.id in ("inf", "nan") else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """``math.inf``."""
+        known = ("math.inf", "math.nan", "np.inf", "np.nan")
+        return ast.Constant(float(node.attr)) if ast.unparse(node) in known else node
+
+
+def _is_large(one: Any, sign: ast.operator, other: Any) -> bool:
+    """Whether the result of an operation may be too large to compute."""
+    match sign:
+        case ast.Pow():
+            return (
+                not isinstance(other, int)
+                or abs(other) > MAX_POWER
+                or not isinstance(one, int)
+                or abs(one) > MAX_LITERAL
+            )
+        case ast.Mult():
+            items, times = (other, one) if isinstance(one, int) else (one, other)
+            return isinstance(times, int) and hasattr(items, "__len__") and len(items) * times > MAX_LITERAL
+    return False
+
+
+def _frozen(value: Any) -> Plain:
+    """A value with its sets as frozensets."""
+    match value:
+        case list() | tuple():
+            return type(value)(map(_frozen, value))
+        case dict():
+            return {key: _frozen(item) for key, item in value.items()}
+        case set():
+            return frozenset(value)
+    if value is ...:
+        raise ValueError("an ellipsis is not plain data")
+    return value  # type: ignore[no-any-return]
+
+
+def is_constant(node: ast.expr) -> bool:
+    """Whether an expression is constant."""
+    try:
+        constant(node)
+    except ValueError:
+        return False
+    return True
 
 
 def _value(text: str) -> Plain:
@@ -364,24 +432,17 @@ def _expression(source: str) -> ast.expr:
     raise DataError(f"{quote(source)} is not an expression")
 
 
-class StdinCase(NamedTuple):
-    """A test with stdin and expected stdout."""
-
-    stdin: bytes
-    output: bytes
-
+# ---- tests ----
 
 Case = StdinCase | Call
 
-_COLUMNS = ("input", "output", "call", "assert")
-
 
 def parse_tests(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Case]:
-    """Parse tests; ``problem_names`` are derived from them by ``defined_names`` if None.
+    """Parse tests; ``problem_names`` are derived from them by ``names_of_problem`` if None.
 
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
-    problem_names = defined_names(tests) if problem_names is None else problem_names
+    problem_names = names_of_problem(tests) if problem_names is None else problem_names
     cases = [_parse_test(number, test, problem_names) for number, test in enumerate(tests, 1)]
     feeds = [case for case in cases if isinstance(case, StdinCase)]
     calls = [case for case in cases if isinstance(case, Call)]
@@ -390,22 +451,6 @@ def parse_tests(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str
     if feeds and calls:
         raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
     return feeds or calls
-
-
-def defined_names(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
-    """The names that a problem defines, by all its tests and its entry point, if known."""
-    sources = (test.get("assert") or test.get("call") for test in tests)
-    return find_problem_names((source for source in sources if source and isinstance(source, str)), entry_point)
-
-
-def stdin_pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The inputs and outputs of the stdin tests that have both as text."""
-    for test in tests:
-        if test.get("call") or test.get("assert"):
-            continue
-        stdin, output = test.get("input") or "", test.get("output")
-        if isinstance(stdin, str) and isinstance(output, str):
-            yield stdin, output
 
 
 def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Case:
@@ -418,20 +463,3 @@ def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[s
         return stdin_case(test)
     except DataError as error:
         raise DataError(f"test {number} is a bad test: {error}") from error
-
-
-def check_columns(test: Mapping[str, Any]) -> None:
-    """Raise DataError if a column of a test is not text."""
-    if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
-        raise DataError(f"its {wrong[0]} is not a string")
-
-
-def stdin_case(test: Mapping[str, Any]) -> StdinCase:
-    """A test with stdin and stdout. Raises DataError if it has no output."""
-    if test.get("output") is None:
-        raise DataError("it has no output")
-    return StdinCase(_bytes(test.get("input") or ""), _bytes(test["output"]))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")

@@ -31,11 +31,11 @@ from typing import Any, TypeVar
 
 from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.cases import StdinCase, stdin_pairs
 from magcli.verify.code.outputs import Comparison, comparison, infer_comparison
 from magcli.verify.code.runs import CHECKER_LIMITS, Checker, check_output, run, start_program
 from magcli.verify.code.script_runs import judge_script
 from magcli.verify.code.scripts import Script, Test, names_of_problem, parse_scripts
+from magcli.verify.code.stdin_cases import StdinCase, stdin_pairs
 from magcli.verify.format import blocks
 from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import Choice, Limits, Program, Sandbox, open_sandbox

@@ -29,13 +29,11 @@ from magcli.errors import DataError
 from magcli.verify.code.tolerance import decimal_comparison
 from magcli.verify.code.values import (
     DECODERS,
-    MAX_COLLISIONS,
     MAX_EXCERPT,
     NotPlain,
     Other,
     Plain,
     close,
-    collisions,
     decode,
     in_any_order,
     same,
@@ -44,7 +42,6 @@ from magcli.verify.code.values import (
 
 __all__ = [
     "DECODERS",
-    "MAX_COLLISIONS",
     "MAX_EXCERPT",
     "Comparison",
     "Mode",
@@ -52,7 +49,6 @@ __all__ = [
     "Other",
     "Plain",
     "close",
-    "collisions",
     "comparison",
     "decode",
     "difference",

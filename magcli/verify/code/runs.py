@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.cases import Call, Case, StdinCase
+from magcli.verify.code.cases import Call, Case
 from magcli.verify.code.compiler import command, sources
 from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, NotPlain, Other, decode, difference, shown
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, last_line, printable
 from magcli.verify.types import Fault
 
@@ -161,26 +162,21 @@ def _parse_report(report: bytes, token: str, case: Call) -> bytes | Fault:
 
 def _check_value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
     try:
-        values = decode(text)
+        returned = decode(text)
     except NotPlain as error:
         return Fault("wrong-answer", f"{_source_excerpt(case)} cannot be read: {printable(str(error).encode())}")
-    if isinstance(values, Other) and case.view == "V0" and not isinstance(case.expected.value, Other):
-        return Fault("wrong-answer", f"{_source_excerpt(case)} is a {values.kind}, which is not plain data")
+    if isinstance(returned, Other) and not case.is_condition:
+        return Fault("wrong-answer", f"{_source_excerpt(case)} is a {returned.kind}, which is not plain data")
     try:
-        value = case.evaluate(values)
+        value = case.evaluate(returned)
     except NotPlain as error:
-        return Fault(
-            "wrong-answer",
-            f"{_source_excerpt(case)} cannot be evaluated where the call returns {shown(values)}: {error}",
-        )
+        return Fault("wrong-answer", f"{_source_excerpt(case)} cannot be evaluated: {error}")
     try:
         met = case.expected.matches(value, rule)
     except RecursionError:
         return Fault("wrong-answer", f"{_source_excerpt(case)} is nested too deep to compare")
     if met:
         return None
-    if case.is_condition:
-        return Fault("wrong-answer", f"{_source_excerpt(case)} is false for {shown(values)}")
     return Fault("wrong-answer", f"{_source_excerpt(case)}: expected {case.expected}, got {shown(value)}")
 
 

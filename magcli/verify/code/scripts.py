@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from magcli.errors import DataError
 from magcli.verify.code import suites
-from magcli.verify.code.cases import StdinCase, check_columns, stdin_case
 from magcli.verify.code.executors import executes_values
-from magcli.verify.code.extraction import SUPPLIED, names_in, parsed, quote, root_of
 from magcli.verify.code.outputs import MAX_EXCERPT
 from magcli.verify.code.rewriting import mentions, names_of_program
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
+from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
+from magcli.verify.code.syntax import SUPPLIED, names_in, parsed, quote, root_of
 
 _KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
 """Names that no program has to define."""
@@ -120,7 +120,7 @@ def parse_script(source: str, problem_names: frozenset[str]) -> Script:
         tree = parsed(source)
         if suites.is_suite(tree):
             return _suite(source, tree, problem_names)
-        names = _resolved(tree, problem_names)
+        names = resolve_names(tree, problem_names)
         _check_statements(tree, names)
         return Script(source, tuple(names), _excerpt(tree, names))
     except (ValueError, RecursionError) as error:
@@ -195,7 +195,7 @@ def _expected(output: str, problem_names: frozenset[str]) -> str:
 # ---- names ----
 
 
-def _resolved(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
+def resolve_names(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
     """The names that the problem defines, in the order in which the script calls them.
 
     Raises ValueError if there is none, they are ambiguous, or the script uses another unknown name.

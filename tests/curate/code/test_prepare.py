@@ -19,5 +19,5 @@ def test_a_problem_without_a_usable_test_says_what_is_wrong_with_its_tests() -> 
 
 
 def test_a_problem_with_too_few_usable_tests_counts_the_others() -> None:
-    assert unusable("f(1) == 1", "open(f(2)) == 2") == ("few-tests", "1 test, 1 more are unusable")
+    assert unusable("f(1) == 1", "eval(f(2)) == 2") == ("few-tests", "1 test, 1 more are unusable")
     assert unusable("f(1) == 1") == ("few-tests", "1 test")

@@ -11,8 +11,9 @@ from magcli.curate.inputs.generators import (
     run_generator,
 )
 from magcli.generate.types import Completion
-from magcli.verify.code.cases import StdinCase, parse_call
+from magcli.verify.code.cases import parse_call
 from magcli.verify.code.judge import default_sandbox
+from magcli.verify.code.stdin_cases import StdinCase
 
 FEED = input_form({0: StdinCase(b"3\n", b"")})
 CALL = input_form({0: parse_call("f([1])", "None")})

@@ -127,10 +127,9 @@ outcomes = st.lists(
     max_size=12,
 )
 rules = st.builds(
-    lambda ends, suspect, majority: Rules(*sorted(ends), suspect, majority),
+    lambda ends, suspect: Rules(*sorted(ends), suspect),
     st.tuples(st.sampled_from([0, 0.01, 0.25, 0.5, 0.9, 1]), st.sampled_from([0, 0.1, 0.5, 0.85, 1])),
     st.booleans(),
-    st.sampled_from([0.2, 1 / 3, 0.5, 0.75, 1.0]),
 )
 
 

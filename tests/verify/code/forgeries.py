@@ -1,7 +1,8 @@
 """Wrong programs that would pass a test if more than the call were evaluated in their process.
 
-``STYLES`` maps a test to a right function ``f``; ``LIARS`` are values returned by a wrong ``f`` that agree with any
-question; ``PRELUDES`` rebind names that a test may use.
+``STYLES`` maps a test to a right function ``f``; ``CALLS`` are those that curation reads as a call and its value;
+``LIARS`` are values returned by a wrong ``f`` that agree with any question; ``PRELUDES`` rebind names that a test may
+use.
 """
 
 STYLES = {
@@ -93,6 +94,23 @@ STYLES = {
     "assert list(itertools.permutations(f(2))) == [(1, 2), (2, 1)]": "return [1, 2]",
     "assert f(2) == sorted(f(2)) and f(2)[-1] == 9": "return [1, 9]",
 }
+
+CALLS = (
+    "assert f(2) == [2, 3]",
+    "assert [2, 3] == f(2)",
+    "assert f(2) == {'a': 2}",
+    "assert f(2) == 7",
+    "assert f(2) == 'xx'",
+    "assert f(2) == (1, None)",
+    "assert f(2) is None",
+    "assert f(2) is True",
+    "assert f(2) is False",
+    "assert f(2) in (7, 8)",
+    "assert abs(f(2) - 0.5) < 1e-6",
+    "assert math.isclose(f(2), 0.5)",
+    "assert isclose(f(2), 0.5)",
+    "assert f(2) == pytest.approx(0.5)",
+)
 
 LIAR = """
 class Liar:

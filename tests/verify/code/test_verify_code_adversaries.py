@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import adversarial, built
 
-from magcli.verify.code.cases import Call, Expected, StdinCase
+from magcli.verify.code.cases import Call, Expected
 from magcli.verify.code.driver import NotPlain as NoText
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.judge import default_sandbox
 from magcli.verify.code.outputs import Plain, comparison, decode, shown
 from magcli.verify.code.runs import _parse_report, check_output, fault_of
+from magcli.verify.code.stdin_cases import StdinCase
 from magcli.verify.sandbox.program import Limits, Outcome
 from magcli.verify.types import Fault
 

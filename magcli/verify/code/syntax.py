@@ -1,0 +1,50 @@
+"""The source of tests as syntax trees: reading it, and the names in it."""
+
+import ast
+from collections.abc import Mapping
+
+from magcli.errors import DataError
+
+SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
+"""Names that the driver supplies for a ``Solution``."""
+
+
+def parsed(source: str) -> ast.Module:
+    """The syntax tree. Raises DataError if it is not Python."""
+    try:
+        return ast.parse(source.strip())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"{quote(source)} cannot be read as Python: {error}") from error
+
+
+def quote(source: str) -> str:
+    """The source in quotes, truncated for a message."""
+    return repr(source if len(source) <= 80 else source[:80] + "...")
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The names in a syntax tree."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def root_of(node: ast.expr) -> str:
+    """The name at the root of a chain of calls, attributes and subscripts. Raises ValueError if there is none."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
+            return root_of(inner)
+        case ast.Call(inner) | ast.Attribute(inner) | ast.Subscript(inner):
+            return root_of(inner)
+        case ast.Name(name):
+            return name
+    raise ValueError(f"{quote(ast.unparse(node))} is not just a call")
+
+
+class SubstituteNames(ast.NodeTransformer):
+    """Substitutes expressions for names."""
+
+    def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
+        self._subjects = subjects
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The substituted expression, if any."""
+        return self._subjects.get(node.id, node)
