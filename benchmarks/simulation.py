@@ -22,10 +22,10 @@ from transformers import AutoTokenizer
 from benchmarks.downloads import ROOT
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result
-from magcli.rl.simulate.machine import TABLES, Machine
-from magcli.rl.simulate.predict import MeasuredRun, calibrate, read_run
-from magcli.rl.simulate.simulation import SimulatedUpdate, Simulation
-from magcli.rl.simulate.workload import resampled_source
+from magcli_simulate.machine import TABLES, Machine
+from magcli_simulate.predict import MeasuredRun, calibrate, read_run
+from magcli_simulate.simulation import SimulatedUpdate, Simulation
+from magcli_simulate.workload import resampled_source
 
 TOLERANCE = 0.15
 TOKENIZER = ROOT / "recipes" / "tiny" / "model"

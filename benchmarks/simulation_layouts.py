@@ -32,11 +32,11 @@ from benchmarks.simulation import (
 )
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
-from magcli.rl.simulate.collectives import Costs, Link
-from magcli.rl.simulate.placement import Layout, assumptions, placed
-from magcli.rl.simulate.predict import calibrate, read_run
-from magcli.rl.simulate.simulation import Simulation
-from magcli.rl.simulate.workload import resampled_source
+from magcli_simulate.collectives import Costs, Link
+from magcli_simulate.placement import Layout, assumptions, placed
+from magcli_simulate.predict import calibrate, read_run
+from magcli_simulate.simulation import Simulation
+from magcli_simulate.workload import resampled_source
 
 SIZES = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
 RUN = {"updates": 5 if SHORT else 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "staleness": 1, "micro_tokens": 1024}

@@ -57,6 +57,22 @@ def test_help_lists_the_stages_of_other_packages(package: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_stage_whose_package_is_missing_says_what_to_install(package: Path) -> None:
+    hidden = "import importlib.metadata as m; m.entry_points = lambda **_: m.EntryPoints(); import magcli.cli as c; "
+    for arguments, code in ((["simulate", "machine.toml"], 4), (["--help"], 0)):
+        command = [sys.executable, "-c", f"{hidden}import sys; sys.argv[0] = 'magcli'; c.main()", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=package, timeout=120)
+        assert done.returncode == code, done.stderr
+        assert ("is not installed: pip install plugins/magcli-simulate" in done.stderr) is (code == 4)
+        assert done.stderr.count("\n") == (code == 4)
+
+
+def test_a_stage_of_another_package_that_cannot_be_loaded_is_an_error(package: Path) -> None:
+    done = magcli(package, "half", "problems.jsonl")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "the stage half of half_stage cannot be loaded" in done.stderr
+
+
 def test_such_a_stage_drops_rows_with_their_reason(package: Path) -> None:
     write_problems(package)
     done = magcli(package, "short", "problems.jsonl", "--words", "3", "-o", "short.jsonl", "--dropped", "long.jsonl")

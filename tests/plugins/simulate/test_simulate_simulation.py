@@ -8,9 +8,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from magcli.errors import Stopped
-from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
-from magcli.rl.simulate.simulation import Simulation, SimulationSettings
-from magcli.rl.simulate.workload import GroupShape, group_source
+from magcli_simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
+from magcli_simulate.simulation import Simulation, SimulationSettings
+from magcli_simulate.workload import GroupShape, group_source
 
 RUN = SimulationSettings(updates=5, group_size=4, n_async=16, n_batch=8, staleness=1, max_tokens=1000)
 MACHINE = Machine(

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
-from magcli.rl.simulate.machine import (
+from magcli_simulate.machine import (
     GeneratorSpec,
     LengthSpec,
     Machine,

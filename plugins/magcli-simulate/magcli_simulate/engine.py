@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import ceil, sqrt
 
-from magcli.rl.simulate.machine import GeneratorSpec
+from magcli_simulate.machine import GeneratorSpec
 
 WATERMARK = 0.01
 """Share of the KV cache that must stay free when a sequence is admitted, so that it is not preempted next."""

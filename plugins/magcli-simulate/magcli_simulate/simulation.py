@@ -17,10 +17,10 @@ from magcli.errors import Stopped
 from magcli.generate import dispatch
 from magcli.rl.admission import Admission
 from magcli.rl.outcomes import MAX_REJECTED_BATCHES
-from magcli.rl.simulate.engine import EngineWork, SimulatedCompletion, SimulatedEngine, total_work
-from magcli.rl.simulate.machine import Machine
-from magcli.rl.simulate.workload import GroupSource
 from magcli.rl.utilization import SlotState, TrainerState, Utilization
+from magcli_simulate.engine import EngineWork, SimulatedCompletion, SimulatedEngine, total_work
+from magcli_simulate.machine import Machine
+from magcli_simulate.workload import GroupSource
 
 Event = Callable[[], None]
 
@@ -141,8 +141,9 @@ class Simulation:
         """
         while self.version < self.settings.updates:
             self._start_groups()
-            self._dispatch()
             self._begin_update()
+            self._start_groups()  # for those of a batch that trains now others may be generated
+            self._dispatch()
             self._measure()
             time, _, event = heapq.heappop(self._events)
             self.result.ready_seconds += len(self.ready) * (time - self.now)

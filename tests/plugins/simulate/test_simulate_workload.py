@@ -6,8 +6,8 @@ import pytest
 
 from magcli.data import manifest, seal, table
 from magcli.errors import DataError
-from magcli.rl.simulate.machine import LengthSpec
-from magcli.rl.simulate.workload import GroupShape, fit_lengths, group_source, read_groups, resampled_source
+from magcli_simulate.machine import LengthSpec
+from magcli_simulate.workload import GroupShape, fit_lengths, group_source, read_groups, resampled_source
 
 
 def drawn(lengths, *, group=8, max_tokens=100_000, seed=0, groups=2000):

@@ -19,9 +19,10 @@ from magcli.data import checksum
 from magcli.errors import DataError
 from magcli.rl.layout import NotedLayout, noted_layout
 from magcli.rl.ledger import read as read_ledger
-from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
-from magcli.rl.simulate.simulation import Simulation, SimulationResult, SimulationSettings
-from magcli.rl.simulate.workload import (
+from magcli.run.rundir import RunDir
+from magcli_simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
+from magcli_simulate.simulation import Simulation, SimulationResult, SimulationSettings
+from magcli_simulate.workload import (
     GroupShape,
     GroupSource,
     fit_lengths,
@@ -29,7 +30,6 @@ from magcli.rl.simulate.workload import (
     read_groups,
     resampled_source,
 )
-from magcli.run.rundir import RunDir
 
 Floats = NDArray[np.float64]
 FULL_STEPS, HALF_STEPS = 6, 12

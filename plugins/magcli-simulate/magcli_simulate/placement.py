@@ -15,8 +15,8 @@ What is assumed beyond the machine's own speeds:
 from dataclasses import dataclass, replace
 
 from magcli.errors import usage
-from magcli.rl.simulate.collectives import Costs
-from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec
+from magcli_simulate.collectives import Costs
+from magcli_simulate.machine import GeneratorSpec, Machine, TrainerSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from calling import call_stage
 from magcli.data import checksum
 from magcli.data.checksum import encode_lines
 from magcli.errors import DataError
-from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
-from magcli.rl.simulate.predict import MeasuredRun, calibrate, nonnegative_least_squares, predict, read_run, simulate
-from magcli.rl.simulate.simulation import Simulation, SimulationSettings
-from magcli.rl.simulate.workload import group_source
 from magcli.run.rundir import RunDir
+from magcli_simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
+from magcli_simulate.predict import MeasuredRun, calibrate, nonnegative_least_squares, predict, read_run, simulate
+from magcli_simulate.simulation import Simulation, SimulationSettings
+from magcli_simulate.workload import group_source
 
 LENGTHS = LengthSpec(median=120.0, sigma=0.7, correlation=0.3, prompt=40, dropped=0.2)
 TRUTH = Machine(

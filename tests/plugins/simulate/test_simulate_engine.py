@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.rl.simulate.engine import SimulatedCompletion, SimulatedEngine
-from magcli.rl.simulate.machine import GeneratorSpec
+from magcli_simulate.engine import SimulatedCompletion, SimulatedEngine
+from magcli_simulate.machine import GeneratorSpec
 
 SPEED = GeneratorSpec(
     devices=1, step_seconds=0.01, sequence_seconds=0.002, token_seconds=1e-4, prefill_tokens_per_s=1000.0

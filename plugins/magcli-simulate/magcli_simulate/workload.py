@@ -14,7 +14,7 @@ import numpy as np
 
 from magcli.data import table
 from magcli.errors import DataError
-from magcli.rl.simulate.machine import LengthSpec
+from magcli_simulate.machine import LengthSpec
 
 COLUMNS = ("group", "num_tokens", "prompt_tokens", "dropped")
 QUANTILES = (0.0, 0.01, 0.05, *(share / 10 for share in range(1, 10)), 0.95, 0.99, 1.0)

@@ -16,12 +16,12 @@ from magcli.errors import DataError, UsageError
 from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of
 from magcli.rl.layout import NotedLayout, note_layout, noted_layout
-from magcli.rl.simulate.collectives import Collectives, Costs, Link, of_micro_batch, of_optimizer_step, of_sequence
-from magcli.rl.simulate.machine import Machine
-from magcli.rl.simulate.placement import Layout, assumptions, placed
-from magcli.rl.simulate.predict import calibrate, predict
-from magcli.rl.simulate.workload import group_source
 from magcli.run.rundir import RunDir
+from magcli_simulate.collectives import Collectives, Costs, Link, of_micro_batch, of_optimizer_step, of_sequence
+from magcli_simulate.machine import Machine
+from magcli_simulate.placement import Layout, assumptions, placed
+from magcli_simulate.predict import calibrate, predict
+from magcli_simulate.workload import group_source
 
 DOCS = Path(__file__).parents[3] / "docs" / "cluster.md"
 SPLIT = replace(TRUTH, trainer=replace(TRUTH.trainer, micro_tokens=4096))

@@ -25,11 +25,11 @@ from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
-    from magcli.rl.simulate.collectives import Costs
-    from magcli.rl.simulate.machine import Machine
-    from magcli.rl.simulate.placement import Layout
-    from magcli.rl.simulate.simulation import SimulationSettings
     from magcli.run.job import Job
+    from magcli_simulate.collectives import Costs
+    from magcli_simulate.machine import Machine
+    from magcli_simulate.placement import Layout
+    from magcli_simulate.simulation import SimulationSettings
 
 OUTPUT = ""
 RECIPE_TABLE = "rl"
@@ -97,7 +97,7 @@ def check(config: Config) -> None:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Print the prediction of each stage."""
-    from magcli.rl.simulate.predict import report, simulate
+    from magcli_simulate.predict import report, simulate
 
     assert config.machine is not None
     relayout = _relayout(config, job)
@@ -119,7 +119,7 @@ def _relayout(config: Config, job: Job) -> Callable[[int, Machine], Machine] | N
 
     Its first argument is the number of optimizer steps of an update.
     """
-    from magcli.rl.simulate.placement import Layout
+    from magcli_simulate.placement import Layout
 
     layout = Layout(
         trainers=config.trainers,
@@ -138,7 +138,7 @@ def _placed(
     layout: Layout, costs: Costs | None, job: Job, said: set[str], optimizer_steps: int, machine: Machine
 ) -> Machine:
     """The machine with a layout; assumptions that were not ``said`` for an earlier stage are."""
-    from magcli.rl.simulate.placement import assumptions, placed
+    from magcli_simulate.placement import assumptions, placed
 
     other = placed(machine, layout, costs, optimizer_steps=optimizer_steps)
     for text in assumptions(machine, other, costs):
@@ -157,7 +157,7 @@ def _costs(config: Config) -> Costs:
     from magcli.model.model import Model
     from magcli.model.shape import shape_of
     from magcli.rl.layout import noted_model
-    from magcli.rl.simulate.collectives import Costs, Link
+    from magcli_simulate.collectives import Costs, Link
 
     assert config.machine is not None
     name, bf16 = noted_model(config.machine) if config.machine.is_dir() else ("", True)
@@ -181,7 +181,7 @@ def _stages(config: Config) -> list[tuple[Config, int | None]]:
 
 
 def _settings(config: Config, updates: int | None) -> SimulationSettings:
-    from magcli.rl.simulate.simulation import SimulationSettings
+    from magcli_simulate.simulation import SimulationSettings
 
     return SimulationSettings(
         updates=min(updates or MAX_UPDATES_BY_RULE, config.updates),

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
-from magcli.rl.simulate.predict import Prediction, predict, report, simulate
-from magcli.rl.simulate.simulation import SimulationSettings
-from magcli.rl.simulate.workload import GroupShape
+from magcli_simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
+from magcli_simulate.predict import Prediction, predict, report, simulate
+from magcli_simulate.simulation import SimulationSettings
+from magcli_simulate.workload import GroupShape
 
 CLUSTER = Path(__file__).parents[3] / "recipes" / "magistral-small" / "cluster.toml"
 RUN = SimulationSettings(updates=10, group_size=4, n_async=8, n_batch=8, staleness=1, max_tokens=1000, schedule="sync")

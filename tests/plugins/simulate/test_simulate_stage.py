@@ -9,9 +9,11 @@ from calling import call_stage
 from typer.testing import CliRunner
 
 from magcli.cli import with_stages
+from magcli.command import Entry
 from magcli.errors import EnvironmentFault, UsageError
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
+APPLICATION = with_stages([Entry("simulate", "Other packages", "Predict a run.")])
+RECIPES = Path(__file__).parents[3] / "recipes" / "magistral-small"
 MACHINE = RECIPES / "cluster.toml"
 SIZES = {"updates": 4, "group_size": 4, "n_async": 256, "n_batch": 128, "n_mini": 128, "max_tokens": 1000}
 
@@ -34,15 +36,15 @@ def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):
         "max_tokens = 1000\n[[rl.stage]]\nn_batch = 256\nupdates = 2\n[[rl.stage]]\ntemperature = 0.7\n[sft]\nlr = 1\n"
     )
     asked = ["simulate", str(MACHINE), "--recipe", str(recipe)]
-    resolved = json.loads(CliRunner().invoke(with_stages(), [*asked, "--dry-run"]).stdout)["config"]
+    resolved = json.loads(CliRunner().invoke(APPLICATION, [*asked, "--dry-run"]).stdout)["config"]
     assert (resolved["updates"], resolved["n_async"], len(resolved["stage"])) == (20, 256, 2)
     assert "lr" not in resolved
-    done = CliRunner().invoke(with_stages(), [*asked, "--updates", "5", "--json"])
+    done = CliRunner().invoke(APPLICATION, [*asked, "--updates", "5", "--json"])
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(event["event"], event["stage"], event["updates"]) for event in events] == [
         ("prediction", 1, 2), ("prediction", 2, 5)
     ]  # fmt: skip
-    done = CliRunner().invoke(with_stages(), [*asked, "--updates", "5"])
+    done = CliRunner().invoke(APPLICATION, [*asked, "--updates", "5"])
     assert [line for line in done.stdout.splitlines() if line.startswith("stage")] == ["stage 1", "stage 2"]
 
 
