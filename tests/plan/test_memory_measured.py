@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from magcli.model.load import keep_freed_memory
+from magcli.model.allocator import keep_freed_memory
 from magcli.train import optim
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
@@ -56,7 +56,7 @@ import json, sys
 from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
-from magcli.model import memory
+from magcli.plan import memory
 from magcli.model.shape import shape_of
 
 config = LlamaConfig(num_attention_heads=8, num_key_value_heads=4, tie_word_embeddings=True, **json.loads(sys.argv[1]))

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from magcli.model import memory
-from magcli.model.memory import EnginePlan, Line, TrainingPlan
 from magcli.model.shape import ModelShape
+from magcli.plan import memory
+from magcli.plan.memory import EnginePlan, Line, TrainingPlan
 
 PROPOSED_RANK = 32
 """The LoRA rank that is proposed where training all weights does not fit."""
@@ -71,6 +71,9 @@ VLLM_SCRATCH_BYTES = 1 << 30
 
 MOST_CARDS = 64
 
+SURE = 1.2
+"""How much more than its forecast a run may take and still fit; on GPUs it was up to 1.15 times (docs/gpu.md)."""
+
 FEWEST_TOKENS = 1024
 """The smallest micro-batch that is proposed."""
 
@@ -131,6 +134,12 @@ def recomputation(plan: Plan) -> list[Change]:
     if plan.training.activation_checkpointing:
         return []
     return [Change("--activation-checkpointing yes", RECOMPUTE, _with_training(activation_checkpointing=True))]
+
+
+def without_recomputation(plan: Plan, usable: int) -> Plan:
+    """The plan with activations kept, which saves a quarter of the compute, if it surely fits; else as it is."""
+    kept = _with_training(activation_checkpointing=False)(plan)
+    return kept if SURE * kept.peak <= usable else plan
 
 
 def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:

@@ -163,11 +163,21 @@ def gathered_head_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
 
 
 def cast_bytes(plan: TrainingPlan) -> int:
-    """Autocast's bf16 copies of the weights of all linear layers, which it keeps until the end of the forward pass."""
+    """The bf16 copies of the weights of all linear layers, autocast's or those that are held (``cast_phases``)."""
     needless = plan.lora_rank and plan.bf16_base
     if not plan.bf16 or plan.ranks > 1 or needless:
         return 0
     return BF16 * plan.shape.linear
+
+
+def cast_phases(plan: TrainingPlan) -> tuple[Phase, ...]:
+    """When they are there: held from update to update; autocast's end with what needs them.
+
+    That is the forward pass where the backward pass computes it again. Frozen weights under adapters are not held.
+    """
+    if plan.activation_checkpointing:
+        return ("forward",)
+    return UPDATE if plan.lora_rank else AFTER_LOADING
 
 
 def layer_activation_bytes(plan: TrainingPlan) -> int:
@@ -295,7 +305,6 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
     """The parts of training, those that take nothing left out."""
     reference = FP32 * plan.shape.parameters if plan.reference and not plan.lora_rank else 0
     teacher = (BF16 if plan.bf16_teacher else FP32) * plan.teacher.parameters if plan.teacher else 0
-    recomputes = plan.activation_checkpointing
     lines = [
         Line("weights, float32" if not plan.bf16_base else "weights", weight_bytes(plan), PHASES),
         Line("gradients, float32", gradient_bytes(plan), UPDATE),
@@ -306,7 +315,7 @@ def training_lines(plan: TrainingPlan) -> list[Line]:
         Line("whole model before it is sharded", loading_bytes(plan), ("loading",)),
         Line("gathered layers", gathered_layer_bytes(plan), UPDATE),
         Line("gathered embedding or head", gathered_head_bytes(plan), gathered_head_phases(plan)),
-        Line("bf16 copies of weights", cast_bytes(plan), ("forward",) if recomputes else UPDATE),
+        Line("bf16 copies of weights", cast_bytes(plan), cast_phases(plan)),
         Line("activations", activation_bytes(plan), UPDATE),
         Line("copy of the head", head_copy_bytes(plan), head_copy_phases(plan)),
         Line("logits", logit_bytes(plan), ("forward", "scoring")),

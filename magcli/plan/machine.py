@@ -1,4 +1,4 @@
-"""The memory of a card or of this machine, and how much of it a run may use."""
+"""What this machine has: its GPUs, the memory of each or of its own, and how much of that a run may use."""
 
 import os
 import re
@@ -37,6 +37,18 @@ class Card:
     is_gpu: bool = True
 
 
+def gpus() -> int:
+    """The number of GPUs that PyTorch finds."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def gpu_number(device: str) -> int:
+    """The number of a GPU by the name of its device; ``cuda`` is the first."""
+    return int(device.partition(":")[2] or 0)
+
+
 def named_card(text: str) -> Card:
     """A made-up card of a size such as 24G.
 
@@ -64,8 +76,8 @@ def installed_card(device: str) -> Card:
     import torch
 
     number = torch.device(device).index or 0
-    if number >= torch.cuda.device_count():
-        text = f"--device {device}: PyTorch finds {torch.cuda.device_count()} GPUs; see magcli doctor"
+    if number >= gpus():
+        text = f"--device {device}: PyTorch finds {gpus()} GPUs; see magcli doctor"
         raise EnvironmentFault(f"{text}; if a cluster has them, say their memory, such as --card 80G")
     free, total = torch.cuda.mem_get_info(device)
     return Card(f"{torch.cuda.get_device_name(device)} ({device})", total, usable(free))

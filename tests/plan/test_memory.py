@@ -9,9 +9,9 @@ from tracking import fake_tensors, tracked_peak
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 from magcli.errors import UsageError
-from magcli.model import card, fit, memory
-from magcli.model.memory import EnginePlan, Line, TrainingPlan
 from magcli.model.shape import ModelShape, shape_of
+from magcli.plan import fit, machine, memory
+from magcli.plan.memory import EnginePlan, Line, TrainingPlan
 from magcli.train import logprobs, packing
 from magcli.train.lora import add_lora
 
@@ -183,6 +183,22 @@ def test_the_smallest_change_is_the_cheapest_that_fits():
     assert fit.smallest(plan, kinds, 1 << 30) is None
 
 
+def test_activations_are_kept_where_that_surely_fits():
+    plan = fit.Plan(TrainingPlan(QWEN_1_5B, 8192, on_gpu=True, bf16=True, activation_checkpointing=True))
+    kept = fit.without_recomputation(plan, 80 << 30)
+    assert not kept.training.activation_checkpointing
+    assert kept.peak > plan.peak
+    assert fit.without_recomputation(plan, round(1.1 * kept.peak)) == plan, "forecasts are not that exact"
+    assert fit.without_recomputation(plan, 24 << 30) == plan
+
+
+def test_held_copies_of_weights_are_there_while_sampling_too():
+    kept = TrainingPlan(QWEN_1_5B, 2048, on_gpu=True, bf16=True)
+    recomputed = replace(kept, activation_checkpointing=True)
+    phases = [memory.phase_bytes(memory.training_lines(plan))["sampling"] for plan in (kept, recomputed)]
+    assert phases[0] - phases[1] == memory.cast_bytes(kept) == 2 * QWEN_1_5B.linear
+
+
 def test_vllm_is_proposed_a_smaller_share_in_which_its_weights_fit():
     total = 24 << 30
     plan = fit.Plan(TrainingPlan(QWEN_1_5B, 1024, on_gpu=True, bf16=True), share=total * 35 // 100)
@@ -230,17 +246,17 @@ def test_a_model_that_is_too_large_for_a_card_is_split():
 
 @pytest.mark.parametrize(("text", "gibibytes"), [("24G", 24), ("80 GiB", 80), ("512M", 0.5), ("23.5g", 23.5)])
 def test_a_card_is_named_by_its_size(text, gibibytes):
-    named = card.named_card(text)
-    assert named.total == round(gibibytes * 2**30 * card.VISIBLE)
+    named = machine.named_card(text)
+    assert named.total == round(gibibytes * 2**30 * machine.VISIBLE)
     assert named.usable < named.total
 
 
 @pytest.mark.parametrize("text", ["24", "G", "-1G", "0G", "24T", "H100"])
 def test_what_is_no_size_is_no_card(text):
     with pytest.raises(UsageError, match="--card must be a size such as 24G"):
-        card.named_card(text)
+        machine.named_card(text)
 
 
 def test_the_memory_of_this_machine_is_not_more_than_it_has():
-    here = card.host()
+    here = machine.host()
     assert 0 < here.usable <= here.total
