@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,6 @@ from magcli.model.sums import SUMS, check_weights, write_sums
 from magcli.model.tensors import Entry, Stored, metadata, packed_header, read_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
-Rounding = Literal["none", "nearest", "dither"]
 PIECE = 1 << 16
 """Elements hashed and rounded at a time, so that intermediate results stay in the cache."""
 
@@ -112,13 +110,13 @@ def _write_at(descriptor: int, values: npt.NDArray[np.float32], position: int) -
 
 
 def perturbed(
-    last: Path, components: Path, a1: float, a2: float, *, round: Rounding = "none"
+    last: Path, components: Path, a1: float, a2: float, *, bf16: bool = False
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every tensor of w* + a1 c1 + a2 c2 by name, one at a time, without a tied ``lm_head``.
 
-    ``last`` is the folder of w*, ``components`` the output folder of ``write_components``. With ``round="none"``
-    tensors are float32, at (0, 0) exactly w*. ``nearest`` and ``dither`` give bfloat16, at (0, 0) exactly w* rounded to
-    nearest; ``dither`` rounds the displaced weight up or down with a probability that preserves its mean.
+    ``last`` is the folder of w*, ``components`` the output folder of ``write_components``. Tensors are
+    float32, at (0, 0) exactly w*; with ``bf16`` bfloat16, at (0, 0) exactly w* rounded to nearest, and elsewhere
+    rounded up or down with a probability that preserves the mean.
 
     Raises:
         DataError: the components are missing, damaged, or of another model.
@@ -127,7 +125,7 @@ def perturbed(
     for name, stored in origin.items():
         base = read_tensor(stored).float()
         step = _step([axis[name] for axis in axes], (a1, a2)) if a1 or a2 else None
-        yield name, _rounded(base, step, round, name)
+        yield name, _rounded(base, step, name) if bf16 else _added(base, step)
 
 
 def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, components: Path) -> Coordinates:
@@ -177,11 +175,12 @@ def _step(axes: Sequence[Stored], along: Sequence[float]) -> torch.Tensor:
     return first.add_(second)
 
 
-def _rounded(base: torch.Tensor, step: torch.Tensor | None, round: Rounding, name: str) -> torch.Tensor:
-    if round == "none":
-        return base if step is None else base.add_(step)
+def _added(base: torch.Tensor, step: torch.Tensor | None) -> torch.Tensor:
+    return base if step is None else base.add_(step)
+
+
+def _rounded(base: torch.Tensor, step: torch.Tensor | None, name: str) -> torch.Tensor:
+    """The sum in bfloat16, dithered; the base alone is rounded to nearest, as an engine loads it."""
     if step is None:
         return base.bfloat16()
-    if round == "nearest":
-        return base.add_(step).bfloat16()
     return dithered(base.bfloat16().float().add_(step), zlib.crc32(name.encode()))

@@ -8,9 +8,7 @@ takes the top-2 eigenvectors of X^T X. X has rank below T, so the same plane fol
    Gram matrix of raw weights). Centring it gives the spectrum, the path in the plane and the distance from it.
 2. ``write_components`` reads them again and writes c1 and c2 under the model's own tensor names.
 
-Lanczos iteration, the method that the paper names, is an independent check that never forms the Gram matrix. It runs in
-the dual space of T dimensions: a step is one pass that multiplies every block of differences D by a vector of length T,
-and D by the result, in float64; usually 5 to 10 passes, at most about T. Memory is bounded for any model size.
+The paper names Lanczos iteration, which finds the same plane in several passes (``tests/landscape/test_lanczos.py``).
 
 How to interpret a plane: a random walk in very many dimensions shows 60.8 / 15.2 / 6.8 % of variance and arcs
 (Antognini and Sohl-Dickstein, arXiv 1806.08805). bf16 weights on a perfectly straight path show the same if most steps
@@ -21,7 +19,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,19 +31,13 @@ from magcli.landscape.checkpoints import (
     have_sums,
     open_checkpoint,
     piece_buffer,
-    pieces,
     read_tensor,
-    verify,
 )
 from magcli.landscape.gram import (
     BLOCK,
     Array,
     Sums,
-    bits_of,
-    check_finite,
-    count_changed,
     gram_sums,
-    over_blocks,
     total,
 )
 from magcli.model.tensors import Stored
@@ -54,8 +46,6 @@ RANK_ONE = 1e-12
 """Ratio of the second to the first eigenvalue below which the checkpoints lie on one line."""
 STRAIGHT = 1e-4
 """Ratio of the second to the first eigenvalue below which a float32 Gram matrix is too coarse and float64 is used."""
-TOLERANCE = 1e-9
-"""Lanczos stops when the residuals of both eigenvectors are below this fraction of the first eigenvalue."""
 
 WALK_TOLERANCE = 0.03
 """Maximum difference of the first three shares of variance from those of a random walk."""
@@ -69,7 +59,7 @@ RMS_GAP = 0.65
 class TensorDrift:
     """How far one tensor moved: ``drift`` = |w_T - w_0| / |w_0|, ``changed`` = fraction of its weights that differ
     between the first and the last checkpoint, ``variance`` = its share of the whole run's variance, ``explained`` =
-    the shares of its own variance that lie along c1 and c2 (empty for Lanczos, which has no Gram matrix)."""
+    the shares of its own variance that lie along c1 and c2."""
 
     name: str
     size: int
@@ -85,7 +75,7 @@ class Plane:
 
     ``folders`` are the checkpoints in training order, ``storage`` the dtypes found in them, ``tensors`` the figures for
     every tensor. ``distance`` (T,) is |x_t - w*|. ``explained`` (K,) are shares of variance, descending; ``sigma`` (K,)
-    the singular values of the centred stack; K is T-1, or 2 for Lanczos. ``mixing`` (2, T) has rows that sum to 0, with
+    the singular values of the centred stack; K is T-1. ``mixing`` (2, T) has rows that sum to 0, with
     c_k = sum_t mixing[k, t] (x_t - w*). ``trajectory`` (T, 2) are the coordinates (a1, a2) of every checkpoint relative
     to w*; the start has positive a1. ``off_plane`` (T,) is the fraction of |x_t - w*| outside the plane. ``drift`` and
     ``changed`` are as in TensorDrift.
@@ -146,17 +136,11 @@ Decomposition = tuple[Principal, dict[str, TensorSums]]
 """The principal components of a run, and the sums over each of its tensors."""
 
 
-def plane(
-    folders: Sequence[Path],
-    *,
-    block: int = BLOCK,
-    method: Literal["gram", "lanczos"] = "gram",
-    cache: Path | None = None,
-) -> Plane:
+def plane(folders: Sequence[Path], *, block: int = BLOCK, cache: Path | None = None) -> Plane:
     """Find the principal plane of the checkpoints in ``folders``, in training order.
 
-    ``gram`` reads every file once, or not at all if the file ``cache`` has their sums from an earlier call; it saves
-    them there. ``lanczos`` reads the files several times and is meant for verification.
+    It reads every file once, or not at all if the file ``cache`` has their sums from an earlier call; it saves them
+    there.
 
     Raises:
         DataError: fewer than three checkpoints, missing, extra, reshaped or quantised tensors, truncated files, NaN or
@@ -166,10 +150,7 @@ def plane(
         raise DataError(f"a landscape needs at least 3 checkpoints, got {len(folders)}")
     checkpoints = [open_checkpoint(folder) for folder in folders]
     check_same(checkpoints)
-    if method == "gram":
-        principal, parts = _by_gram(folders, checkpoints, block, cache)
-    else:
-        principal, parts = _by_lanczos(folders, checkpoints, block)
+    principal, parts = _by_gram(folders, checkpoints, block, cache)
     return _described(folders, checkpoints, principal, parts)
 
 
@@ -285,115 +266,6 @@ def _equal(one: Checkpoint, other: Checkpoint) -> bool:
     """Whether two checkpoints have the same weights, comparing the smallest tensors first."""
     tensors = sorted(one.values(), key=lambda stored: stored.size)
     return all(torch.equal(read_tensor(stored), read_tensor(other[stored.name])) for stored in tensors)
-
-
-# ---- Lanczos ----
-
-
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Additive over blocks: |x_t - w*|^2 (T,), |sum_t (x_t - w*)|^2, |w_0|^2, and the number of changed weights."""
-
-    square: Array
-    mean: float
-    start: float
-    changed: int
-
-    def __add__(self, other: "Moments") -> "Moments":
-        return Moments(
-            self.square + other.square, self.mean + other.mean, self.start + other.start, self.changed + other.changed
-        )
-
-    @property
-    def variance(self) -> float:
-        """The sum of squared distances to the mean of the checkpoints."""
-        return float(self.square.sum() - self.mean / len(self.square))
-
-
-def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Decomposition:
-    verify(checkpoints)
-    moments = _read_moments(checkpoints, block)
-    whole = total(moments.values())
-    _check_distinct(folders, checkpoints, whole.square)
-    principal = _lanczos(checkpoints, whole, block)
-    _check_rank(folders, float(principal.values[1] / principal.values[0]))
-    return principal, {
-        name: TensorSums(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()
-    }
-
-
-def _read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Moments]:
-    """The moments of every tensor in one pass. Raises DataError for NaN and infinity."""
-    moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
-
-    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
-        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
-        return name, total(map(_moments, read))
-
-    for name, part in over_blocks(work, checkpoints, block):
-        moments[name] = moments[name] + part
-    for name, part in moments.items():
-        check_finite(part.square, [checkpoint[name] for checkpoint in checkpoints])
-    return moments
-
-
-def _lanczos(checkpoints: Sequence[Checkpoint], moments: Moments, block: int) -> Principal:
-    """The first two components, one pass per step, with full reorthogonalisation as T is small."""
-    count = len(checkpoints)
-    start = np.random.default_rng(0).normal(size=count)
-    basis = _orthonormal(start, np.empty((0, count)))
-    products = np.empty((0, count))
-    while True:
-        products = np.vstack([products, _product(checkpoints, basis[-1], block)])
-        inside = basis @ _without_mean(products).T
-        values, vectors = np.linalg.eigh((inside + inside.T) / 2)
-        values, vectors = values[::-1], vectors[:, ::-1]  # descending
-        pair = vectors.T[:2] @ basis
-        along = vectors.T[:2] @ products
-        residual = np.linalg.norm(_without_mean(along) - values[:2, None] * pair, axis=1)
-        if len(basis) == count - 1 or (len(basis) > 2 and residual.max() <= TOLERANCE * values[0]):
-            break
-        basis = np.vstack([basis, _orthonormal(_without_mean(products)[-1], basis)])
-    scale = np.sqrt(np.maximum(values[:2, None], np.finfo(float).tiny))
-    return Principal(values[:2], moments.variance, pair / scale, (along / scale).T, moments.square).oriented()
-
-
-def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Array:
-    """D (D^T vector) with D (T, W) the differences to w*: one pass."""
-    along = torch.from_numpy(vector)
-
-    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
-        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
-        return total(moved @ (along @ moved) for moved in map(_differences, read))
-
-    parts = over_blocks(work, checkpoints, block)
-    return np.asarray(sum((part.numpy() for part in parts), np.zeros(len(vector))))
-
-
-def _moments(rows: torch.Tensor) -> Moments:
-    moved = _differences(rows)
-    first = rows[0].double()
-    bits = bits_of(rows)
-    square = moved.square().sum(1).numpy()
-    middle = moved.sum(0)
-    return Moments(square, float(middle @ middle), float(first @ first), count_changed(bits[0], bits[-1]))
-
-
-def _differences(rows: torch.Tensor) -> torch.Tensor:
-    """Rows (T, n) minus the last one, in float64."""
-    return rows.double() - rows[-1].double()
-
-
-def _without_mean(rows: Array) -> Array:
-    return np.asarray(rows - rows.mean(1, keepdims=True))
-
-
-def _orthonormal(vector: Array, basis: Array) -> Array:
-    """``vector`` (T,) orthogonal to the ones and to ``basis``, normalised, as (1, T)."""
-    for _ in range(2):  # a second time, as the first leaves rounding errors
-        vector = vector - vector.mean()
-        vector = vector - (basis @ vector) @ basis
-    return np.asarray(vector / np.linalg.norm(vector))[None]
 
 
 def cost(checkpoints: Sequence[Checkpoint]) -> str:

@@ -94,7 +94,7 @@ def write_plane(out: Path, plane: Plane, job: Job) -> None:
     write_json(out / "plane.json", figures)
     rows = []
     for tensor in map(dict, figures["tensors"]):
-        first, second = tensor.pop("explained") or (None, None)  # Lanczos has no shares of tensors
+        first, second = tensor.pop("explained")
         rows.append({**tensor, "explained_1": first, "explained_2": second})
     _table(out / "tensors.csv", pa.Table.from_pylist(rows), job)
 

@@ -11,34 +11,10 @@ give others; what differs is reported.
 If it is interrupted, the same command resumes; a command with more points or samples adds to the existing ones.
 """
 
-from magcli.stages.landscape.config import (
-    Config,
-    check,
-    defaults,
-    layouts,
-    reads,
-    schema,
-    settings,
-    side_outputs,
-    trial,
-)
-from magcli.stages.landscape.survey import run
-from magcli.stages.shared.tables import ALIASES
+from magcli.stages.landscape.config import Config, check, defaults, reads, side_outputs
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
 OUTPUT = "the points (also in the output folder)"
 EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
 
-__all__ = [
-    "ALIASES",
-    "Config",
-    "check",
-    "defaults",
-    "layouts",
-    "reads",
-    "run",
-    "schema",
-    "settings",
-    "side_outputs",
-    "trial",
-]
+__all__ = ["Config", "check", "defaults", "reads", "side_outputs"]

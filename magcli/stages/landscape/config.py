@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.run.rundir import RunDir
-from magcli.stages.shared import cluster, engines, options, run_options, tables, templates
+from magcli.stages.shared import cluster, options, run_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 GRID = "Plane and grid"
 
@@ -28,13 +27,22 @@ class Config(
 ):
     """Options of `magcli landscape`."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "method": "the plane follows from the Gram matrix",
+        "pad": "range chooses the rectangle",
+        "round": "weights are dithered for an engine in bf16, and exact for one in fp32",
+    }
+
     run: Path = opt(Path("runs/rl"), "Folder of an RL run with a stored trajectory.", affects_rows=False)
     out: Path | None = opt(
         None, "Folder for plots and points (default: landscape in the run's folder).", affects_rows=False
     )
     points: int = opt(61, "Minimum number of grid points.", panel=GRID, ge=4)
-    pad: float = opt(0.35, "Margin of the grid around the trajectory, as a fraction of its extent.", panel=GRID, gt=0)
-    range: str = opt("", "Rectangle of the grid, instead of --pad: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
+    range: str = opt(
+        "",
+        "Rectangle of the grid, as a1lo:a1hi,a2lo:a2hi; default: the trajectory with 35% of its extent on every side.",
+        panel=GRID,
+    )
     refine: int = opt(
         0,
         "Number of additional points, at the centres of the triangles where another point is most informative.",
@@ -52,23 +60,15 @@ class Config(
     )
     shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
     longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
-    method: Literal["gram", "lanczos"] = opt(
-        "gram",
-        "Algorithm for the plane: gram reads the weights once; lanczos, an independent check, about ten times.",
-        panel=GRID,
-    )
     plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
     cost: bool = opt(
         False, "With --dry-run: report the I/O and memory needed for the plane.", panel=GRID, preview_only=True
-    )
-    round: Literal["auto", "none", "nearest", "dither"] = opt(
-        "auto", "Rounding of perturbed weights to bf16; auto: none for an fp32 engine, else dither.", panel=GRID
     )
     samples: int = options.samples(4)
     device: str = options.device(affects_rows=False)
 
 
-EXTENT = ("points", "pad", "range", "refine", "samples", "more_samples", "shortest", "longest", "plane_only", "cost")
+EXTENT = ("points", "range", "refine", "samples", "more_samples", "shortest", "longest", "plane_only", "cost")
 """Options that change how much is sampled, but no result at a point: existing points and samples are reused."""
 
 
@@ -77,9 +77,6 @@ def reads(config: Config) -> tuple[str, ...] | None:
     if config.plane_only or config.cost:
         return None
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
-
-
-layouts = tables.problem_layouts(reads)
 
 
 def defaults(config: Config) -> dict[str, Any]:
@@ -110,34 +107,3 @@ def output_folder(config: Config) -> Path:
 def side_outputs(config: Config) -> tuple[Path, ...]:
     """The figures."""
     return (output_folder(config) / "landscape.json",)
-
-
-def settings(config: Config) -> dict[str, Any]:
-    """Digests of the system prompt, of the grader and of the run's checkpoints."""
-    if reads(config) is None:
-        return {}
-    from magcli.model.model import Model
-
-    stored = RunDir(config.run).stored_weights()
-    if not stored:
-        return sampling_identity(config)
-    weights = {"checkpoints": [folder.name for folder in stored], "last": Model.open(stored[-1]).digest}
-    return sampling_identity(config) | weights
-
-
-def sampling_identity(config: Config) -> dict[str, Any]:
-    """Digests of the system prompt and of the grader."""
-    prompts = engines.model_identity(templates.open_model("", config), config.system)
-    return prompts | engines.grader_identity(config, config.reward)
-
-
-def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
-    """One row a point: its coordinates, means with intervals, and the means of each problem."""
-    from magcli.landscape.results import POINT
-
-    return POINT
-
-
-def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
-    """Tries a custom reward function on the first problem."""
-    return None if config.plane_only or config.cost else engines.reward_trial(config)

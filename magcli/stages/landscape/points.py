@@ -14,18 +14,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+import torch
+
+from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
 from magcli.errors import EnvironmentFault
+from magcli.generate.open import open_policy
+from magcli.generate.service import Opened
+from magcli.generate.wire import Spec
+from magcli.landscape.components import coordinates, perturbed
+from magcli.landscape.visits import VISIT
+from magcli.plan.ranks import ALONE
+from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
-from magcli.stages.shared import engines
+from magcli.stages.shared import engines, graders
+from magcli.stages.shared.shared_engines import ClusterEngines, job_in_engine
+from magcli.verify.reward import columns
+from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.console import Console
     from magcli.curate.sampling import Sample
-    from magcli.generate.service import Opened
     from magcli.generate.torch_policy import TorchPolicy
     from magcli.generate.types import Weights
     from magcli.generate.vllm import VllmPolicy
@@ -89,7 +100,7 @@ class PointEngine:
         self._work = work
         self._policy = _open_policy(work, dtype, console)
         self._plan = engines.sampling_plan(work.config, work.model.thoughts)
-        self._rounding = _rounding(work.config, dtype)
+        self._bf16 = dtype != "fp32"
         self._versions = count(1)
 
     @property
@@ -99,11 +110,9 @@ class PointEngine:
 
     def weights_at(self, visit: Visit) -> tuple[Weights, Coordinates]:
         """The weights of a point, and where they are after rounding."""
-        from magcli.landscape.components import coordinates, perturbed
-
         last = self._work.model.folder
         components = self._work.components
-        weights = dict(perturbed(last, components, visit.a1, visit.a2, round=self._rounding))
+        weights = dict(perturbed(last, components, visit.a1, visit.a2, bf16=self._bf16))
         return weights, coordinates(weights.items(), last, components)
 
     async def load(self, weights: Weights) -> None:
@@ -112,8 +121,6 @@ class PointEngine:
 
     async def sample(self, problem: Mapping[str, Any], visit: Visit) -> list[Sample]:
         """The samples of a problem that belong to a visit."""
-        from magcli.curate.sampling import sample_problem
-
         return await sample_problem(self._policy, problem, self._plan, range(visit.first, visit.last))
 
     async def close(self) -> None:
@@ -122,9 +129,6 @@ class PointEngine:
 
 
 def _open_policy(work: Work, dtype: DType, console: Console | None) -> TorchPolicy | VllmPolicy:
-    from magcli.generate.open import open_policy
-    from magcli.generate.wire import Spec
-
     config = work.config
     assert config.engine != "server", "the options were checked"
     expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points
@@ -136,18 +140,12 @@ def _open_policy(work: Work, dtype: DType, console: Console | None) -> TorchPoli
             config.num_slots,
             config.deterministic,
             config.device,
-            gpu_memory=config.gpu_memory or engines.ALONE,
+            gpu_memory=config.gpu_memory or ALONE,
             tensor_parallel=config.tensor_parallel,
             eager=engines.starts_eager(config.vllm_eager, expected, slots=config.num_slots),
         ),
         console,
     )
-
-
-def _rounding(config: Config, dtype: DType) -> Literal["none", "nearest", "dither"]:
-    if config.round != "auto":
-        return config.round
-    return "none" if dtype == "fp32" else "dither"
 
 
 class LocalPoints:
@@ -184,8 +182,6 @@ class ClusterPoints:
     """
 
     def __init__(self, work: Work, job: Job, journal: Journal) -> None:
-        from magcli.stages.shared.cluster_engines import ClusterEngines
-
         self._grading = Grading(work)
         self._engines = ClusterEngines(work.config, job, [journal], partial(open_point_server, work))
         self._client = self._engines.client()
@@ -216,10 +212,6 @@ class PointServer:
     """Visits points with the engine of its own process. Its status is the number of finished completions."""
 
     def __init__(self, work: Work, engine: PointEngine, opened: Opened) -> None:
-        import torch
-
-        from magcli.run.units import WorkThread
-
         self._problems = work.problems
         self._engine = engine
         self._one_point = asyncio.Lock()
@@ -244,8 +236,6 @@ class PointServer:
 
     def _weights_at(self, visit: Visit) -> tuple[Weights, Coordinates]:
         """The weights of a point, computed in another thread with as many threads as in this one: sums depend on it."""
-        import torch
-
         torch.set_num_threads(self._num_threads)
         return self._engine.weights_at(visit)
 
@@ -256,9 +246,6 @@ def open_point_server(work: Work, stage: str, config: Config, chosen: Mapping[st
     Raises:
         EnvironmentFault: this node does not have the components, or the engine cannot be opened.
     """
-    from magcli.generate.service import Opened
-    from magcli.stages.shared.shared_engines import job_in_engine
-
     if not work.components.is_dir():
         text = f"{stage}: {socket.gethostname()} has no folder {work.components}"
         raise EnvironmentFault(f"{text}; --run and --out must be on storage that all nodes share")
@@ -274,8 +261,8 @@ class Grading:
     def __init__(self, work: Work) -> None:
         self._problems = work.problems
         self._texts = work.config.texts
-        self._grader = engines.open_grader(work.config, work.config.reward)
-        self._rule = engines.reward_rule(work.config, work.model.thoughts)
+        self._grader = graders.open_grader(work.config, work.config.reward)
+        self._rule = graders.reward_rule(work.config, work.model.thoughts)
 
     async def rows(self, number: int, samples: Sequence[Sample], where: Coordinates, visit: Visit) -> pa.RecordBatch:
         """The samples of the problem with this number as rows of ``VISIT``.
@@ -283,9 +270,6 @@ class Grading:
         Raises:
             EnvironmentFault: a completion cannot be graded.
         """
-        from magcli.curate.sampling import grade_samples
-        from magcli.verify.reward import columns
-
         problem = self._problems[number]
         rewards = await grade_samples(self._grader, problem, samples, self._rule)
         _require_verdicts(problem["id"], rewards)
@@ -299,8 +283,6 @@ class Grading:
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of all problems, in their order."""
-    import pyarrow as pa
-
     return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
 
 
@@ -310,8 +292,6 @@ def _require_verdicts(problem: str, verdicts: Sequence[Reward]) -> None:
     Raises:
         EnvironmentFault: a completion cannot be graded.
     """
-    from magcli.verify.types import UNCOUNTED
-
     for verdict in verdicts:
         if verdict.reason in UNCOUNTED:
             again = ""
@@ -332,11 +312,6 @@ def _rows(
     with_text: bool,
 ) -> pa.RecordBatch:
     """The completions of one problem as rows of ``VISIT``; ``with_text``: the first one has its text."""
-    import pyarrow as pa
-
-    from magcli.curate.sampling import completion_columns
-    from magcli.landscape.visits import VISIT
-
     completions = completion_columns(samples)
     texts = completions.column("completion").to_pylist()
     shown = [text if with_text and not number else None for number, text in enumerate(texts)]

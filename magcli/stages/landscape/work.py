@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,24 +11,64 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import as_json, row_options
 from magcli.data import durable
 from magcli.errors import DataError, usage
+from magcli.landscape import components, pca, results
+from magcli.landscape.checkpoints import open_checkpoint
+from magcli.landscape.pca import cost
+from magcli.landscape.results import POINT
+from magcli.landscape.surface import grid, parse_box
+from magcli.landscape.visits import VISIT, JournalledVisits, SurveyPlan, survey
+from magcli.model.model import Model
+from magcli.run.journal import Journal
 from magcli.run.rundir import RunDir
-from magcli.stages.landscape.config import EXTENT, Config, output_folder, sampling_identity
-from magcli.stages.shared import engines, forms, options, run_options, tables, templates, training
+from magcli.run.units import AsyncRunner
+from magcli.stages.landscape.config import EXTENT, Config, output_folder, reads
+from magcli.stages.landscape.points import Work, open_points
+from magcli.stages.shared import engines, forms, graders, options, run_options, tables, templates, training
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from magcli.data.source import Rows
     from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
     from magcli.landscape.visits import Survey
-    from magcli.model.model import Model
     from magcli.run.job import Job
-    from magcli.run.journal import Journal
+
+
+ALIASES = tables.ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the system prompt, of the grader and of the run's checkpoints."""
+    if reads(config) is None:
+        return {}
+
+    stored = RunDir(config.run).stored_weights()
+    if not stored:
+        return sampling_identity(config)
+    weights = {"checkpoints": [folder.name for folder in stored], "last": Model.open(stored[-1]).digest}
+    return sampling_identity(config) | weights
+
+
+def sampling_identity(config: Config) -> dict[str, Any]:
+    """Digests of the system prompt and of the grader."""
+    prompts = engines.model_identity(templates.open_model("", config), config.system)
+    return prompts | graders.grader_identity(config, config.reward)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """One row a point: its coordinates, means with intervals, and the means of each problem."""
+    return POINT
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first problem."""
+    return None if config.plane_only or config.cost else graders.reward_trial(config)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Compute the plane, sample every point, write the figures."""
-    from magcli.landscape import components, results
-
     checkpoints = _checkpoints(config)
     if config.cost:
         job.console.result(_cost(checkpoints), event="cost")
@@ -64,15 +104,13 @@ def _problems(config: Config, rows: list[dict[str, Any]], model: Model, job: Job
     """The problems that fit into the context and can be graded, the same at every point."""
     tables.check_ids("landscape", rows, custom_reward=bool(config.reward))
     system = engines.system_text(config.system, model.thoughts)
-    with engines.open_grader(config, config.reward) as grader:
+    with graders.open_grader(config, config.reward) as grader:
         return engines.answerable(rows, model, system, grader, job)
 
 
 def _grid(config: Config, plane: Plane) -> Array:
-    from magcli.landscape.surface import grid, parse_box
-
     box = parse_box(config.range) if config.range else None
-    return grid(plane.trajectory, points=config.points, pad=config.pad, box=box)
+    return grid(plane.trajectory, points=config.points, box=box)
 
 
 def _checkpoints(config: Config) -> list[Path]:
@@ -99,17 +137,12 @@ def _advice_for_more(run: Path) -> str:
 
 
 def _cost(checkpoints: Sequence[Path]) -> str:
-    from magcli.landscape.checkpoints import open_checkpoint
-    from magcli.landscape.pca import cost
-
     return cost([open_checkpoint(folder) for folder in checkpoints])
 
 
 def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
-    from magcli.landscape import pca
-
     job.console.result(_cost(checkpoints), event="cost")
-    plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
+    plane = pca.plane(checkpoints, cache=out / "grams.npz")
     job.console.result(pca.summary(plane), event="plane", explained=plane.explained.tolist())
     for text in pca.details(plane):
         job.console.say(text, event="plane-detail")
@@ -120,9 +153,6 @@ def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plan
 
 def _journal(config: Config, plane: Plane, model: Model, out: Path, job: Job) -> AbstractContextManager[Journal]:
     """The finished visits of these weights and problems with these options of sampling and grading."""
-    from magcli.landscape.visits import VISIT
-    from magcli.run.journal import Journal
-
     options = {key: value for key, value in row_options(config).items() if key not in EXTENT}
     identity = options | sampling_identity(config)
     identity["plane"] = plane.digest
@@ -145,10 +175,6 @@ def survey_points(
     job: Job,
 ) -> Survey:
     """Visit the points with engines whose weights are replaced; the journal holds finished visits."""
-    from magcli.landscape.visits import JournalledVisits, SurveyPlan, survey
-    from magcli.run.units import AsyncRunner
-    from magcli.stages.landscape.points import Work, open_points
-
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     work = Work(config, model, problems, out / "components")
     total = None if config.more_samples else len(grid) + config.refine + 1
