@@ -1,22 +1,29 @@
-"""Check everything that needs a GPU on one card, in about half an hour: ``make gpu``.
+"""Check what needs a GPU on one card, within twelve minutes, the most telling first: ``make gpu``.
 
-Prints a Markdown table for docs/gpu.md, and writes it to ``gpu.md`` in the current folder. The exit code is 1 if a part
-failed, and 4 without a GPU. ``--device cpu --small`` runs the parts that need none; docs/gpu.md has results.
+Prints a Markdown table for docs/gpu.md, and writes it after each part to ``gpu.md`` in the current folder. A part that
+passed with the same sources on the same machine is not repeated, so an interrupted check goes on where it was. A part
+has two minutes. The exit code is 1 if a part failed, and 4 without a GPU. ``--device cpu --small`` runs the parts that
+need none; docs/gpu.md has results.
 """
 
 import argparse
+import hashlib
+import json
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from importlib.metadata import distributions
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.downloads import ROOT, Unavailable
-from benchmarks.gpu.parts import ONLY_ON_GPUS, PARTS, Part
+from benchmarks.gpu.parts import FIRST, MORE, ONLY_ON_GPUS, PARTS, SECONDS, Part
+from benchmarks.gpu.race import Skipped
 from benchmarks.gpu.runs import Failed, Setup
 from benchmarks.models import random_llama
 from benchmarks.rl import inputs
@@ -26,12 +33,15 @@ UPDATES = 64
 """The number of updates for whose problems there is a file; each takes four problems in the comparisons."""
 
 
+Result = Literal["passed", "failed", "skipped"]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a part found, or why it failed."""
+    """What a part found, or why it failed or was skipped."""
 
     part: str
-    passed: bool
+    result: Result
     text: str
     seconds: float
 
@@ -53,22 +63,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Unavailable as error:
             print(f"error: {error}", file=sys.stderr)
             return NO_GPU
-        outcomes = [_outcome(name, part, setup) for name, part in chosen.items()]
-    table = markdown(outcomes, describe(options.device))
+        passed = Passed(Path(options.output).with_suffix(".json"), _key(options))
+        outcomes: list[Outcome] = []
+        for name, part in chosen.items():
+            outcomes.append(passed.outcomes.get(name) or _outcome(name, part, setup))
+            passed.add(outcomes[-1])
+            table = markdown(outcomes, describe(options.device))
+            Path(options.output).write_text(table + "\n", encoding="utf-8")
     print(table)
-    Path(options.output).write_text(table + "\n", encoding="utf-8")
-    return 0 if all(outcome.passed for outcome in outcomes) else 1
+    return 1 if any(outcome.result == "failed" for outcome in outcomes) else 0
+
+
+class Passed:
+    """The parts that passed, in a file that is of no use for another ``key``."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._path, self._key = path, key
+        self.outcomes: dict[str, Outcome] = {}
+        """What they found, by their names."""
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            if stored["key"] == key:
+                self.outcomes = {each["part"]: Outcome(**each) for each in stored["passed"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # there is none, or it was written by something else: all parts run
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome if it is that of a part that passed."""
+        if outcome.result == "passed":
+            self.outcomes[outcome.part] = outcome
+            stored = {"key": self._key, "passed": [asdict(each) for each in self.outcomes.values()]}
+            unfinished = self._path.with_suffix(".tmp")
+            unfinished.write_text(json.dumps(stored, indent=1), encoding="utf-8")
+            unfinished.replace(self._path)
+
+
+def _key(options: argparse.Namespace) -> str:
+    """What outcomes depend on: the sources, committed or not, the packages, the model, and the device."""
+    digest = hashlib.sha256()
+    for folder in ("magcli", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    packages = sorted(f"{found.name} {found.version}" for found in distributions())
+    asked = [options.device, str(options.small), str(options.model), str(options.problems)]
+    digest.update("\n".join([*packages, *asked, _machine(options.device)]).encode())
+    return digest.hexdigest()
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"all by default: {', '.join(PARTS)}")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"by default {', '.join(FIRST)}; also: {', '.join(MORE)}"
+    )
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, or cpu")
     parser.add_argument("--small", action="store_true", help="a toy model and a few updates")
     parser.add_argument("--model", help="a model's folder, instead of SmolLM2-135M-Instruct from the package registry")
     parser.add_argument("--problems", help="a table of math problems, instead of the shipped ones of GSM8K")
     parser.add_argument("--trl-python", default=".venv-trl/bin/python", help="an interpreter with trl[vllm]")
-    parser.add_argument("--output", default="gpu.md", help="file for the table")
+    parser.add_argument("--output", default="gpu.md", help="file for the table; what passed is beside it, as .json")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.parts) - PARTS.keys())
     if unknown:
@@ -83,10 +135,10 @@ def _has_gpu() -> bool:
 
 
 def _chosen(names: Sequence[str], *, on_gpu: bool) -> Mapping[str, Part]:
-    """The named parts in their order, by default all that the device can run."""
+    """The named parts in their order, by default the first ones that the device can run."""
     if names:
         return {name: part for name, part in PARTS.items() if name in names}
-    return {name: part for name, part in PARTS.items() if on_gpu or name not in ONLY_ON_GPUS}
+    return {name: part for name, part in FIRST.items() if on_gpu or name not in ONLY_ON_GPUS}
 
 
 def _setup(options: argparse.Namespace, folder: Path) -> Setup:
@@ -134,24 +186,31 @@ def _toy(folder: Path) -> Path:
 def _outcome(name: str, part: Part, setup: Setup) -> Outcome:
     print(f"{name} ...", file=sys.stderr, flush=True)
     started = time.monotonic()
+    result: Result = "passed"
     try:
-        text, passed = part(setup), True
+        text = part(replace(setup, ends=started + SECONDS) if setup.on_gpu else setup)
     except Failed as error:
-        text, passed = str(error), False
-    outcome = Outcome(name, passed, text, time.monotonic() - started)
-    print(f"{name}: {'passed' if passed else 'FAILED'}: {text}", file=sys.stderr, flush=True)
+        text, result = str(error), "failed"
+    except Skipped as reason:
+        text, result = str(reason), "skipped"
+    outcome = Outcome(name, result, text, time.monotonic() - started)
+    print(f"{name}: {result.upper() if result == 'failed' else result}: {text}", file=sys.stderr, flush=True)
     return outcome
 
 
 def describe(device: str) -> str:
     """The machine and the day, in words."""
+    return f"{_machine(device)}, {_today()}"
+
+
+def _machine(device: str) -> str:
     import torch
 
     if device.startswith("cuda"):
         name = torch.cuda.get_device_name(device)
         size = torch.cuda.get_device_properties(device).total_memory / 2**30
-        return f"{name}, {size:.0f} GiB, CUDA {torch.version.cuda}, PyTorch {torch.__version__}, {_today()}"
-    return f"{os.cpu_count()} CPU cores, PyTorch {torch.__version__}, {_today()}"
+        return f"{name}, {size:.0f} GiB, CUDA {torch.version.cuda}, PyTorch {torch.__version__}"
+    return f"{os.cpu_count()} CPU cores, PyTorch {torch.__version__}"
 
 
 def _today() -> str:
@@ -162,7 +221,7 @@ def markdown(outcomes: Sequence[Outcome], machine: str) -> str:
     """The outcomes as a table for docs/gpu.md."""
     rows = [f"Measured on {machine}:", "", "| part | result | seconds | what it found |", "| --- | --- | --- | --- |"]
     for outcome in outcomes:
-        result = "passed" if outcome.passed else "**failed**"
+        result = "**failed**" if outcome.result == "failed" else outcome.result
         text = outcome.text.replace("|", "\\|")
         rows.append(f"| {outcome.part} | {result} | {outcome.seconds:.0f} | {text} |")
     return "\n".join(rows)

@@ -1,7 +1,9 @@
 """The parts of ``make gpu``, in order. Each returns what it found, or raises ``Failed``."""
 
+import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from benchmarks.gpu import race
 from benchmarks.gpu.runs import Failed, Measured, Setup, call, measure
@@ -13,6 +15,9 @@ TAIL_LIMIT = 0.5
 """The largest difference of log-probs at the 99th percentile, in bf16; in float32 it is below 1e-3."""
 
 LORA_RANK = 16
+
+FEW = 8
+"""Rows of a short ``generate``, at most."""
 
 
 def install(setup: Setup) -> str:
@@ -30,9 +35,29 @@ def install(setup: Setup) -> str:
 def doctor(setup: Setup) -> str:
     """What ``magcli doctor`` says about the device; on a GPU it also starts vLLM and gives it new weights."""
     flags = ["--engines"] if setup.on_gpu else []
-    lines = call(["doctor", "--device", setup.device, *flags]).stdout.splitlines()
+    lines = call(["doctor", "--device", setup.device, *flags], seconds=setup.seconds_left).stdout.splitlines()
     checks = ("device", "vllm") if setup.on_gpu else ("device",)
     return "; ".join(" ".join(line.split()[1:]) for line in lines if line.startswith(checks))
+
+
+def start(setup: Setup) -> str:
+    """A few rows from vLLM as ``auto`` starts it, then with compilation, twice: with what the cache lacks, and has."""
+    rows = setup.folder / "few.jsonl"
+    few = setup.problems.read_text(encoding="utf-8").splitlines()[:FEW]
+    rows.write_text("\n".join(few) + "\n", encoding="utf-8")
+    eager = ("auto", "no", "no") if setup.on_gpu else ("auto",)
+    return "; ".join(_generated(setup, rows, choice) for choice in eager)
+
+
+def _generated(setup: Setup, rows: Path, eager: str) -> str:
+    """How long ``generate`` of a few rows takes, and what it says of vLLM's start."""
+    output, began = setup.folder / "few-out.jsonl", time.monotonic()
+    output.unlink(missing_ok=True)
+    command = ["generate", str(rows), "--model", setup.model, "--engine", "vllm", "--device", setup.device]
+    limits = ["--system", "none", "--vllm-eager", eager, "--max-tokens", "64", "--output", str(output)]
+    said = call([*command, *limits], seconds=setup.seconds_left).stderr.splitlines()
+    seconds, started = time.monotonic() - began, [line for line in said if line.startswith("vLLM started")]
+    return f"--vllm-eager {eager}: a few rows in {seconds:.0f} s ({', '.join(started) or 'no word of its start'})"
 
 
 def embedded(setup: Setup) -> str:
@@ -82,18 +107,30 @@ def _checked(measured: Measured) -> Measured:
 
 Part = Callable[[Setup], str]
 
-PARTS: Mapping[str, Part] = {
+SECONDS = 110.0
+"""The longest that a part may take; the six parts of ``FIRST`` that take any time end within twelve minutes."""
+
+FIRST: Mapping[str, Part] = {
     "install": install,
-    "doctor": doctor,
-    "embedded": embedded,
+    "start": start,
     "vllm": vllm,
     "asleep": asleep,
     "lora": lora,
+    "speed": race.speed,
+    "race": race.trl,
+}
+"""The parts that run unless others are named, the most telling first."""
+
+MORE: Mapping[str, Part] = {
+    "doctor": doctor,
+    "embedded": embedded,
     "offload": offload,
     "varlen": varlen,
-    "race-smollm2": race.smollm2,
-    "race-qwen": race.qwen,
+    "speed-qwen": race.speed_qwen,
 }
+"""Parts that run only by their names."""
 
-ONLY_ON_GPUS = ("asleep", "varlen", "race-smollm2", "race-qwen")
+PARTS: Mapping[str, Part] = {**FIRST, **MORE}
+
+ONLY_ON_GPUS = ("asleep", "varlen", "speed", "race", "speed-qwen")
 """Parts that need CUDA; on a CPU they are left out."""

@@ -21,18 +21,36 @@ MICRO = 16
 CONTEXT, SHARE = 1024, 0.35
 """The context of vLLM, prompt included, and its share of the GPU."""
 
-SECONDS = 600.0
-"""The longest that one side may take."""
+
+class Skipped(Exception):
+    """A part does not apply; the message says why."""
 
 
-def smollm2(setup: Setup) -> str:
-    """SmolLM2-135M-Instruct, or the model of ``--model``; errors as ``_race``."""
-    return _race(setup, Path(setup.model))
+def speed(setup: Setup) -> str:
+    """Trained tokens a second of SmolLM2-135M-Instruct, or the model of ``--model``; errors as ``_speed``."""
+    return _speed(setup, Path(setup.model))
 
 
-def qwen(setup: Setup) -> str:
-    """Qwen2.5-0.5B-Instruct; errors as ``_race``."""
-    return _race(setup, _downloaded(QWEN))
+def speed_qwen(setup: Setup) -> str:
+    """The same of Qwen2.5-0.5B-Instruct."""
+    return _speed(setup, _downloaded(QWEN))
+
+
+def trl(setup: Setup) -> str:
+    """TRL with the model, problems and sizes of ``speed``.
+
+    Raises:
+        Skipped: TRL's interpreter is missing.
+        Failed: it did not get through.
+    """
+    if not setup.trl_python.exists():
+        raise Skipped(f"{setup.trl_python} is missing: make .venv-trl/.done installs TRL there")
+    task = _task(Path(setup.model))
+    try:
+        theirs = _trl(setup, task)
+    except (TooSlow, AssertionError) as error:
+        raise Failed(" ".join(str(error).split())) from error
+    return f"{TRL_TITLE}: {theirs.rate:,.0f} trained tokens/s, to compare with speed"
 
 
 def _downloaded(name: str) -> Path:
@@ -45,29 +63,28 @@ def _downloaded(name: str) -> Path:
         raise Failed(f"{name}: {error}") from error
 
 
-def _race(setup: Setup, model: Path) -> str:
-    """Time both sides.
+def _speed(setup: Setup, model: Path) -> str:
+    """Time magcli.
 
     Raises:
-        Failed: a side did not get through, or TRL's interpreter is missing.
+        Failed: it did not get through.
     """
-    if not setup.trl_python.exists():
-        raise Failed(f"{setup.trl_python} is missing: make gpu installs TRL there")
-    updates = (WARMUP + TIMED + 2) * COMPLETIONS // 32
-    task = Task(model, inputs.problems(updates), LIMIT, WARMUP, TIMED)
     try:
-        ours, theirs = _magcli(setup, task), _trl(setup, task)
+        ours = _magcli(setup, _task(model))
     except (TooSlow, AssertionError) as error:
         raise Failed(" ".join(str(error).split())) from error
-    return (
-        f"magcli {ours.rate:,.0f} trained tokens/s, {TRL_TITLE} {theirs.rate:,.0f}: {ours.rate / theirs.rate:.2f} times"
-    )
+    return ours.summary()
+
+
+def _task(model: Path) -> Task:
+    updates = (WARMUP + TIMED + 2) * COMPLETIONS // 32
+    return Task(model, inputs.problems(updates), LIMIT, WARMUP, TIMED)
 
 
 def _magcli(setup: Setup, task: Task) -> Timed:
     sizes = {"n_batch": COMPLETIONS, "n_mini": COMPLETIONS, "n_async": 2 * COMPLETIONS, "micro_tokens": 16384}
     placed = {"device": setup.device, "engine": "vllm", "gpu_memory": SHARE, "dtype": "bf16", "bf16": "yes"}
-    return time_magcli(task, **sizes | placed)
+    return time_magcli(task, seconds=setup.seconds_left, **sizes | placed)
 
 
 def _trl(setup: Setup, task: Task) -> Timed:
@@ -75,5 +92,5 @@ def _trl(setup: Setup, task: Task) -> Timed:
     placed = {"vllm": True, "gpu_memory": SHARE, "context": CONTEXT}
     spec = trl_spec(task) | sizes | placed
     with tempfile.TemporaryDirectory() as folder:
-        record = run_trl(spec, Path(folder), last=WARMUP + TIMED, seconds=SECONDS, python=setup.trl_python)
+        record = run_trl(spec, Path(folder), last=WARMUP + TIMED, seconds=setup.seconds_left, python=setup.trl_python)
         return trl_timed(task, record)

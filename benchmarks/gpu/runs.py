@@ -1,8 +1,10 @@
 """Short runs of ``magcli rl``: what they show about log-probs, updates in flight, speed and memory."""
 
 import json
+import math
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,15 @@ GIB = 1 << 30
 TAIL = 600
 """Characters of a failed command's output that are shown."""
 
+KILL_SECONDS = 10.0
+"""What a command that has taken too long gets to end."""
+
 FULL = {"updates": 6, "group_size": 8, "n_batch": 128, "n_mini": 128, "n_async": 256, "max_tokens": 512}
 SMALL = {
     "updates": 4, "group_size": 8, "n_batch": 16, "n_mini": 16, "n_async": 24, "max_tokens": 192, "dtype": "fp32",
     "bf16": "no",
 }  # fmt: skip
-COMMON = {"staleness": 2, "diverse_by": "reward", "loss_norm": "token", "language": False, "system": "none",
+COMMON = {"diverse_by": "reward", "loss_norm": "token", "language": False, "system": "none",
           "reward": REWARD, "checkpoint_every": 10**6}  # fmt: skip
 
 
@@ -32,7 +37,10 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Where the checks run: device, number of the GPU, model and problems, a folder for runs, TRL's interpreter."""
+    """Where the checks run: device, model and problems, a folder for runs, TRL's interpreter.
+
+    ``ends`` is the monotonic time at which a part has taken too long.
+    """
 
     device: str
     small: bool
@@ -40,6 +48,12 @@ class Setup:
     problems: Path
     folder: Path
     trl_python: Path
+    ends: float = math.inf
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that a command of this part may take."""
+        return max(1.0, self.ends - time.monotonic())
 
     @property
     def on_gpu(self) -> bool:
@@ -83,7 +97,7 @@ def size(number: int) -> str:
     return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / 2**20:.0f} MiB"
 
 
-def call(arguments: Sequence[str], *, seconds: float = 1800.0) -> "subprocess.CompletedProcess[str]":
+def call(arguments: Sequence[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
     """Run ``magcli`` with arguments.
 
     Raises:
@@ -91,13 +105,23 @@ def call(arguments: Sequence[str], *, seconds: float = 1800.0) -> "subprocess.Co
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "magcli", *arguments], capture_output=True, text=True, timeout=seconds
+            [sys.executable, "-m", "magcli", *arguments], capture_output=True, text=True, timeout=_finite(seconds)
         )
-    except subprocess.TimeoutExpired:
-        raise Failed(f"magcli {arguments[0]} took longer than {seconds:.0f} s") from None
+    except subprocess.TimeoutExpired as late:
+        raise Failed(_too_long(arguments, seconds, late.stderr)) from None
     if done.returncode:
         raise Failed(f"exit code {done.returncode}: {_last(done.stderr or done.stdout)}")
     return done
+
+
+def _finite(seconds: float) -> float | None:
+    """A limit as ``subprocess`` takes it."""
+    return seconds if seconds < math.inf else None
+
+
+def _too_long(arguments: Sequence[str], seconds: float, output: str | bytes | None) -> str:
+    said = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    return f"magcli {arguments[0]} had {seconds:.0f} s, which were not enough: {_last(said)}"
 
 
 def _last(output: str) -> str:
@@ -113,7 +137,7 @@ def measure(setup: Setup, name: str, **options: Any) -> Measured:
     """
     run = setup.folder / name
     command = _command(setup, run, options)
-    forecast = forecast_of(command)
+    forecast = forecast_of(command, setup.seconds_left)
     peak = _run(setup, command, run)
     lines = complete_lines(run / "metrics.jsonl")
     compared = [line for line in lines if line["mismatch_tokens"]]
@@ -137,24 +161,40 @@ def _command(setup: Setup, run: Path, options: Mapping[str, Any]) -> list[str]:
 
 def _run(setup: Setup, command: Sequence[str], run: Path) -> int:
     """Run a command whose output goes to a file beside the run's folder; returns its peak memory."""
-    log = run.with_suffix(".txt")
+    log, seconds = run.with_suffix(".txt"), setup.seconds_left
     with open(log, "w") as output:
         process = subprocess.Popen([sys.executable, "-m", "magcli", *command], stdout=output, stderr=output)
         watched = memory.of_gpu(setup.gpu) if setup.on_gpu else memory.of_process(process)
         with watched as peak:
-            code = process.wait()
+            code = _wait(process, seconds)
+    if code is None:
+        raise Failed(_too_long(command, seconds, log.read_text()))
     if code:
         raise Failed(f"exit code {code}: {_last(log.read_text())}")
     return peak.size
 
 
-def forecast_of(command: Sequence[str]) -> int:
+def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    """The exit code of a process; None if it was ended because it took longer."""
+    try:
+        return process.wait(_finite(seconds))
+    except subprocess.TimeoutExpired:
+        process.terminate()
+    try:
+        process.wait(KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return None
+
+
+def forecast_of(command: Sequence[str], seconds: float) -> int:
     """The bytes of the peak that the dry run of a command foresees.
 
     Raises:
         Failed: it refuses the run, or says nothing about memory.
     """
-    done = call([*command, "--dry-run", "--json"])
+    done = call([*command, "--dry-run", "--json"], seconds=seconds)
     events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     peaks = [event["peak"] for event in events if event.get("event") == "memory"]
     if not peaks:

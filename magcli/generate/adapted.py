@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from magcli.generate.decoder import Decoder
-from magcli.generate.digest import WeightsFault, digest
+from magcli.generate.digest import WeightsFault, digests
 from magcli.generate.types import Digests, Weights
 from magcli.model.peft import stored_name
 from magcli.model.plain import DecoderConfig
@@ -84,4 +84,4 @@ def load_adapters(layers: Mapping[str, AdaptedLinear], weights: Weights) -> Dige
             raise WeightsFault(f"new adapters: {name} is {shapes}")
     for name, target in targets.items():
         target.copy_(weights[name])
-    return {name: digest(weights[name]) for name in targets}
+    return digests({name: weights[name] for name in targets})

@@ -3,7 +3,8 @@ receives.
 
 A digest is 64 bits. Each 32-bit word is multiplied by a random odd number of its position and all products are added,
 modulo 2^64 (multilinear hashing), so that changed, swapped and shifted words are noticed. It takes about as long as a
-copy, on the device of the tensor, and protects against faults, not against attacks.
+copy, on the device of the tensor, and protects against faults, not against attacks. The host waits for a device once
+for all tensors, not once for each.
 """
 
 import hashlib
@@ -31,20 +32,67 @@ class WeightsFault(EnvironmentFault):
     """New weights did not arrive as they were sent."""
 
 
-@torch.no_grad()
+class PendingDigests:
+    """The digests of tensors that come one by one, on one device, for which the host waits only at the end."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[str, int] = {}
+        self._rests: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Digest a tensor on its device; it may change as soon as work on this device does."""
+        words = tensor.detach().contiguous().flatten().view(torch.uint8)
+        length = len(words)
+        while len(words) > ROW_BYTES:
+            words = _row_sums(words).view(torch.uint8)
+            length += len(words)
+        self._lengths[name], self._rests[name] = length, _row_sums(words).sum()
+
+    def fetch(self) -> Digests:
+        """The digests so far, by name: integers below 2^64."""
+        rests = torch.stack(list(self._rests.values())).tolist() if self._rests else []
+        return {name: (self._lengths[name] + rest) % MODULUS for name, rest in zip(self._rests, rests, strict=True)}
+
+
 def digest(tensor: Tensor) -> int:
     """The digest of a tensor's bytes: an integer below 2^64."""
-    words = tensor.detach().contiguous().flatten().view(torch.uint8)
-    value = len(words)
-    while len(words) > ROW_BYTES:
-        words = _row_sums(words).view(torch.uint8)
-        value += len(words)
-    return (value + int(_row_sums(words).sum().item())) % MODULUS
+    return digests({"": tensor})[""]
 
 
 def digests(weights: Weights, dtype: torch.dtype | None = None) -> Digests:
     """The digest of each tensor, by name; ``dtype``: of floating-point tensors after a cast to this type."""
-    return {name: digest(tensor.to(sent_type(tensor, dtype))) for name, tensor in weights.items()}
+    pending = PendingDigests()
+    for name, tensor in weights.items():
+        pending.add(name, tensor.to(sent_type(tensor, dtype)))
+    return pending.fetch()
+
+
+@torch.no_grad()
+def row_digests(data: Tensor, sizes: Mapping[str, int]) -> Digests:
+    """The digests of tensors that lie one after another in ``data`` (uint8), in a few passes over all of them.
+
+    ``sizes`` are the bytes of each, which takes ``rows_of`` rows of ``data``, the last one padded with zeros.
+    """
+    lengths, left = dict(sizes), dict(sizes)
+    rests: dict[str, Tensor] = {}
+    zeros = data.new_zeros(ROW_BYTES).view(torch.int64)
+    while left:
+        sums = dict(zip(left, torch.split(_row_sums(data), [rows_of(size) for size in left.values()]), strict=True))
+        rests |= {name: sums[name] for name, size in left.items() if size <= ROW_BYTES}
+        left = {name: sums[name].nbytes for name, size in left.items() if size > ROW_BYTES}
+        padded: list[Tensor] = []
+        for name, size in left.items():
+            lengths[name] += size
+            padded += [sums[name], zeros[: (rows_of(size) * ROW_BYTES - size) // zeros.itemsize]]
+        data = torch.cat(padded).view(torch.uint8) if padded else data
+    numbers = torch.cat([rests[name] for name in sizes]).tolist() if sizes else []
+    return {name: (lengths[name] + number) % MODULUS for name, number in zip(sizes, numbers, strict=True)}
+
+
+def rows_of(size: int) -> int:
+    """The number of rows that so many bytes take; no bytes take one too."""
+    return max(1, -(-size // ROW_BYTES))
 
 
 def sent_type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:

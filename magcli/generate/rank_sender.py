@@ -15,9 +15,10 @@ from torch import Tensor
 
 from magcli.cluster.meeting import joined_store
 from magcli.errors import first_line
-from magcli.generate.digest import digest
+from magcli.generate.digest import PendingDigests
 from magcli.generate.gloo import TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port, own_address
 from magcli.generate.rank_transfer import ADDRESS, GONE, Meeting
+from magcli.generate.types import Digests
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.5
@@ -35,7 +36,7 @@ class EngineGroup(Protocol):
     """Rank 0 and the ranks of one engine. Any error makes it unusable."""
 
     def start(self, tensor: Tensor) -> None:
-        """Start to send a tensor, which stays as it is until ``wait`` returns."""
+        """Start to send a tensor, one of several, which stay as they are until ``wait`` returns."""
 
     def wait(self) -> None:
         """Wait until what was started has been sent, or cannot change any more."""
@@ -91,15 +92,19 @@ class Transfer:
         self._groups, self._leave = groups, leave
         self.failures = failures
         """The engines that did not get all weights, and why."""
-        self.digests: dict[str, int] = {}
+        self._digests = PendingDigests()
+
+    @property
+    def digests(self) -> Digests:
         """The digests of the tensors, by their names, as they were sent."""
+        return self._digests.fetch()
 
     def send(self, tensors: Mapping[str, Tensor]) -> None:
         """Send a few tensors, in the order in which the engines expect them; none is used after the return."""
         for name, tensor in tensors.items():
             self._on_each(partial(_start, tensor=tensor))
-            self.digests[name] = digest(tensor)
-            self._on_each(_wait)
+            self._digests.add(name, tensor)
+        self._on_each(_wait)
 
     def _on_each(self, act: Callable[[EngineGroup], None]) -> None:
         for meeting, group in list(self._groups.items()):
@@ -125,16 +130,17 @@ class GlooEngine:
     def __init__(self, store: Any, meeting: Meeting) -> None:
         _wait_until_ready(store, meeting)
         self._group = GlooGroup(store, own_address(meeting.host), TRAINER_RANK, meeting.world_size)
-        self._work: Any = None
+        self._works: list[Any] = []
 
     def start(self, tensor: Tensor) -> None:
         """Start to send a tensor."""
-        self._work = self._group.start_broadcast(tensor.cpu())
+        self._works.append(self._group.start_broadcast(tensor.cpu()))
 
     def wait(self) -> None:
-        """Wait until it has been sent."""
-        work, self._work = self._work, None  # it holds the tensor
-        work.wait()
+        """Wait until all have been sent."""
+        works, self._works = self._works, []  # they hold the tensors
+        for work in works:
+            work.wait()
 
     def close(self) -> None:
         """Nothing to release: the group ends with its last reference."""

@@ -12,6 +12,7 @@ from magcli.cluster.mailbox import Member, Surroundings
 from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.digest import WeightsFault, renamed
+from magcli.generate.endpoint import open_endpoint
 from magcli.generate.rank_transfer import Meeting, RankLink, WeightPlan
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep, Weights
 from magcli.generate.vllm_transfer import Broadcast
@@ -27,6 +28,7 @@ from magcli.generate.wire import (
     Scored,
     ScoreRequest,
     Spec,
+    Starting,
     Transfer,
 )
 
@@ -73,15 +75,26 @@ class RemoteSampler:
 
     @classmethod
     async def start(
-        cls, cluster: Cluster, spec: Spec, resources: Resources, *, say: Callable[[str], None]
+        cls,
+        cluster: Cluster,
+        spec: Spec,
+        resources: Resources,
+        *,
+        say: Callable[[str], None],
+        show: Callable[[str], None] = lambda told: None,
     ) -> "RemoteSampler":
         """Start a generator where the cluster has room, and wait until its engine is up.
+
+        ``show`` is told what it does meanwhile, ``say`` what is worth a line.
 
         Raises:
             GeneratorDied: it was killed before its engine was up.
             EnvironmentFault: the engine cannot be opened, or does not come up in time.
         """
-        from magcli.generate.endpoint import open_endpoint
+
+        def heard(name: str, message: Any) -> None:
+            if isinstance(message, Starting):
+                (say if message.lasts else show)(f"{name}: {message.text}")
 
         variables = {"OMP_NUM_THREADS": str(spec.threads)} if spec.threads else {}
         try:
@@ -93,6 +106,7 @@ class RemoteSampler:
                 surroundings=Surroundings(variables=variables),
                 say=say,
                 start_seconds=START_SECONDS,
+                heard=heard,
             )
         except MemberLost as lost:
             raise GeneratorDied(str(lost)) from lost

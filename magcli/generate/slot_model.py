@@ -21,7 +21,7 @@ from magcli.errors import EnvironmentFault
 from magcli.generate.adapted import adapted_linears, load_adapters
 from magcli.generate.attention import CacheShape, SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
-from magcli.generate.digest import digest
+from magcli.generate.digest import PendingDigests
 from magcli.generate.types import Digests, Weights
 from magcli.generate.weights import name_in, parameter_names
 
@@ -200,15 +200,15 @@ class SlotModel:
             return load_adapters(self._adapted, weights)
         parameters = dict(self._model.named_parameters())
         sources = {name: name_in(weights, self._names[name], parameter) for name, parameter in parameters.items()}
-        arrived: dict[str, int] = {}
+        arrived = PendingDigests()
         for name, parameter in parameters.items():
             tensor = weights[sources[name]]
-            arrived[sources[name]] = digest(tensor)
+            arrived.add(sources[name], tensor)
             if parameter.is_meta:
                 self._packed_layers[name.removesuffix(".weight")].pack(tensor)
             else:
                 parameter.copy_(tensor)
-        return arrived
+        return arrived.fetch()
 
 
 def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:

@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.model.chat import check_vocabulary
@@ -11,6 +12,8 @@ from magcli.model.thoughts import ThoughtForm
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 Finish = Literal["stop", "length"]
 
@@ -59,6 +62,9 @@ class Rollout:
     ``logprobs[t]`` is the log-probability of ``tokens[t]`` under the distribution it was sampled from, after
     temperature. ``versions`` lists ``(start, version)``: from token ``start`` on, that version of the weights
     generated the tokens. The end token, if one was sampled, is the last of ``tokens``.
+
+    ``given`` has the ranges ``(start, end)`` of tokens that an environment wrote between the policy's turns, whose
+    log-probs are 0 and which are not trained; none in a single completion.
     """
 
     index: int
@@ -68,6 +74,19 @@ class Rollout:
     versions: tuple[tuple[int, int], ...]
     finish: Finish
     seed: int
+    given: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def num_generated(self) -> int:
+        """Number of tokens that the policy wrote."""
+        return len(self.tokens) - sum(end - start for start, end in self.given)
+
+    def generated(self, values: Sequence[T]) -> Sequence[T]:
+        """Of values per token those of the tokens that the policy wrote."""
+        if not self.given:
+            return values
+        edges = [0, *chain.from_iterable(self.given), len(values)]
+        return [value for start, end in zip(edges[::2], edges[1::2], strict=True) for value in values[start:end]]
 
 
 class Generator(Protocol):

@@ -17,7 +17,7 @@ from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from itertools import count
 from signal import Signals
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
@@ -40,6 +40,9 @@ from magcli.generate.vllm_start import VllmProcess, cause_in, log_of
 from magcli.generate.vllm_transfer import Sender, arrived_digests, run_step
 from magcli.generate.wire import Spec
 from magcli.model.chat import completion_text, prompt_tokens
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -182,6 +185,8 @@ class VllmPolicy:
         self.thoughts = spec.model.thoughts
         self._context = min(spec.model.context, engine.llm.model_config.max_model_len)
         self._model_context = spec.model.context
+        self._sent_dtype = None if spec.lora_rank else spec.torch_dtype
+        self._pauses_at: TransferStep = "start" if spec.device.startswith("cuda") else "finish"
         self._slots = spec.slots
         self._concurrency = spec.slots
         self._version, self._salt = 0, uuid4().hex
@@ -222,9 +227,9 @@ class VllmPolicy:
         return self.num_slots if self.num_slots < self._slots else dispatch.capacity(self._slots)
 
     @property
-    def sent_dtype(self) -> None:
-        """Weights are cast on their way to the engine, not before."""
-        return None
+    def sent_dtype(self) -> "torch.dtype | None":
+        """The type of its weights; adapters stay as they are."""
+        return self._sent_dtype
 
     @property
     def sleeps(self) -> bool:
@@ -358,8 +363,10 @@ class VllmPolicy:
         return [await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))]
 
     async def transfer(self, step: TransferStep, info: Any, version: int) -> Digests:
-        """One step of a transfer that the trainer controls, instead of ``load``; the engine is paused from ``start`` to
-        ``finish``. ``info`` is specific to vLLM's backend.
+        """One step of a transfer that the trainer controls, instead of ``load``; ``info`` is specific to the backend.
+
+        By NCCL weights arrive in vLLM's own, so the engine is paused from ``start`` to ``finish``; over gloo they have
+        memory of their own until ``finish``.
 
         Returns, after ``finish``, the digests of the tensors under the names under which they came.
 
@@ -368,7 +375,7 @@ class VllmPolicy:
         """
         await self._link.open()
         answer, llm = self._link.answer, self._link.llm
-        if step == "start":
+        if step == self._pauses_at:
             await self._pause()
         await answer(f"new weights ({step})", run_step(llm, step, info))
         if step != "finish":
@@ -421,17 +428,16 @@ class VllmPolicy:
         async with self._loading:
             with ExitStack() as buffers:
                 send = await asyncio.to_thread(buffers.enter_context, self._sender.ready(weights, self._outline))
-                await self._pause()
-                if self._asleep_since is not None:
-                    await answer("waking up", wake_for_weights(llm))
-                arrived = await answer("loading new weights", send(llm))
+                arrived = await answer("loading new weights", send(llm, self._pause))
             await self._resume(version)
             return arrived
 
     async def _pause(self) -> None:
-        """Stop between two steps; running requests keep their KV cache."""
+        """Stop between two steps, awake enough to take new weights; running requests keep their KV cache."""
         self._paused_at = time.monotonic()
         await self._link.answer("a pause", self._link.llm.pause_generation(mode="keep", clear_cache=False))
+        if self._asleep_since is not None:
+            await self._link.answer("waking up", wake_for_weights(self._link.llm))
 
     async def _resume(self, version: int) -> None:
         """Continue generating with the engine's new weights, which have this version."""

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from magcli.errors import MagError
 from magcli.generate.digest import WeightsFault, merged
 from magcli.generate.types import Digests, Weights
-from magcli.generate.vllm_transfer import FILE_TRANSFER, Send
+from magcli.generate.vllm_transfer import FILE_TRANSFER, Pause, Send
 from magcli.generate.weights import shared_adapter
 from magcli.generate.wire import Spec
 from magcli.model.peft import adapted_linears
@@ -84,7 +84,8 @@ class AdapterSender:
             raise WeightsFault("an engine with LoRA adapters got other weights")
         with shared_adapter(weights, self._alpha) as folder:
 
-            async def send(engine: Any) -> Digests:
+            async def send(engine: Any, pause: Pause) -> Digests:
+                await pause()
                 arrived = await engine.collective_rpc("load_adapter", args=(str(folder),))
                 self._request = adapter_request(folder)
                 return merged(arrived)

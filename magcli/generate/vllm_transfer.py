@@ -1,21 +1,21 @@
 """Transfer of new weights to a vLLM engine, with vLLM's own weight-transfer interface.
 
 * ``FileSender``: a safetensors file in shared memory, for an engine of this process on CPUs or on several GPUs.
-* ``IpcSender``: vLLM's ``ipc`` backend, for an engine of this process on one GPU.
+* ``IpcSender``: a handle for each of a few buffers on the engine's GPU, for an engine of this process on one GPU.
 * ``Broadcast``: from the trainer straight to all ranks of the engine of a generator process, by NCCL between GPUs or by
   gloo between CPUs, where ``GlooTrainer`` does what vLLM's trainer engine does for NCCL.
 
-The engine's end of each is in ``vllm_worker``, or part of vLLM.
+The engine's end of each is in ``vllm_worker``, or part of vLLM. All but NCCL's arrive while sequences run, which only
+stand still while arrived weights are loaded.
 """
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from math import prod
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,8 +24,9 @@ from transformers import PreTrainedModel
 
 from magcli.cluster.meeting import listening_store
 from magcli.errors import EnvironmentFault
-from magcli.generate.digest import digest, merged, renamed
+from magcli.generate.digest import merged, renamed
 from magcli.generate.gloo import LOOPBACK, TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port
+from magcli.generate.packed import handle_of, pack
 from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights import names_in, shared
 
@@ -33,8 +34,15 @@ FILE_TRANSFER, GLOO_TRANSFER = "magcli_file", "magcli_gloo"
 NCCL_TRANSFER, IPC_TRANSFER = "magcli_nccl", "magcli_ipc"
 """The names of our transfers in vLLM's registry; see ``vllm_worker``."""
 
-Send = Callable[[Any], Coroutine[Any, Any, Digests]]
-"""Gives an engine (``AsyncLLM``), paused meanwhile, the prepared weights; returns their digests as they arrived."""
+POLL_SECONDS = 0.01
+"""How often an engine is asked, between two of its steps, whether new weights have arrived."""
+
+Pause = Callable[[], Awaitable[None]]
+"""Stops an engine between two steps, with its weights in place; sequences go on once it is resumed."""
+
+Send = Callable[[Any, Pause], Coroutine[Any, Any, Digests]]
+"""Gives an engine (``AsyncLLM``) the prepared weights, and pauses it before it loads them; returns their digests as
+they arrived."""
 
 RunStep = Callable[[TransferStep, Any], Awaitable[None]]
 """Runs one step of a transfer in an engine, wherever it is."""
@@ -88,19 +96,13 @@ class FileSender:
             names = names_in(file, outline)
             update = {"path": str(file.path), "names": names}
 
-            async def send(engine: Any) -> Digests:
-                await run_step(engine, "start", None)
-                await run_step(engine, "update", update)
-                await run_step(engine, "finish", None)
-                return renamed(await arrived_digests(engine), names)
-
-            yield send
+            yield partial(_send, update=update)
 
 
 class IpcSender:
-    """Handles to memory of the engine's GPU: vLLM's own ``ipc`` transfer, in chunks of bounded size.
+    """Buffers on the engine's device, opened by the engine's process: one handle each, without a copy.
 
-    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one.
+    Weights elsewhere, on another GPU or in a file, are copied to buffers there. On a CPU they are in shared memory.
     """
 
     backend = IPC_TRANSFER
@@ -108,34 +110,34 @@ class IpcSender:
 
     def __init__(self, device: str, dtype: torch.dtype) -> None:
         self._device, self._dtype = torch.device(device), dtype
-        os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # handles to GPU memory are Python objects
 
     @contextmanager
     def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
-        """Check that the weights fit; errors as in ``Sender``."""
-        source = Source(self._device, self._dtype, digests=True)
-        names = names_in(weights, outline)
-        source.set_weights(weights, names)
+        """Pack the weights, unless they are; errors as in ``Sender``."""
+        names_in(weights, outline)
+        packed = pack(weights, self._dtype, self._device)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # another process reads them, on another stream
+        yield partial(
+            _send,
+            update={
+                "names": names_in(packed, outline),
+                "handles": [handle_of(buffer) for buffer in packed.buffers],
+                "places": packed.described(),
+            },
+        )
+        del packed
+        if self._device.type == "cuda":
+            torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]  # what the engine has closed
 
-        async def send(engine: Any) -> Digests:
-            client = Client(lambda step, info: run_step(engine, step, info), asyncio.get_running_loop())
-            await asyncio.to_thread(self._send, client, source)
-            arrived = await arrived_digests(engine)
-            # A tensor that arrived as it was sent, after its cast, counts as it was read, before its cast.
-            proven = {name: source.read[name] for name, value in arrived.items() if value == source.sent.get(name)}
-            return renamed({**arrived, **proven}, names)
 
-        yield send
-
-    def _send(self, client: "Client", source: "Source") -> None:
-        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
-        from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
-
-        with torch.cuda.device(self._device):
-            chunk = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, source.largest)
-            info = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=chunk)
-            WeightTransferTrainerFactory.trainer_init(info, client=client, source=source).send_weights()
+async def _send(engine: Any, pause: Pause, *, update: dict[str, Any]) -> Digests:
+    """Let weights arrive while sequences run, and load them; their digests have the names that the sender has."""
+    await run_step(engine, "start", None)
+    await run_step(engine, "update", update)
+    await pause()
+    await run_step(engine, "finish", None)
+    return renamed(await arrived_digests(engine), update["names"])
 
 
 async def arrived_digests(engine: Any) -> Digests:
@@ -144,7 +146,10 @@ async def arrived_digests(engine: Any) -> Digests:
 
 
 async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
-    """Run one step of a transfer in an engine (``AsyncLLM``) of this process; ``info`` is specific to the backend."""
+    """Run one step of a transfer in an engine (``AsyncLLM``) of this process; ``info`` is specific to the backend.
+
+    After ``update`` all has arrived that the engine does not load at once; it has gone on generating meanwhile.
+    """
     from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 
     match step:
@@ -154,6 +159,8 @@ async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
             await engine.start_weight_update()
         case "update":
             await engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+            while not all(await engine.collective_rpc("weights_have_arrived")):
+                await asyncio.sleep(POLL_SECONDS)
         case "finish":
             await engine.finish_weight_update(None)
 
@@ -167,33 +174,24 @@ class Parameter(NamedTuple):
 
 
 class Source:
-    """vLLM's ``WeightSource``: weights under their checkpoint's names, moved to a device and type when iterated.
+    """vLLM's ``WeightSource``: weights under their checkpoint's names, on a device and of a type.
 
-    It serves update after update: ``set_weights`` gives it the weights of the next. With ``digests`` it digests each
-    tensor, by its checkpoint's name, as it was read (``read``) and as it is sent (``sent``).
+    It serves update after update: ``set_weights`` gives it the weights of the next.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, *, digests: bool = False) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self._device, self._dtype = device, dtype
-        self._digests = digests
-        self.read: dict[str, int] = {}
-        self.sent: dict[str, int] = {}
         self._weights: Weights = {}
         self._names: Mapping[str, str] = {}
         self._stopped = False
 
     def set_weights(self, weights: Weights, names: Mapping[str, str]) -> None:
         """Yield these weights from now on. ``names``: name in the checkpoint -> name in the weights."""
-        self._weights, self._names = weights, names
+        self._weights, self._names = pack(weights, self._dtype, self._device), names
 
     def stop(self) -> None:
         """Yield nothing more; a running iteration raises."""
         self._stopped = True
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest parameter."""
-        return max(prod(parameter.shape) * parameter.dtype.itemsize for parameter in self.metadata())
 
     def metadata(self) -> list[Parameter]:
         """What iteration will yield."""
@@ -204,11 +202,7 @@ class Source:
         for name, source in self._names.items():
             if self._stopped:
                 raise ConnectionError("the weight transfer has been stopped")
-            tensor = self._weights[source].detach()
-            sent = tensor.to(self._device, self._dtype).contiguous()
-            if self._digests:
-                self.read[name], self.sent[name] = digest(tensor), digest(sent)
-            yield name, sent
+            yield name, self._weights[source]
 
 
 class Client:

@@ -7,31 +7,35 @@ not start it only registers the loader and the weight transfers.
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 from vllm.config.load import LoadConfig
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-from magcli.generate.digest import digest
+from magcli.generate.digest import PendingDigests, digest, digests
 from magcli.generate.gloo import GlooGroup
-from magcli.generate.types import Digests
+from magcli.generate.packed import PackedWeights, open_handle
+from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm_adapter import ID as ADAPTER_ID
 from magcli.generate.vllm_adapter import adapter_request
 from magcli.generate.vllm_start import STARTED_BY, TEXT_LOADER
 from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, IPC_TRANSFER, NCCL_TRANSFER
 from magcli.generate.weights import WeightFile
 from magcli.model.nested import read_tensors
+
+T = TypeVar("T")
 
 
 def register() -> None:
@@ -80,6 +84,10 @@ class DigestReporter:
     model_runner: Any
     add_lora: Callable[[Any], bool]
 
+    def weights_have_arrived(self) -> bool:
+        """Whether the newest weights are all there, loaded or not, or cannot arrive any more."""
+        return getattr(self.weight_transfer_engine, "has_arrived", True)
+
     def arrived_digests(self) -> Digests:
         """The digests of the newest weights as they arrived, under the names under which they were sent."""
         arrived: Digests = self.weight_transfer_engine.arrived
@@ -125,43 +133,34 @@ def _check_applied(manager: Any) -> None:
         raise ValueError(f"vLLM's model has no layer {unused[0]} for the adapter")
 
 
-class DigestingModel:
-    """A model for the time of a transfer: digests each tensor that it loads."""
-
-    def __init__(self, model: Any, arrived: dict[str, int]) -> None:
-        self._model, self._arrived = model, arrived
-
-    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Any:
-        """Load them as the model does."""
-        return self._model.load_weights(self._digested(weights))
-
-    def _digested(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in weights:
-            self._arrived[name] = digest(tensor)
-            yield name, tensor
-
-
 class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     """vLLM's end of a weight update through a safetensors file that the worker maps; for any device of this machine.
 
-    The layerwise calls around ``load_weights`` undo and redo the processing of weights after loading, such as the CPU's
-    packing for matrix products. A subclass because vLLM's registry requires one.
+    Weights arrive in memory of their own while sequences run; the engine is paused only for ``finish_weight_update``,
+    which loads them. Its layerwise calls around ``load_weights`` undo and redo the processing of weights after loading,
+    such as the CPU's packing for matrix products. A subclass because vLLM's registry requires one.
     """
 
     supports_draft_weight_update = False
 
+    def _arrive(self, update_info: dict[str, Any]) -> tuple[Weights, Digests]:
+        """The weights by their names in the checkpoint, and the digest of each; called in a thread of its own.
+
+        They are ``names`` (name in the checkpoint -> name in the file) of the file at ``path``.
+        """
+        file = WeightFile(Path(update_info["path"]))
+        weights = {name: file[source] for name, source in update_info["names"].items()}
+        return weights, digests(weights)
+
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Nothing to do: the path comes with each update."""
+        """Nothing to do: each update says where it comes from."""
 
     def start_weight_update(self) -> None:
-        """Prepare the layers for weights in checkpoint layout."""
-        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
-
-        self.arrived: dict[str, int] = {}
-        initialize_layerwise_reload(self.model)
+        """Nothing has arrived yet."""
+        self.arrived: Digests = {}
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load ``names`` (name in the checkpoint -> name in the file) from the file at ``path``.
+        """Begin to receive weights, as ``_arrive`` says.
 
         Unlike the base class's, it does not synchronize an accelerator, which a CPU lacks.
         """
@@ -169,16 +168,16 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def receive_weights(self, update_info: dict[str, Any]) -> None:
         """As ``update_weights``."""
-        model = DigestingModel(self.model, self.arrived)
         self._announced = set(update_info["names"])
-        self._loaded = set(model.load_weights(self._received(update_info)))
+        self._arriving = in_thread(partial(self._arrive, update_info), "magcli-weights")
 
-    def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        file = WeightFile(Path(update_info["path"]))
-        return ((name, file[source]) for name, source in update_info["names"].items())
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the weights of this update are all there, or cannot arrive any more."""
+        return self._arriving.done()
 
     def finish_weight_update(self) -> None:
-        """Process the weights after loading.
+        """Wait until all have arrived, load them, and process the weights.
 
         An output head that is tied to the embedding gets no weights of its own, so vLLM does not repack it on a CPU; it
         is repacked here.
@@ -188,14 +187,18 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         Raises:
             ValueError: parameters of vLLM's model got no weights, although all arrived.
         """
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+        weights, self.arrived = self._arriving.result()
+        del self._arriving  # it holds the weights
+        initialize_layerwise_reload(self.model)
+        loaded = set(self.model.load_weights(weights.items()))
         finalize_layerwise_reload(self.model, self.model_config)
         if self._announced - self.arrived.keys():
             return
         every = dict(self.model.named_parameters(remove_duplicate=False))
-        new = {id(every[name]) for name in self._loaded if name in every}
-        for name in every.keys() - self._loaded:
+        new = {id(every[name]) for name in loaded if name in every}
+        for name in every.keys() - loaded:
             if id(every[name]) not in new:
                 raise ValueError(f"vLLM's model has a parameter {name} that got no weights")
             module = self.model.get_submodule(name.rpartition(".")[0])
@@ -203,6 +206,31 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Nothing is held between updates."""
+
+
+def in_thread(work: Callable[[], T], name: str) -> "Future[T]":
+    """The result of work in a thread that ends with its process: a sender that is gone may leave it waiting."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+class IpcTransfer(FileTransfer):
+    """Weights in buffers of another process, by ``handles``: no tensor is copied before it is loaded."""
+
+    def _arrive(self, update_info: dict[str, Any]) -> tuple[Weights, Digests]:
+        buffers = [open_handle(handle, self.device) for handle in update_info["handles"]]
+        packed = PackedWeights.opened(buffers, update_info["places"])
+        arrived = packed.digests()
+        names = update_info["names"]
+        return {name: packed[source] for name, source in names.items()}, {n: arrived[s] for n, s in names.items()}
 
 
 @dataclass
@@ -216,7 +244,7 @@ class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
 
 
 class GlooTransfer(FileTransfer):
-    """vLLM's end of a broadcast over gloo: the same steps, with the tensors coming one by one from the trainer."""
+    """Weights that come from the trainer over gloo, one by one."""
 
     init_info_cls = GlooInit
 
@@ -225,8 +253,9 @@ class GlooTransfer(FileTransfer):
         rank = init_info.rank_offset + self.parallel_config.rank
         self._group = GlooGroup.join(init_info.host, init_info.port, rank, init_info.world_size)
 
-    def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        return self._group.receive(update_info)
+    def _arrive(self, update_info: dict[str, Any]) -> tuple[Weights, Digests]:
+        weights = dict(self._group.receive(update_info))
+        return weights, digests(weights)
 
 
 class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]
@@ -234,34 +263,41 @@ class NcclTransfer(NCCLWeightTransferEngine):  # type: ignore[misc]
 
     def start_weight_update(self) -> None:
         """As vLLM's."""
-        self.arrived: dict[str, int] = {}
+        self._digests = PendingDigests()
         super().start_weight_update()
 
     def receive_weights(self, update_info: Any) -> None:
         """As vLLM's."""
-        with digesting(self):
+        with digesting(self, self._digests):
             super().receive_weights(update_info)
 
-
-class IpcTransfer(IPCWeightTransferEngine):  # type: ignore[misc]
-    """vLLM's end of a transfer within a GPU, with digests of what arrives."""
-
-    def start_weight_update(self) -> None:
+    def finish_weight_update(self) -> None:
         """As vLLM's."""
-        self.arrived: dict[str, int] = {}
-        super().start_weight_update()
+        super().finish_weight_update()
+        self.arrived = self._digests.fetch()
 
-    def receive_weights(self, update_info: Any) -> None:
-        """As vLLM's."""
-        with digesting(self):
-            super().receive_weights(update_info)
+
+class DigestingModel:
+    """A model for the time of a transfer: digests each tensor that it loads."""
+
+    def __init__(self, model: Any, digests: PendingDigests) -> None:
+        self._model, self._digests = model, digests
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> Any:
+        """Load them as the model does."""
+        return self._model.load_weights(self._digested(weights))
+
+    def _digested(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in weights:
+            self._digests.add(name, tensor)
+            yield name, tensor
 
 
 @contextmanager
-def digesting(transfer: Any) -> Iterator[None]:
+def digesting(transfer: Any, digests: PendingDigests) -> Iterator[None]:
     """Digest what a transfer gives to its model in the block."""
     model = transfer.model
-    transfer.model = DigestingModel(model, transfer.arrived)
+    transfer.model = DigestingModel(model, digests)
     try:
         yield
     finally:

@@ -118,12 +118,6 @@ def shared_adapter(weights: Weights, alpha: float) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
-    """A copy of the weights on the same device; types and tied parameters as in ``shared``."""
-    once = untied(weights)
-    return {name: tensor.detach().to(sent_type(tensor, dtype), copy=True) for name, tensor in once.items()}
-
-
 def untied(weights: Weights) -> Weights:
     """Each tensor once, under the first of its names."""
     first_names: dict[tuple[int, int], str] = {}

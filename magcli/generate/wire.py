@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.generate.types import Digests, Rollout, Sampling, Scores, Sequences, TransferStep
 from magcli.model.model import Model
+from magcli.plan.machine import gpu_number
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ class Spec:
 
     Args:
         model: the model, its template and end tokens included, which a generator process opens itself.
-        engine: ``auto`` is decided by ``magcli.generate.open.policy_engine``.
+        engine: ``auto`` is decided by ``magcli.plan.engines.policy_engine``.
         dtype: dtype of the weights; ``auto`` is decided by ``magcli.model.compute``.
         slots: concurrent sequences.
         deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
@@ -86,9 +87,12 @@ class Spec:
         return replace(self, device=own[0], cards=cards)
 
 
-def gpu_number(device: str) -> int:
-    """The number of a GPU by the name of its device; ``cuda`` is the first."""
-    return int(device.partition(":")[2] or 0)
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """From a generator whose engine starts: what it does now, or with ``lasts`` a line to keep."""
+
+    text: str
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,28 @@
 """Models and tokenizers in Hugging Face layout: load and identify.
 
 A model is named by a local folder or a hub id. Whatever is missing, damaged or too large for this machine raises an
-``EnvironmentFault`` of one line that says what to do; transformers' progress bars and notices are suppressed. Each
-function imports what it needs from transformers: its models take seconds to import, its tokenizers do not.
+``EnvironmentFault`` of one line that says what to do; transformers' progress bars and notices are suppressed. Only
+what a function names of transformers is imported, when it does: its models take seconds, its tokenizers do not.
 """
 
-import ctypes
-import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import torch
+import transformers
+from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
+from transformers.utils import cached_file, logging
 
 from magcli.data.durable import atomic_folder
 from magcli.data.inside import refuse_links
 from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
-from magcli.model import nested
+from magcli.model import allocator, nested
 from magcli.model.chat import ChatTemplate, use_template
 from magcli.model.peft import adapter_advice
 from magcli.model.plain import (
@@ -53,16 +55,6 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken")
 """Patterns of which every folder with a tokenizer in Hugging Face layout has a file."""
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
-
-TRIM_THRESHOLD = -1
-MMAP_THRESHOLD = -3
-MMAP_MAX = -4
-ARENA_MAX = -8
-"""Parameters of glibc's ``mallopt``, from malloc.h."""
-LARGE_ALLOCATION, DEFAULT_MMAP_MAX = 1 << 20, 1 << 16
-"""The bytes from which an allocation is mapped while memory is returned, and glibc's limit of such allocations."""
-UNLIMITED = -1
-"""Interpreted as the largest number of bytes."""
 
 
 def load_tokenizer(name: str, template: ChatTemplate | None = None) -> "PreTrainedTokenizerBase":
@@ -120,8 +112,6 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
     A processor may hold the chat template, in a file of its own that tokenizers do not read. Mistral's own library,
     which transformers prefers where it is installed, has no chat template.
     """
-    import transformers
-
     folder, local = Path(name), _local_only(name)
     if folder.is_dir():
         check_settings(folder)
@@ -139,8 +129,6 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 def _processor_template(name: str) -> str | None:
     """The chat template in the file of a processor."""
-    from transformers.utils import cached_file
-
     file = cached_file(
         name,
         PROCESSOR_TEMPLATE,
@@ -160,8 +148,6 @@ def load_model(
     Of a vision-language model it is the text model alone. ``from_scratch`` needs only the folder's ``config.json``: the
     weights are randomly initialized from ``seed``, the same on every device and for every ``dtype``.
     """
-    from transformers import AutoModelForCausalLM
-
     prepare_device(device)
     whole = nested_config(name)
     _check_supported(name, whole)
@@ -173,7 +159,7 @@ def load_model(
         elif whole is not None:
             model = nested.load_text_model(whole, local_folder(name), dtype)
         else:
-            model = AutoModelForCausalLM.from_pretrained(
+            model = transformers.AutoModelForCausalLM.from_pretrained(
                 name, dtype=dtype, local_files_only=_local_only(name), trust_remote_code=False
             )
         ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
@@ -205,28 +191,26 @@ def is_vision_model(name: str) -> bool:
     """Whether a model folder or hub id is a vision-language model."""
     if (read_json(Path(name) / "config.json") or {}).get("model_type") in FAMILIES:
         return False
-    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-
     config = load_config(name)
-    return hasattr(config, "vision_config") and type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    return hasattr(config, "vision_config") and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
 def load_vision_model(
     name: str, *, dtype: torch.dtype, device: str = "cpu"
 ) -> "tuple[PreTrainedModel, ProcessorMixin]":
     """Load a vision-language model in evaluation mode, and its processor."""
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
     with quiet_transformers(), _explained(name):
         try:
-            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
+            processor = transformers.AutoProcessor.from_pretrained(
+                name, local_files_only=_local_only(name), trust_remote_code=False
+            )
         except ImportError as error:
             reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
                 f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
         local = _local_only(name)
-        model = AutoModelForImageTextToText.from_pretrained(
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
             name, dtype=dtype, local_files_only=local, trust_remote_code=False
         )
         if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
@@ -238,10 +222,9 @@ def load_vision_model(
 
 def load_config(name: str) -> Any:
     """The transformers configuration of a model folder or hub id."""
-    from transformers import AutoConfig
-
     with quiet_transformers(), _explained(name):
-        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name), trust_remote_code=False)
+        local = _local_only(name)
+        return transformers.AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
 
 
 def nested_decoder(name: str, *, tied: bool) -> DecoderConfig | None:
@@ -259,8 +242,6 @@ def _config_folder(name: str) -> Path:
     if Path(name).is_dir():
         refuse_links(Path(name))
         return Path(name)
-    from transformers.utils import cached_file
-
     with quiet_transformers(), _explained(name):
         return Path(cached_file(name, "config.json", local_files_only=_local_only(name))).parent
 
@@ -298,14 +279,12 @@ def _stored(name: str) -> dict[str, Stored]:
 
 def load_generation_config(name: str, config: Any) -> "GenerationConfig":
     """The generation config of a model folder or hub id; without one, that of its configuration ``config``."""
-    from transformers import GenerationConfig
-
     with quiet_transformers(), _explained(name):
         # Of a damaged file transformers says that there is none.
         read_json(Path(name) / GENERATION)
         with suppress(OSError):  # not every model has a generation config
-            return GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
-        return GenerationConfig.from_model_config(config)
+            return transformers.GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return transformers.GenerationConfig.from_model_config(config)
 
 
 def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
@@ -313,8 +292,6 @@ def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
     if Path(name).is_dir():
         refuse_links(Path(name))
         return Path(name)
-    from huggingface_hub import snapshot_download
-
     with quiet_transformers(), _explained(name):
         return Path(
             snapshot_download(
@@ -327,11 +304,9 @@ def local_folder(name: str, patterns: Sequence[str] = MODEL_FILES) -> Path:
 
 
 def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
-    from transformers import AutoModelForCausalLM
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     return model
@@ -380,9 +355,6 @@ def _local_only(name: str) -> bool:
     """Whether to look only on this machine: for folders, and when the hub does not answer (its client would retry)."""
     if Path(name).is_dir():
         return True
-    import httpx
-    from huggingface_hub import constants
-
     if constants.HF_HUB_OFFLINE:
         return True
     try:
@@ -395,8 +367,6 @@ def _local_only(name: str) -> bool:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' progress bars and notices; errors are raised anyway."""
-    from transformers.utils import logging
-
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -462,36 +432,4 @@ def prepare_device(device: str) -> None:
     if device.startswith("cuda"):
         torch.backends.cuda.enable_cudnn_sdp(False)
     else:
-        keep_freed_memory()
-
-
-def keep_freed_memory() -> bool:
-    """Let this process keep freed memory for reuse, so its memory use never shrinks; returns False without glibc.
-
-    By default the pages of a large freed tensor go back to the system, and those of the next one are mapped and zeroed
-    again one by one: a fifth of the time of a train step of 135M parameters. Threads started later share one heap.
-    """
-    return _set_allocator({MMAP_MAX: 0, TRIM_THRESHOLD: UNLIMITED, ARENA_MAX: 1})
-
-
-@contextmanager
-def freed_memory_returned(device: str) -> Iterator[None]:
-    """Inside the block, large freed tensors go back to the system; afterwards ``prepare_device`` applies again.
-
-    For work whose memory is not needed again: kept, it would be scattered between what stays. On a GPU nothing changes.
-    """
-    if not device.startswith("cuda"):
-        _set_allocator({MMAP_THRESHOLD: LARGE_ALLOCATION, MMAP_MAX: DEFAULT_MMAP_MAX})
-    try:
-        yield
-    finally:
-        prepare_device(device)
-
-
-def _set_allocator(options: Mapping[int, int]) -> bool:
-    """Set parameters of glibc's allocator; False where there is another one."""
-    if platform.libc_ver()[0] != "glibc":
-        return False
-    set_option = ctypes.CDLL(None).mallopt
-    done = [set_option(*option) for option in options.items()]
-    return all(done)
+        allocator.keep_freed_memory()

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+import transformers
+
 from magcli.model import graft
 from magcli.model.tensors import Stored, check_floats, stored_tensors
 
@@ -48,8 +51,6 @@ def text_config(config: Any, stored: Mapping[str, Stored] | None = None) -> Any:
     ``stored`` has the tensors of its checkpoint: a head that differs from the embeddings is not tied to them, whatever
     the configuration says, as in transformers.
     """
-    from transformers import CONFIG_MAPPING
-
     text = config.get_text_config()
     settings = text.to_dict()
     family = SAME_AS.get(text.model_type)
@@ -58,7 +59,7 @@ def text_config(config: Any, stored: Mapping[str, Stored] | None = None) -> Any:
     settings["tie_word_embeddings"] = config.tie_word_embeddings and not graft.has_own_head(stored or {})
     settings.pop("model_type")
     settings.pop("architectures", None)
-    return CONFIG_MAPPING[family or text.model_type](**settings)
+    return transformers.CONFIG_MAPPING[family or text.model_type](**settings)
 
 
 def _text_rope(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,11 +96,9 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
     Raises:
         DataError: a file of weights is damaged, or the text model is not found among its tensors.
     """
-    from transformers import AutoModelForCausalLM
-
     stored = stored_tensors(folder)
     text = text_config(config, stored)
-    model_class: Any = AutoModelForCausalLM._model_mapping[type(text)]
+    model_class: Any = transformers.AutoModelForCausalLM._model_mapping[type(text)]
     names = checkpoint_names(places(outline(text), stored))
     weights = read_tensors(folder, names)
     loaded: PreTrainedModel = model_class.from_pretrained(
@@ -110,12 +109,10 @@ def load_text_model(config: Any, folder: Path, dtype: Any) -> "PreTrainedModel":
 
 def outline(text: Any, dtype: Any = None) -> "PreTrainedModel":
     """The causal model of a text configuration on the meta device; ``dtype`` None: that of the configuration."""
-    import torch
-    from transformers import AutoModelForCausalLM
 
     options = {} if dtype is None else {"dtype": dtype}
     with torch.device("meta"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(text, trust_remote_code=False, **options)
+        model: PreTrainedModel = transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=False, **options)
     return model
 
 

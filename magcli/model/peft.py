@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors.torch import save_file
+from torch import nn
+
 from magcli.model.plain import read_json
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 ADAPTER = "adapter_model.safetensors"
@@ -20,8 +23,6 @@ MATRICES = {"lora_a": "lora_A.weight", "lora_b": "lora_B.weight"}
 
 def adapted_linears(model: "PreTrainedModel") -> "list[tuple[str, nn.Linear]]":
     """The layers that get an adapter, by name: the linear layers of attention and feed-forward networks."""
-    from torch import nn
-
     inside = {id(module) for module in model.get_decoder().layers.modules()}
     return [(name, m) for name, m in model.named_modules() if type(m) is nn.Linear and id(m) in inside]
 
@@ -68,8 +69,6 @@ def write_files(tensors: "Mapping[str, Tensor]", folder: Path, *, alpha: float, 
     Raises:
         OSError, SafetensorError: the files cannot be written.
     """
-    from safetensors.torch import save_file
-
     save_file(dict(tensors), folder / ADAPTER, {"format": "pt"})
     ranks = [len(tensor) for name, tensor in tensors.items() if name.endswith(MATRICES["lora_a"])]
     config = {

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from magcli.model.allocator import FreedMemory
 from magcli.model.save import Original, SaveDtype, open_original, save_model, try_saving
 from magcli.train import checkpoint
 from magcli.train.background_save import BackgroundSaver
@@ -39,6 +40,8 @@ class RankState:
     """What a command leaves open for later ones, such as files in shared memory."""
     connections: dict[str, Any] = field(default_factory=dict)
     """Process groups and the like that a command keeps for later ones, by name."""
+    freed: FreedMemory = field(default_factory=FreedMemory)
+    """Memory of the host that a command has freed."""
 
     @property
     def model(self) -> PreTrainedModel:

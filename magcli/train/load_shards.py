@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from magcli.model.load import freed_memory_returned, load_outline, prepare_device
+from magcli.model.allocator import freed_memory_returned
+from magcli.model.load import load_outline, prepare_device
 from magcli.model.slices import own_tensors, sliced_tensors
 from magcli.model.tensors import Stored, read_values
 from magcli.train.distributed import Ranks

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from magcli.errors import MagError
-from magcli.model import memory
+from magcli.plan import memory
 from magcli.train.head import Head, with_head
+from magcli.train.moving import moved
 from magcli.train.packing import Packed, Packing, forward_packed
 
 if TYPE_CHECKING:
@@ -55,13 +56,16 @@ class Scored:
 
     def to(self, device: torch.device | str) -> "Scored":
         """The same indices on another device."""
-        return Scored(self.tokens.to(device), self.before.to(device))
+        return Scored(moved(self.tokens, device), moved(self.before, device))
 
 
 def scored_tokens(packed: Packed, where: Tensor | None = None) -> Scored:
-    """The tokens of a pack that ``where``, bool ``[T]``, selects (None: all) and that have a token before them."""
+    """The tokens of a pack that ``where``, bool ``[T]``, selects (None: all) and that have a token before them.
+
+    Indices on the host; of a pack that is on a GPU they are read from it.
+    """
     before = packed.before()
-    tokens = _predicted(before, where)
+    tokens = _predicted(before, None if where is None else where.cpu())
     return Scored(tokens, before[tokens])
 
 
@@ -83,13 +87,13 @@ def token_logprobs(
     recomputed in the backward pass. Entropies are differentiable if ``entropy_grad``. ``packing``: see
     ``forward_packed``.
     """
-    scored = where if isinstance(where, Scored) else scored_tokens(packed, where)
+    scored = where if isinstance(where, Scored) else scored_tokens(packed, where).to(packed.input_ids.device)
     predicted = scored.tokens
     hidden = forward_packed(model, packed, packing).index_select(0, scored.before)
     targets = packed.input_ids[0, predicted]
-    temperatures = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[
-        predicted
-    ]
+    if not isinstance(temperature, Tensor):
+        temperature = torch.full((), temperature, device=hidden.device)
+    temperatures = temperature.expand(packed.num_tokens).index_select(0, predicted)
 
     def score(head: Head, hidden: Tensor) -> tuple[Tensor, Tensor]:
         plan = _plan(len(predicted), head, chunk, entropy_grad)

@@ -33,6 +33,7 @@ from magcli.model.probe import (
 )
 from magcli.train import varlen
 from magcli.train.head import Head, with_head
+from magcli.train.moving import moved
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 NAME, VARLEN_NAME = "magcli_packed", "magcli_varlen"
 """The names under which transformers knows our attention functions."""
 
-AttentionName = Literal["sdpa", "varlen"]
-"""Attention by PyTorch's kernels for padded batches, or by FlashAttention's for rows of sequences (``varlen``)."""
+AttentionName = Literal["auto", "sdpa", "varlen"]
+"""Attention by PyTorch's kernels for padded batches, or by FlashAttention's for rows of sequences in bf16 (``varlen``);
+``auto`` is the latter where a device has the kernel and it computes what the model computes."""
 
 SHORTEST = 0.75
 """Minimum ratio of a bucket's shortest sequence to its longest: lower means fewer batches, higher less padding."""
@@ -72,7 +74,7 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same sequences on another device."""
-        ids, positions = self.input_ids.to(device), self.position_ids.to(device)
+        ids, positions = moved(self.input_ids, device), moved(self.position_ids, device)
         return replace(self, input_ids=ids, position_ids=positions)
 
     @property
@@ -81,20 +83,20 @@ class Packed:
         return tuple(size + length for (_, size), length in zip(self.prefixes, self.lengths, strict=True))
 
     def spread(self, values: Sequence[float] | Tensor) -> Tensor:
-        """Expand values per sequence ``[num_sequences]`` to float32 ``[T]``; 0 for prefixes."""
+        """Expand values per sequence ``[num_sequences]`` to float32 ``[T]`` on the host; 0 for prefixes."""
         per_sequence = torch.as_tensor(values, dtype=torch.float32)
         spread = torch.zeros(self.num_tokens)
         ranges = [torch.arange(start, start + length) for start, length in zip(self.starts, self.lengths, strict=True)]
         spread[torch.cat(ranges)] = per_sequence.repeat_interleave(torch.tensor(self.lengths))
-        return spread.to(self.input_ids.device)
+        return spread
 
     def before(self) -> Tensor:
-        """Index of the token that precedes each token in its sequence: int64 ``[T]``; -1 for first tokens."""
+        """Index of the token that precedes each token in its sequence: int64 ``[T]`` on the host; -1 for first ones."""
         predecessor = torch.arange(-1, self.num_tokens - 1)
         for start, length, (shared, size) in zip(self.starts, self.lengths, self.prefixes, strict=True):
             if length:
                 predecessor[start] = shared + size - 1 if size else -1
-        return predecessor.where(self.position_ids[0].cpu() > 0, -1).to(self.input_ids.device)
+        return predecessor.where(self.position_ids[0].cpu() > 0, -1)
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
@@ -191,7 +193,7 @@ def buckets(packed: Packed) -> Buckets:
     places = torch.empty(packed.num_tokens, dtype=torch.long)
     places[slots[kept]] = kept.nonzero().squeeze(1)
     device = packed.input_ids.device
-    return Buckets(shapes, slots.to(device), places.to(device))
+    return Buckets(shapes, moved(slots, device), moved(places, device))
 
 
 def segments(packed: Packed) -> varlen.Segments:
@@ -214,6 +216,9 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
     Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate, or whose hidden states would
     not be its own, and for a device that has no such attention.
     """
+    if attention == "auto":
+        _use_fastest(model)
+        return
     if attention == "varlen":
         varlen.require(model.device)
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
@@ -225,6 +230,18 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
         _check(model)
     except EnvironmentFault as error:
         raise _unsupported(error) from error
+
+
+def _use_fastest(model: "PreTrainedModel") -> None:
+    """Attention without padding if it can be used, for example if the model has no soft caps, else with padding."""
+    if varlen.is_available(model.device):
+        try:
+            use_packed_attention(model, "varlen")
+        except EnvironmentFault:
+            pass  # the other kind says what is wrong with the model, if anything is
+        else:
+            return
+    use_packed_attention(model, "sdpa")
 
 
 def set_packed_attention(model: "PreTrainedModel", attention: AttentionName = "sdpa") -> None:

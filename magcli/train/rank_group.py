@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from magcli.cluster.mailbox import Surroundings
 from magcli.cluster.ranks import RankGroup, RanksLost, Seat
 from magcli.cluster.runtime import Cluster, Demand, Resources
@@ -114,8 +116,6 @@ def _open_rank(
     open_state: OpenState, bf16: bool, device: str, threads: int, fsdp_size: int, timeout: float, seat: Seat
 ) -> RankState:
     """Join the other ranks and load this one's state."""
-    import torch
-
     torch.set_num_threads(threads)
     store = (seat.host, seat.port)
     ranks = join_ranks(seat.rank, seat.size, seat.local_rank, store, device, fsdp_size=fsdp_size, timeout=timeout)

@@ -23,7 +23,8 @@ from magcli.run.shutdown import SaveFirst
 from magcli.train import checkpoint, optim
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
-from magcli.train.logprobs import token_logprobs
+from magcli.train.logprobs import scored_tokens, token_logprobs
+from magcli.train.moving import moved, read_sum
 from magcli.train.packing import pack
 from magcli.train.shard import ShardedModel, micro_batches_by_rank
 
@@ -104,23 +105,25 @@ def accumulate(
     All losses are divided by ``total``, the target tokens of the step, so every target token counts the same (times
     its example's weight), whichever micro-batch it is in.
     """
-    loss = 0.0
+    losses: list[Tensor] = []
     for number, batch in enumerate(batches, 1):
         with torch.set_grad_enabled(train):
             part: Tensor = sharded(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
         if train:
             sharded.backward(part, is_last=number == len(batches))
-        loss += part.item()
-    return loss
+        losses.append(part.detach())
+    return read_sum(losses)
 
 
 def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
     device = model.device
-    packed = pack([example.tokens for example in batch]).to(device)
-    mask = torch.tensor([on for example in batch for on in example.mask], device=device)
-    weight = packed.spread([example.weight for example in batch])
+    packed = pack([example.tokens for example in batch])
+    mask = torch.tensor([on for example in batch for on in example.mask])
+    weight = moved(packed.spread([example.weight for example in batch]), device)
+    scored = scored_tokens(packed, mask).to(device)
     with optim.autocast(device, bf16):
-        return sft_loss(token_logprobs(model, packed, where=mask).values, mask, total=total, weight=weight)
+        values = token_logprobs(model, packed.to(device), where=scored).values
+        return sft_loss(values, moved(mask, device), total=total, weight=weight)
 
 
 def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | None = None) -> Tensor:
@@ -149,7 +152,9 @@ class TrainStep:
         """Loss and gradient norm over all ranks; the norm is None if it was not finite and the step was skipped."""
         optim.set_lr(state.optimizer, self.lr)
         loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16))
-        return loss, optim.clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.max_norm)
+        norm = optim.clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.max_norm)
+        state.freed.bound()
+        return loss, norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from magcli.errors import EnvironmentFault
+from magcli.train.compiled import LateCompiler
 from magcli.train.distributed import Ranks
 from magcli.train.head import let_head_be_gathered
+from magcli.train.held import HeldWeights
 from magcli.train.packing import greedy_collate
 
 if TYPE_CHECKING:
@@ -34,12 +36,19 @@ class ShardedModel(nn.Module):
     computes must happen inside the ``forward`` of this root.
     """
 
-    def __init__(self, model: "PreTrainedModel") -> None:
+    def __init__(
+        self, model: "PreTrainedModel", held: HeldWeights | None = None, compiler: LateCompiler | None = None
+    ) -> None:
         super().__init__()
         self.model = model
+        self._held = held or HeldWeights()
+        self._compiler = compiler
 
     def forward(self, compute: "Callable[[PreTrainedModel], Result]") -> Result:
         """The result of ``compute`` on the model; a loss in it backpropagates to the shards."""
+        self._held.refresh()
+        if self._compiler is not None:
+            self._compiler.compile_if_due()
         return compute(self.model)
 
     def backward(self, loss: Tensor, *, is_last: bool) -> None:
@@ -55,6 +64,8 @@ class ShardedModel(nn.Module):
         if isinstance(self, FSDPModule):
             self.set_requires_all_reduce(is_last)
         loss.backward()  # type: ignore[no-untyped-call]
+        if is_last:
+            self._held.will_change()
 
 
 def shard(
@@ -63,14 +74,19 @@ def shard(
     """Shard a model that every rank has loaded identically; create the optimizer afterwards.
 
     Args:
-        bf16: gather the weights of the decoder's layers in bf16, as autocast would round them: half the traffic, and no
-            bf16 copies kept until the backward pass. Shards, gradients and the LM head stay float32.
-        checkpoint_activations: recompute layer activations in the backward pass.
+        bf16: the weights of the decoder's layers are used in bf16, as autocast would round them. Several ranks gather
+            them so: half the traffic, and no bf16 copies kept until the backward pass. One process holds copies for all
+            micro-batches of an update. Shards, gradients and the LM head stay float32.
+        checkpoint_activations: recompute layer activations in the backward pass. To save memory, bf16 copies are not
+            held then.
 
     Raises:
         EnvironmentFault: the model has no list of layers.
     """
-    sharded, layers = ShardedModel(model), _layers(model)
+    layers = _layers(model)
+    held = HeldWeights(layers) if bf16 and ranks.mesh is None and not checkpoint_activations else None
+    compiler = LateCompiler(layers) if ranks.mesh is None and ranks.device.type == "cuda" else None
+    sharded = ShardedModel(model, held, compiler)
     if checkpoint_activations:
         for layer in layers:
             layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)

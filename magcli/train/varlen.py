@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model.attention import Scores, UnsupportedAttention, scores_of
+from magcli.train.moving import moved
 
 KERNEL_DTYPE = torch.bfloat16
 """The type of queries, keys and values in the kernel, which has no float32."""
@@ -54,7 +55,7 @@ def segments(
     keys = None
     if key_lengths != query_lengths:
         parts = [part for start, length, prefix in spans for part in (_indices(*prefix), _indices(start, length))]
-        keys = torch.cat(parts).to(device)
+        keys = moved(torch.cat(parts), device)
     return Segments(
         _ends(query_lengths, device),
         _ends(key_lengths, device),
@@ -82,7 +83,16 @@ def _indices(start: int, length: int) -> Tensor:
 
 
 def _ends(lengths: Sequence[int], device: torch.device) -> Tensor:
-    return torch.tensor(list(accumulate(lengths, initial=0)), dtype=torch.int32, device=device)
+    return moved(torch.tensor(list(accumulate(lengths, initial=0)), dtype=torch.int32), device)
+
+
+def is_available(device: torch.device) -> bool:
+    """Whether the kernel exists for a device."""
+    try:
+        require(device)
+    except EnvironmentFault:
+        return False
+    return True
 
 
 def require(device: torch.device) -> None:

@@ -1,6 +1,7 @@
 """`make gpu` as far as it goes without a GPU."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import memory, parts, race, runs
 from benchmarks.gpu.__main__ import Outcome, main, markdown
+from benchmarks.gpu.race import Skipped
 from benchmarks.gpu.runs import COMMON, FULL, SMALL, Failed, Measured, Setup
 from benchmarks.rl import trl_child
 from magcli.config import options_of
@@ -33,10 +35,10 @@ def test_an_unknown_part_is_refused(capsys):
 
 def test_the_parts_that_need_no_gpu_run_on_a_cpu(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["--device", "cpu", "--small", "install", "embedded", "lora"]) == 0, capsys.readouterr().err
+    assert main(["--device", "cpu", "--small", "install", "lora", "embedded"]) == 0, capsys.readouterr().err
     lines = (tmp_path / "gpu.md").read_text().splitlines()
     assert [line.split("|")[1:3] for line in lines[4:]] == [[f" {name} ", " passed "] for name in
-                                                            ("install", "embedded", "lora")]  # fmt: skip
+                                                            ("install", "lora", "embedded")]  # fmt: skip
     assert lines == capsys.readouterr().out.splitlines()
     assert "log-probs differ by" in lines[5]
     assert "MiB" in lines[5]
@@ -52,19 +54,56 @@ def test_a_failed_part_is_in_the_table_and_the_others_run(tmp_path, monkeypatch,
     def fails(setup: Setup) -> str:
         raise Failed("exit code 1: a | b")
 
-    monkeypatch.setattr(command, "PARTS", {"one": fails, "two": lambda setup: "fine"})
-    assert main(["--device", "cpu", "--small", "--output", str(tmp_path / "t.md")]) == 1
-    table = (tmp_path / "t.md").read_text()
-    assert "| one | **failed** | 0 | exit code 1: a \\| b |" in table
-    assert "| two | passed | 0 | fine |" in table
+    runs = []
+
+    def passes(setup: Setup) -> str:
+        runs.append(setup)
+        return "fine"
+
+    def skips(setup: Setup) -> str:
+        raise Skipped("no TRL")
+
+    monkeypatch.setattr(command, "FIRST", {"one": fails, "two": passes, "three": skips})
+    options = ["--device", "cpu", "--small", "--output", str(tmp_path / "t.md")]
+    for _ in range(2):
+        assert main(options) == 1
+        table = (tmp_path / "t.md").read_text()
+        assert "| one | **failed** | 0 | exit code 1: a \\| b |" in table
+        assert "| two | passed | 0 | fine |" in table
+        assert "| three | skipped | 0 | no TRL |" in table
+    assert len(runs) == 1, "what passed is not repeated"
+    monkeypatch.setattr(command, "_key", lambda options: "other sources")
+    assert main(options) == 1
+    assert len(runs) == 2
+    (tmp_path / "t.json").write_text("{}")
+    assert main(options) == 1
+    assert len(runs) == 3
 
 
 def test_a_cpu_leaves_out_what_needs_cuda():
-    assert set(command._chosen([], on_gpu=True)) - set(command._chosen([], on_gpu=False)) == set(parts.ONLY_ON_GPUS)
+    on_gpu, on_cpu = command._chosen([], on_gpu=True), command._chosen([], on_gpu=False)
+    assert on_gpu == parts.FIRST
+    assert set(on_gpu) - set(on_cpu) == set(parts.ONLY_ON_GPUS) & set(parts.FIRST)
+
+
+def test_the_parts_end_within_twelve_minutes(monkeypatch, tmp_path):
+    assert (len(parts.FIRST) - 1) * parts.SECONDS <= 12 * 60, "the part install takes no time"
+    limits = []
+    monkeypatch.setattr(runs.time, "monotonic", lambda: 0.0)
+    command._outcome("vllm", lambda setup: limits.append(setup.seconds_left) or "", SETUP)
+    assert limits == [parts.SECONDS]
+
+
+def test_a_command_that_takes_too_long_is_ended_and_named(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert runs._wait(process, 0.1) is None
+    assert process.poll() is not None
+    with pytest.raises(Failed, match="magcli doctor had 0 s, which were not enough"):
+        runs.call(["doctor"], seconds=0.01)
 
 
 def test_the_table_names_the_machine():
-    table = markdown([Outcome("vllm", True, "ok", 12.3)], "a card")
+    table = markdown([Outcome("vllm", "passed", "ok", 12.3)], "a card")
     assert table.splitlines()[0] == "Measured on a card:"
     assert table.splitlines()[-1] == "| vllm | passed | 12 | ok |"
 
@@ -97,9 +136,9 @@ def test_every_option_of_the_runs_exists():
 
 def test_a_run_that_fails_says_why(tmp_path):
     with pytest.raises(Failed, match=r"exit code 2: .*No such command"):
-        runs.call(["nothing"])
-    with pytest.raises(Failed, match="nowhere is missing: make gpu installs TRL there"):
-        race._race(SETUP, tmp_path)
+        runs.call(["nothing"], seconds=300)
+    with pytest.raises(race.Skipped, match=r"nowhere is missing: make \.venv-trl/\.done installs TRL there"):
+        race.trl(SETUP)
 
 
 def test_the_peak_of_a_gpu_is_what_was_added_to_what_was_in_use(tmp_path, monkeypatch):

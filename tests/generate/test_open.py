@@ -6,13 +6,16 @@ import sys
 
 import pytest
 
+from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.open import open_generator, open_policy, policy_engine
+from magcli.generate import open as open_module
+from magcli.generate.open import open_generator, open_policy
 from magcli.generate.server import ServerGenerator
 from magcli.generate.torch_policy import TorchPolicy
 from magcli.generate.types import Sampling
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
+from magcli.plan.engines import policy_engine
 
 
 def close(generator) -> None:
@@ -75,3 +78,13 @@ def test_importing_open_imports_no_engine():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(("device", "lines"), [("cuda", 1), ("cuda:1", 1), ("cpu", 0)])
+def test_the_embedded_engine_says_on_a_gpu_that_it_is_for_checks(device, lines, tiny_model_dir, monkeypatch, capsys):
+    monkeypatch.setattr(open_module, "_open_torch", lambda spec: "opened")
+    assert open_policy(Spec(Model.open(tiny_model_dir), engine="torch", device=device), Console()) == "opened"
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines
+    assert all(line.startswith("warning: the embedded engine is for checks only on a GPU") for line in said)
+    assert all(line.endswith("sample with --engine vllm") for line in said)

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from test_vllm import LONG, collect, difference
 
 from magcli.cluster.runtime import open_cluster
 from magcli.errors import MagError
-from magcli.generate.digest import digests
+from magcli.generate.digest import PendingDigests, digests
 from magcli.generate.fleet import Fleet
 from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
@@ -36,9 +37,10 @@ class Bench:
         self.runner = asyncio.Runner()
         self.stack = ExitStack()
         self.said: list[str] = []
+        self.shown: list[str] = []
         spec = Spec(Model.open(folder), engine="vllm", dtype="fp32", slots=8, threads=1, transfer="broadcast")
         self.cluster = self.stack.enter_context(open_cluster())
-        self.fleet = self.runner.run(Fleet.open(self.cluster, spec, 1, say=self.said.append))
+        self.fleet = self.runner.run(Fleet.open(self.cluster, spec, 1, say=self.said.append, show=self.shown.append))
 
     def sampled(self, seeds: range) -> list[Rollout]:
         return self.runner.run(collect(self.fleet, LONG, Sampling(8), seeds))
@@ -61,6 +63,11 @@ def plain(wide_model_dir) -> torch.nn.Module:
     return load_model(str(wide_model_dir), dtype=torch.float32)
 
 
+def test_a_generator_says_what_its_starting_vllm_does(bench):
+    assert any(": starting vLLM: " in shown for shown in bench.shown)
+    assert any(": vLLM started in " in said for said in bench.said)
+
+
 def test_broadcast_weights_generate_the_next_tokens(bench):
     for version, model in ((1, bench.other), (2, bench.plain)):
         bench.load(model, version)
@@ -78,6 +85,31 @@ def test_running_sequences_continue_with_broadcast_weights(bench):
 
     versions = [rollout.versions for rollout in bench.runner.run(scenario())]
     assert any(len(spans) == 2 and spans[0] == (0, 2) and spans[1][1] == 3 for spans in versions)
+
+
+def test_sequences_go_on_while_weights_arrive(bench, monkeypatch):
+    """They stand still only while arrived weights are loaded, however long these were on their way."""
+    all_at_once = Source.__iter__
+
+    def slowly(source: Source) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, pair in enumerate(all_at_once(source)):
+            time.sleep(8.0 if number == 1 else 0.0)
+            yield pair
+
+    async def scenario() -> tuple[float, list[Rollout]]:
+        before = bench.fleet.load_seconds
+        loading = asyncio.ensure_future(bench.fleet.load(bench.other.state_dict(), 4))
+        sampled: list[Rollout] = []
+        while not loading.done():
+            sampled += await collect(bench.fleet, LONG, Sampling(8), range(2))
+        await loading
+        return bench.fleet.load_seconds - before, sampled
+
+    monkeypatch.setattr(Source, "__iter__", slowly)
+    stood_still, sampled = bench.runner.run(scenario())
+    assert stood_still < 8
+    assert sum(rollout.versions[-1][1] < 4 for rollout in sampled) >= 2
+    assert bench.sampled(range(1))[0].versions == ((0, 4),)
 
 
 def test_weights_that_do_not_fit_change_nothing(bench):
@@ -106,7 +138,7 @@ def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_we
     before = bench.fleet.replaced
     bench.runner.run(scenario())
     assert bench.fleet.replaced == before + 1
-    assert "its process was killed, or ran out of memory; starting another" in bench.said[-1]
+    assert any("its process was killed, or ran out of memory; starting another" in said for said in bench.said)
     for rollout in bench.sampled(range(2)):
         assert rollout.versions == ((0, 7),)
         assert difference(bench.other, rollout) < 1e-4
@@ -148,21 +180,21 @@ def test_a_send_that_would_wait_forever_is_aborted(plain):
 
 
 def test_vllms_own_transfers_digest_what_they_load(plain):
-    """NCCL and IPC need GPUs; both give their tensors to ``load_weights`` of their model."""
+    """NCCL needs GPUs; it gives its tensors to ``load_weights`` of its model."""
     from magcli.generate.vllm_worker import digesting
 
-    loaded, weights = [], plain.state_dict()
-    transfer = SimpleNamespace(model=SimpleNamespace(load_weights=lambda pairs: loaded.extend(pairs)), arrived={})
-    source = Source(torch.device("cpu"), torch.bfloat16, digests=True)
-    source.set_weights(weights, names_in(weights, plain))
+    loaded, weights, arrived = [], plain.state_dict(), PendingDigests()
+    transfer = SimpleNamespace(model=SimpleNamespace(load_weights=lambda pairs: loaded.extend(pairs)))
+    source = Source(torch.device("cpu"), torch.bfloat16)
+    names = names_in(weights, plain)
+    source.set_weights(weights, names)
     model = transfer.model
-    with digesting(transfer):
+    with digesting(transfer, arrived):
         transfer.model.load_weights(list(source))
     assert transfer.model is model
-    assert len(loaded) == len(source.sent)
+    assert len(loaded) == len(names)
     cast = digests(weights, torch.bfloat16)
-    assert transfer.arrived == source.sent == {name: cast[name] for name in source.sent}
-    assert source.read == {name: digests(weights)[name] for name in source.read}
+    assert arrived.fetch() == {name: cast[source] for name, source in names.items()}
 
 
 def test_vllms_trainer_engine_works_with_our_source_and_client(plain, monkeypatch):

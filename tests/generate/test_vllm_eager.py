@@ -8,9 +8,9 @@ from magcli.generate.open import embedded_fits
 from magcli.generate.vllm_eager import COMPILING_SECONDS, EAGER_STEP_SECONDS, decode_steps, starts_sooner
 from magcli.generate.vllm_start import gpu_settings
 from magcli.generate.wire import Spec
-from magcli.model import card
-from magcli.model.card import Card
 from magcli.model.model import Model
+from magcli.plan import machine
+from magcli.plan.machine import Card
 from magcli.stages.shared.engines import starts_eager
 
 
@@ -53,7 +53,7 @@ def test_the_embedded_engine_fits_where_its_weights_and_a_sequence_have_room(
 ) -> None:
     spec = Spec(Model.open(tiny_model_dir), dtype="fp32")
     assert embedded_fits(spec)
-    monkeypatch.setattr(card, "host", lambda: Card("small", 1 << 20, 1 << 17, is_gpu=False))
+    monkeypatch.setattr(machine, "host", lambda: Card("small", 1 << 20, 1 << 17, is_gpu=False))
     assert not embedded_fits(spec)
     monkeypatch.undo()
     assert not embedded_fits(Spec(Model.open(tiny_model_dir), tensor_parallel=2))

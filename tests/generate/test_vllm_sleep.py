@@ -85,7 +85,8 @@ class RecordingSender:
 
     @contextmanager
     def ready(self, weights, outline):
-        async def send(engine):
+        async def send(engine, pause):
+            await pause()
             assert "weights" not in engine.asleep
             engine.calls.append(("send",))
             return {}

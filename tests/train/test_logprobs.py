@@ -8,7 +8,7 @@ from tracking import LiveTensors
 from transformers import CohereConfig, CohereForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.model import memory
+from magcli.plan import memory
 from magcli.train import logprobs
 from magcli.train.logprobs import ScorePlan, score_rows, token_logprobs
 from magcli.train.packing import pack, use_packed_attention

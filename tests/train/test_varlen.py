@@ -13,7 +13,15 @@ from transformers import AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault
 from magcli.train import varlen
-from magcli.train.packing import forward_packed, pack, pack_completions, segments, use_packed_attention
+from magcli.train.packing import (
+    NAME,
+    VARLEN_NAME,
+    forward_packed,
+    pack,
+    pack_completions,
+    segments,
+    use_packed_attention,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,6 +103,29 @@ def test_soft_caps_are_refused_at_the_start():
     settings = {"sliding_window": 8, "attn_logit_softcapping": 2.0}
     with pytest.raises(EnvironmentFault, match="no soft caps, sinks or dropout; take --attention sdpa"):
         use_packed_attention(small("gemma2", **settings), "varlen")
+
+
+def test_auto_leaves_out_padding_where_the_model_allows_it():
+    plain = small("qwen3")
+    use_packed_attention(plain, "auto")
+    assert plain.config._attn_implementation == VARLEN_NAME
+    capped = small("gemma2", sliding_window=8, attn_logit_softcapping=2.0)
+    other = copy.deepcopy(capped)
+    use_packed_attention(capped, "auto")
+    assert capped.config._attn_implementation == NAME
+    use_packed_attention(other)
+    packed = pack(sequences_of([5, 12, 30]))
+    assert torch.equal(forward_packed(capped, packed), forward_packed(other, packed))
+
+
+def test_auto_is_attention_with_padding_without_the_kernel(monkeypatch):
+    def missing(device):
+        raise EnvironmentFault("needs a GPU")
+
+    monkeypatch.setattr(varlen, "require", missing)
+    model = small("qwen3")
+    use_packed_attention(model, "auto")
+    assert model.config._attn_implementation == NAME
 
 
 def test_bf16_in_the_kernel_stays_close(pair, monkeypatch):

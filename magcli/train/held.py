@@ -1,0 +1,82 @@
+"""bf16 copies of the weights of linear layers, made once after each optimizer step.
+
+Autocast rounds the float32 weights anew in the forward pass of every micro-batch. Here the copies stay, and the
+gradient of a copy is that of its weight, as it is of autocast's: the results are the same bit for bit.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class HeldLinear(nn.Linear):
+    """A linear layer that multiplies with bf16 copies under autocast, and with its own weights without."""
+
+    held: tuple[Tensor, Tensor | None]
+    """The copies of weight and bias."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[..., inputs]`` to ``[..., outputs]``."""
+        if not torch.is_autocast_enabled(inputs.device.type):
+            return linear(inputs, self.weight, self.bias)
+        weight, bias = self.held
+        return linear(inputs, _rounded(self.weight, weight), None if bias is None else _rounded(self.bias, bias))
+
+
+def _rounded(parameter: Tensor, copy: Tensor) -> Tensor:
+    """The copy, whose gradient goes to the parameter."""
+    rounded: Tensor = _Rounded.apply(parameter, copy)  # type: ignore[no-untyped-call]
+    return rounded
+
+
+class _Rounded(torch.autograd.Function):
+    """A copy of a parameter in another type in its place; the gradient goes to the parameter."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, copy: Tensor) -> Tensor:
+        return copy.view_as(copy)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient.float(), None
+
+
+class HeldWeights:
+    """The copies of all linear layers of some modules, which become ``HeldLinear`` in place; names stay.
+
+    Only float32 weights that are trained are held.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module] = ()) -> None:
+        self._parameters: list[Tensor] = []
+        self._copies: list[Tensor] = []
+        for module in modules:
+            for child in module.modules():
+                if type(child) is nn.Linear and child.weight.requires_grad and child.weight.dtype == torch.float32:
+                    self._hold(child)
+        self._versions: list[int] = []
+
+    def _hold(self, module: nn.Linear) -> None:
+        held = [parameter.detach().to(torch.bfloat16) for parameter in module.parameters(recurse=False)]
+        self._parameters += list(module.parameters(recurse=False))
+        self._copies += held
+        module.__class__ = HeldLinear
+        module.held = (held[0], held[1] if module.bias is not None else None)  # type: ignore[assignment]
+
+    def will_change(self) -> None:
+        """Say that an optimizer step comes next: PyTorch's fused one does not count as a change of a tensor."""
+        self._versions = []
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Make the copies those of the present weights, if these have changed since.
+
+        PyTorch counts other changes of each tensor (``_version``), such as by a checkpoint.
+        """
+        versions = [parameter._version for parameter in self._parameters]
+        if versions != self._versions:
+            torch._foreach_copy_(self._copies, self._parameters)
+            self._versions = versions
