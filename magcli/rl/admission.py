@@ -15,7 +15,7 @@ training take turns on one device, one batch is enough.
 A completion takes several updates at the recipe's sizes: with lengths up to 32k tokens, a mean of 9k and two batches
 in flight, the longest ones take seven. So S has to be about 8 for full slots; see docs/rl.md.
 
-``magcli.rl.scheduler`` applies these rules to a run, and ``magcli.rl.simulate`` to a simulated one.
+``magcli.rl.scheduler`` applies these rules to a run, and the package ``magcli_simulate`` to a simulated one.
 """
 
 from collections.abc import Collection, Mapping
@@ -80,7 +80,7 @@ class Admission:
     training: set[int] = field(default_factory=set)
     """The groups of the update that the trainer works on."""
     in_flight: int = 0
-    """Completions that are running or wait for a slot."""
+    """Completions that are running or wait for a slot; without episodes whose environment has the turn."""
 
     def may_start(self, capacity: int) -> bool:
         """Whether one more group may start; ``capacity`` is the number of completions that the engines take.

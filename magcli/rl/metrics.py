@@ -101,10 +101,10 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
     """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
     rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
-    lengths = [len(rollout.tokens) for group in sampled for rollout in group.rollouts]
+    lengths = [rollout.num_generated for group in sampled for rollout in group.rollouts]
     rollouts = [rollout for group in trained for rollout in group.rollouts if rollout.versions]
     stale = [version - rollout.versions[0][1] for rollout in rollouts]
-    stale_tokens = sum(version * len(rollout.tokens) - version_sum(rollout) for rollout in rollouts)
+    stale_tokens = sum(version * rollout.num_generated - version_sum(rollout) for rollout in rollouts)
     cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
     return {
         "reward": _mean([r.total for r in rewards]),
@@ -125,7 +125,7 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
         "reasons": dict(Counter(r.reason for group in sampled for r in group.rewards)),
         "staleness_mean": _mean(stale),
         "staleness_max": max(stale, default=0),
-        "staleness_tokens": stale_tokens / max(1, sum(len(rollout.tokens) for rollout in rollouts)),
+        "staleness_tokens": stale_tokens / max(1, sum(rollout.num_generated for rollout in rollouts)),
         "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
         "generated_tokens": sum(lengths),
         "trained_tokens": sum(group.num_tokens for group in trained),
@@ -152,15 +152,21 @@ def kind_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         rewards = [reward for group in by_kind[kind] for reward in group.rewards if reward.reason not in UNGRADED]
         metrics[f"reward_of_{kind}"] = _mean([reward.total for reward in rewards])
         metrics[f"correct_of_{kind}"] = _mean([reward.correct for reward in rewards])
-        lengths = [len(rollout.tokens) for group in by_kind[kind] for rollout in group.rollouts]
+        lengths = [rollout.num_generated for group in by_kind[kind] for rollout in group.rollouts]
         metrics[f"length_of_{kind}"] = _mean(lengths)
     return metrics
 
 
 def version_sum(rollout: Rollout) -> int:
-    """The sum over a rollout's tokens of the version of the weights that generated them."""
+    """The sum over a rollout's generated tokens of the version of the weights that generated them."""
     ends = [start for start, _ in rollout.versions[1:]] + [len(rollout.tokens)]
-    return sum(version * (end - start) for (start, version), end in zip(rollout.versions, ends, strict=True))
+    spans = zip(rollout.versions, ends, strict=True)
+    return sum(version * (end - start - _given_within(rollout, start, end)) for (start, version), end in spans)
+
+
+def _given_within(rollout: Rollout, start: int, end: int) -> int:
+    """Number of tokens of a range that an environment wrote."""
+    return sum(max(0, min(end, last) - max(start, first)) for first, last in rollout.given)
 
 
 def speeds(line: Line, training: float, times: Times) -> dict[str, float]:
@@ -323,7 +329,7 @@ def unused_end(rollouts: Sequence[Rollout], unused: Mapping[int, str]) -> dict[s
 
     ``unused`` has the texts, by id, of tokens that look like an end but do not stop a completion.
     """
-    truncated = [set(rollout.tokens[:-1]) for rollout in rollouts if rollout.finish == "length"]
+    truncated = [set(rollout.generated(rollout.tokens)[:-1]) for rollout in rollouts if rollout.finish == "length"]
     counts = Counter(token for tokens in truncated for token in tokens & unused.keys())
     if not counts:
         return {}

@@ -21,6 +21,7 @@ from magcli.rl.algorithm import Tokens
 from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Objective, is_own_function
 from magcli.train.logprobs import LogProbs, Scored, scored_tokens, token_logprobs
 from magcli.train.lora import adapters_off
+from magcli.train.moving import moved, read_sum
 from magcli.train.optim import autocast
 from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
@@ -115,7 +116,7 @@ def _samples(groups: Sequence[Group], rewards: Sequence[Sequence[float]], object
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
     rewards_of_rollouts = [reward for rewards_of_group in rewards for reward in rewards_of_group]
-    lengths = [len(rollout.tokens) for _, rollout in rollouts]
+    lengths = [rollout.num_generated for _, rollout in rollouts]
     advantages = _advantages(rewards_of_rollouts, numbers, lengths, objective)
     norm, max_tokens = objective.loss_norm, objective.max_tokens
     weights = algorithm.token_weights(lengths, numbers, norm=norm, max_tokens=max_tokens).tolist()
@@ -152,22 +153,36 @@ def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> Mic
     number depends on values, for which a GPU would have to be waited for.
     """
     packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples])
-    is_generated = packed.spread([1.0] * len(samples)) > 0
+    is_generated = _generated(packed, samples)
     generated = is_generated.nonzero().squeeze(1)
-    logprobs = [value for sample in samples for value in sample.rollout.logprobs]
-    lengths = torch.tensor([len(sample.rollout.tokens) for sample in samples])
+    logprobs = _sampler_logprobs(samples)
+    lengths = torch.tensor([sample.rollout.num_generated for sample in samples])
     proximal = [sample.proximal for sample in samples if sample.proximal is not None]
     return MicroBatch(
         packed.to(device),
-        generated.to(device),
+        moved(generated, device),
         scored_tokens(packed, is_generated).to(device),
-        packed.spread([sample.temperature for sample in samples]).where(is_generated, 1.0).to(device),
-        torch.tensor(logprobs, dtype=torch.float32, device=device),
-        packed.spread([sample.advantage for sample in samples])[generated].to(device),
-        packed.spread([sample.weight for sample in samples])[generated].to(device),
-        torch.arange(len(samples)).repeat_interleave(lengths).to(device),
+        moved(packed.spread([sample.temperature for sample in samples]).where(is_generated, 1.0), device),
+        moved(torch.tensor(logprobs, dtype=torch.float32), device),
+        moved(packed.spread([sample.advantage for sample in samples])[generated], device),
+        moved(packed.spread([sample.weight for sample in samples])[generated], device),
+        moved(torch.arange(len(samples)).repeat_interleave(lengths), device),
         torch.cat(proximal) if proximal else None,
     )
+
+
+def _generated(packed: Packed, samples: Sequence[TrainingSample]) -> Tensor:
+    """Which tokens of a pack the policy wrote: bool ``[T]``; neither prompts nor what an environment wrote."""
+    is_generated = packed.spread([1.0] * len(samples)) > 0
+    for start, sample in zip(packed.starts, samples, strict=True):
+        for first, end in sample.rollout.given:
+            is_generated[start + first : start + end] = False
+    return is_generated
+
+
+def _sampler_logprobs(samples: Sequence[TrainingSample]) -> list[float]:
+    """The engine's log-probs of the generated tokens."""
+    return [value for sample in samples for value in sample.rollout.generated(sample.rollout.logprobs)]
 
 
 def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad: bool = False) -> LogProbs:
@@ -190,15 +205,17 @@ def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], *
 def with_proximal(sharded: ShardedModel, samples: Sequence[TrainingSample], *, bf16: bool) -> list[TrainingSample]:
     """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
     logprobs = current_logprobs(sharded, samples, bf16=bf16)
-    lengths = [len(sample.rollout.tokens) for sample in samples]
+    lengths = [sample.rollout.num_generated for sample in samples]
     by_sample = torch.split(logprobs, lengths)
     return [replace(sample, proximal=proximal) for sample, proximal in zip(samples, by_sample, strict=True)]
 
 
 def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
     """Trainer's minus engine's log-probs of the tokens that this version of the weights generated, without gradient."""
-    sampler = torch.tensor([value for sample in samples for value in sample.rollout.logprobs], device=logprobs.device)
-    return (logprobs.detach() - sampler)[single_version_mask(version, samples)]
+    device = logprobs.device
+    sampler = torch.tensor(_sampler_logprobs(samples))
+    chosen = single_version_mask(version, samples).nonzero().squeeze(1)
+    return (logprobs.detach() - moved(sampler, device)).index_select(0, moved(chosen, device))
 
 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
@@ -209,7 +226,7 @@ def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tens
     of_this_version: list[bool] = []
     for sample in samples:
         single_version = sample.rollout.versions == ((0, version),)
-        of_this_version += [single_version] * len(sample.rollout.tokens)
+        of_this_version += [single_version] * sample.rollout.num_generated
     return torch.tensor(of_this_version, dtype=torch.bool)
 
 
@@ -241,7 +258,7 @@ def accumulate(
 
     ``version`` is that of the weights, as in ``micro_batch_loss``.
     """
-    total = 0.0
+    losses_of_batch: list[Tensor] = []
     metrics: list[MicroBatchMetrics] = []
     for number, samples in enumerate(batch, 1):
         compute = partial(
@@ -255,9 +272,9 @@ def accumulate(
         )
         micro_batch: MicroBatchLoss = sharded(compute)
         sharded.backward(micro_batch.loss, is_last=number == len(batch))
-        total += micro_batch.loss.item()
+        losses_of_batch.append(micro_batch.loss.detach())
         metrics.append(micro_batch.metrics)
-    return MiniBatchLoss(total, metrics)
+    return MiniBatchLoss(read_sum(losses_of_batch), metrics)
 
 
 def micro_batch_loss(

@@ -52,10 +52,15 @@ def probe_sequences(groups: Sequence[Group], tokens: int) -> list[ProbeSequence]
     for index in range(most):
         for group in groups:
             if tokens > 0 and index < len(group.rollouts):
-                context, scored = _cut(group.prompt, group.rollouts[index].tokens)
+                context, scored = _cut(group.prompt, _first_turn(group.rollouts[index]))
                 chosen.append((context, scored[:tokens]))
                 tokens -= len(scored)
     return chosen
+
+
+def _first_turn(rollout: Rollout) -> tuple[int, ...]:
+    """The tokens of a rollout before the first that an environment wrote, which no policy would expect."""
+    return rollout.tokens[: rollout.given[0][0]] if rollout.given else rollout.tokens
 
 
 def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:

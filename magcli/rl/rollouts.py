@@ -1,24 +1,49 @@
 """Groups: sample the completions of a problem and grade each one the moment it ends (recipe, section 3)."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from magcli.generate.types import Rollout, RolloutEngine, sample_seed
+from magcli.environments.episodes import Episodes, graded
+from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.model.thoughts import ThoughtForm
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import CompletionGrader
-from magcli.verify.reward import Reward
+from magcli.verify.reward import Reward, RewardRule
+
+
+class GroupJob(NamedTuple):
+    """One group to sample and grade.
+
+    ``name`` is that of its seeds, ``messages`` are those of its prompt; the callbacks are as in ``roll_out``.
+    """
+
+    name: str
+    problem: Mapping[str, Any]
+    messages: Sequence[Message]
+    sampling: Sampling
+    rule: RewardRule
+    completion_ended: Callable[[Rollout], None]
+    environment_works: Callable[[int], None]
+
+
+class Graded(NamedTuple):
+    """A rollout with its text, its reward, and the conversation if it is an episode."""
+
+    rollout: Rollout
+    text: str
+    reward: Reward
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSampler:
-    """Samples and grades the groups of a run."""
+    """Samples and grades the groups of a run; with ``episodes`` an environment answers the turns of the policy."""
 
     engine: RolloutEngine
     grader: CompletionGrader
@@ -29,6 +54,7 @@ class GroupSampler:
     group_size: int
     diverse_by: DiverseBy
     seed: int
+    episodes: Episodes | None = None
 
     async def roll_out(
         self,
@@ -36,28 +62,45 @@ class GroupSampler:
         problem: Mapping[str, Any],
         settings: StageSettings,
         completion_ended: Callable[[Rollout], None],
+        environment_works: Callable[[int], None] = lambda change: None,
     ) -> Group:
         """Sample and grade one group; ``completion_ended`` is called with each completion when it ends.
+
+        ``environment_works`` is called with 1 when an environment begins to work on a turn, and with -1 at its end.
 
         Raises:
             PromptTooLong: the prompt does not fit into the context.
             DataError: the problem cannot be graded.
         """
-        prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
-        seeds = [sample_seed(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
+        messages = to_messages(problem["prompt"], self.system)
+        prompt = prompt_tokens(self.tokenizer, messages)
+        name = f"{problem['id']}#{number}"
+        seeds = [sample_seed(self.seed, name, index) for index in range(self.group_size)]
         rule = replace(settings.rule, test_seed=number)
-        rollouts: dict[int, Rollout] = {}
-        grading: dict[int, asyncio.Task[Reward]] = {}
-        texts: dict[int, str] = {}
-        async for rollout in self.engine.sample(prompt, settings.sampling, seeds=seeds):
-            index = rollout.index
-            rollouts[index] = rollout
-            texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends, self.thoughts)
-            job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
-            grading[index] = asyncio.create_task(job)
-            completion_ended(rollout)
-        order = range(self.group_size)
-        rewards = [await grading[index] for index in order]
+        sampling = settings.sampling
+        job = GroupJob(name, problem, messages, sampling, rule, completion_ended, environment_works)
+        running: dict[int, asyncio.Task[Graded]] = {}
+        try:
+            async for rollout in self.engine.sample(prompt, sampling, seeds=seeds):
+                if self.episodes is None:
+                    running[rollout.index] = asyncio.create_task(self._graded(rollout, job))
+                    completion_ended(rollout)
+                else:
+                    running[rollout.index] = asyncio.create_task(self._episode(self.episodes, rollout, job))
+            done = [await running[index] for index in range(self.group_size)]
+        finally:
+            await _cancelled([task for task in running.values() if not task.done()])
+        return self._group(number, problem, prompt, done, sampling.temperature)
+
+    def _group(
+        self,
+        number: int,
+        problem: Mapping[str, Any],
+        prompt: Sequence[int],
+        done: Sequence[Graded],
+        temperature: float,
+    ) -> Group:
+        rewards = [each.reward for each in done]
         totals = [reward.total for reward in rewards]
         correct = [reward.correct for reward in rewards]
         reasons = [reward.reason for reward in rewards]
@@ -66,9 +109,34 @@ class GroupSampler:
             number,
             problem,
             tuple(prompt),
-            tuple(rollouts[index] for index in order),
-            tuple(texts[index] for index in order),
+            tuple(each.rollout for each in done),
+            tuple(each.text for each in done),
             tuple(rewards),
             dropped,
-            settings.sampling.temperature,
+            temperature,
+            tuple(each.messages for each in done) if self.episodes is not None else (),
         )
+
+    async def _graded(self, rollout: Rollout, job: GroupJob) -> Graded:
+        text = completion_text(self.tokenizer, rollout.prompt, rollout.tokens, self.ends, self.thoughts)
+        reward = await self.grader.reward(text, len(rollout.tokens), job.problem, job.rule)
+        return Graded(rollout, text, reward)
+
+    async def _episode(self, episodes: Episodes, first: Rollout, job: GroupJob) -> Graded:
+        """The episode that begins with a turn, and its reward."""
+
+        def seed_of(turn: int) -> int:
+            return sample_seed(self.seed, f"{job.name}.{turn}", first.index)
+
+        episode = await episodes.finish(first, job.problem, job.messages, job.sampling, seed_of, job.environment_works)
+        job.completion_ended(episode.rollout)
+        reward = await graded(episode, episodes.environment, self.grader, job.problem, job.rule)
+        return Graded(episode.rollout, episode.text, reward, episode.messages)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[Graded]]) -> None:
+    """Cancel tasks, and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -140,7 +140,7 @@ class RolloutScheduler:
     def evaluation_ended(self, rollout: Rollout) -> None:
         """A sequence of an evaluation has ended."""
         self.evaluating -= 1
-        self.generated_tokens += len(rollout.tokens)
+        self.generated_tokens += rollout.num_generated
         self._measure()
 
     @property
@@ -172,7 +172,10 @@ class RolloutScheduler:
                 raise self._failure
             numbers = self.admission.choose()
             if numbers is not None:
-                return self._take(numbers)
+                batch = self._take(numbers)
+                if self.generates_during_updates:
+                    self._start_admitted()  # one batch less waits, so more may be generated
+                return batch
             self._changed.clear()
             await self._changed.wait()
 
@@ -214,15 +217,20 @@ class RolloutScheduler:
 
         def completion_ended(rollout: Rollout) -> None:
             nonlocal tokens
-            tokens += len(rollout.tokens)
-            self.generated_tokens += len(rollout.tokens)
+            tokens += rollout.num_generated
+            self.generated_tokens += rollout.num_generated
             if self.admission.completion_ended(number):
                 self.ledger.record(number, "generated", tokens=tokens, version=self.version)
             self._refill()
 
+        def environment_works(change: int) -> None:
+            self.admission.in_flight -= change
+            self._refill()
+
         self.admission.start(number)
         problem = self.curriculum.problem(number, self.stage)
-        return asyncio.create_task(self.sampler.roll_out(number, problem, self.settings, completion_ended))
+        job = self.sampler.roll_out(number, problem, self.settings, completion_ended, environment_works)
+        return asyncio.create_task(job)
 
     def _refill(self) -> None:
         """Start groups for the slots that became free, also during an update."""

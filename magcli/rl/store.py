@@ -8,14 +8,14 @@ A group is read back after it is written, so that an update repeated after a kil
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from magcli.data import manifest, seal, table
-from magcli.data.schema import COMPLETION, CUSTOM_REWARD, PROBLEM, REWARD, TOKENS
+from magcli.data.schema import COMPLETION, CUSTOM_REWARD, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
@@ -41,17 +41,26 @@ ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
 """The output of `magcli rl`: all sampled completions, trained or not."""
 CUSTOM_ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *CUSTOM_REWARD, *OUTCOME])
 """The same of a run with a custom reward, which may have parts."""
+EPISODE_ROLLOUT = pa.schema([*CUSTOM_ROLLOUT, *EPISODE])
+"""The same of a run with an environment."""
+
+
+def rollout_schema(*, custom: bool, environment: bool) -> pa.Schema:
+    """The columns of a run's rollouts, with a custom reward or an environment."""
+    if environment:
+        return EPISODE_ROLLOUT
+    return CUSTOM_ROLLOUT if custom else ROLLOUT
 
 
 class RolloutStore:
     """The groups of a run on disk; the tables of updates have ``chosen`` in their history, as a run's output does.
 
-    ``custom``: the run has a custom reward.
+    ``schema`` has the columns of the run's rollouts.
     """
 
-    def __init__(self, run: Path, chosen: Mapping[str, str] | None = None, *, custom: bool = False) -> None:
+    def __init__(self, run: Path, chosen: Mapping[str, str] | None = None, schema: pa.Schema = ROLLOUT) -> None:
         self._run = RunDir(run)
-        self._schema = CUSTOM_ROLLOUT if custom else ROLLOUT
+        self._schema = schema
         self._settings = {CHOSEN: dict(chosen)} if chosen else {}
         self._run.groups.mkdir(parents=True, exist_ok=True)
 
@@ -118,7 +127,7 @@ class RolloutStore:
             DataError: it is missing or damaged, or has other columns.
         """
         source = table.read(str(path))
-        if source.schema.names not in (ROLLOUT.names, CUSTOM_ROLLOUT.names):
+        if source.schema.names not in (ROLLOUT.names, CUSTOM_ROLLOUT.names, EPISODE_ROLLOUT.names):
             raise DataError(f"{path} does not have the columns of rollouts")
         return groups_of(source.rows)
 
@@ -129,13 +138,13 @@ class RolloutStore:
 def rollout_rows(
     groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]], schema: pa.Schema = ROLLOUT
 ) -> pa.RecordBatch:
-    """Groups as rows of ``ROLLOUT`` or ``CUSTOM_ROLLOUT``, one per rollout; ``step`` is None while they wait."""
+    """Groups as rows of a run's rollouts, one per rollout; ``step`` is None while they wait."""
     rows = [
         {
             **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
             "sample": rollout.index,
             "completion": text,
-            "num_tokens": len(rollout.tokens),
+            "num_tokens": rollout.num_generated,
             "finish": rollout.finish,
             "seed": rollout.seed,
             "prompt_tokens": list(group.prompt),
@@ -148,11 +157,14 @@ def rollout_rows(
             "dropped": group.dropped,
             "temperature": group.temperature,
             "kind": group.kind,
+            "messages": list(messages),
+            "given": [{"start": start, "end": end} for start, end in rollout.given],
         }
         for group in groups
-        for rollout, text in zip(group.rollouts, group.texts, strict=True)
+        for rollout, text, messages in zip(group.rollouts, group.texts, group.messages or repeat(()), strict=False)
     ]
-    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=schema is CUSTOM_ROLLOUT)
+    has_parts = REWARD_PARTS in schema.names
+    rewards = reward_columns([reward for group in groups for reward in group.rewards], custom=has_parts)
     columns = rewards.schema.names
     others = pa.RecordBatch.from_pylist(rows, pa.schema([field for field in schema if field.name not in columns]))
     arrays = [(rewards if name in columns else others).column(name) for name in schema.names]
@@ -176,6 +188,7 @@ def _group(rows: Sequence[Mapping[str, Any]]) -> Group:
         tuple(map(reward_of, rows)),
         first["dropped"],
         first["temperature"],
+        tuple(tuple(row["messages"]) for row in rows) if "messages" in first else (),
     )
 
 
@@ -188,4 +201,5 @@ def _rollout(row: Mapping[str, Any], prompt: tuple[int, ...]) -> Rollout:
         versions=tuple((span["start"], span["version"]) for span in row["versions"]),
         finish=row["finish"],
         seed=row["seed"],
+        given=tuple((span["start"], span["end"]) for span in row.get("given", ())),
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from magcli.errors import Stopped
 from magcli.generate.digest import digests
+from magcli.generate.packed import pack
 from magcli.generate.rank_transfer import Meeting, Sent, WeightPlan
 from magcli.generate.types import Digests, Rollout, Weights
 from magcli.generate.weights import WeightFile, untied
@@ -36,6 +37,7 @@ from magcli.rl.types import ClipStats, Group, MicroBatchMetrics, Numerics, Objec
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
 from magcli.train.distributed import Ranks
+from magcli.train.moving import sent_back, wait_for
 from magcli.train.optim import clip_and_step, set_lr
 from magcli.train.shard import ShardedModel, micro_batches_by_rank
 
@@ -79,6 +81,7 @@ class Trainer:
     def weights(self, dtype: torch.dtype | None) -> tuple[Weights, Digests]:
         """The parameters for the engines, each under one name, and their digests as they are sent, in this type.
 
+        In a type of the engines they are packed into buffers of their own; without one they are the trainer's.
         Adapters are sent in float32.
         """
         if self.sends_adapters:
@@ -89,7 +92,10 @@ class Trainer:
             return WeightFile(path), sent
         every = untied(self.controller.weights(dtype))
         parameters = {name: tensor for name, tensor in every.items() if name not in self.controller.facts.buffers}
-        return parameters, digests(parameters, dtype)
+        if dtype is None:
+            return parameters, digests(parameters)
+        packed = pack(parameters, dtype)
+        return packed, packed.digests()
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -238,8 +244,10 @@ class Compare:
         parts = []
         for samples in self.batch:
             logprobs = current_logprobs(state.sharded, samples, bf16=self.numerics.bf16)
-            parts.append(mismatch(logprobs, samples, self.version).cpu())
-        return _of_all_ranks(state.ranks, parts)
+            parts.append(mismatch(logprobs, samples, self.version))
+        sent = [sent_back(part) for part in parts]
+        wait_for(state.ranks.device)
+        return _of_all_ranks(state.ranks, sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +288,10 @@ class Learn:
             norms.append(norm)
             # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
             version = None
-        micro_batches = _of_all_ranks(state.ranks, [_on_cpu(metrics) for metrics in micro_batches])
-        return UpdateMetrics(micro_batches, losses, norms, skipped)
+        state.freed.bound()
+        sent = [_sent_back(metrics) for metrics in micro_batches]
+        wait_for(state.ranks.device)
+        return UpdateMetrics(_of_all_ranks(state.ranks, sent), losses, norms, skipped)
 
     def _with_proximal(self, sharded: ShardedModel) -> list[MiniBatch]:
         """The mini-batches, with ``--tis-cap`` all but the first with the log-probs of the weights before the update.
@@ -302,16 +312,16 @@ def _of_all_ranks(ranks: Ranks, values: list[Value]) -> list[Value]:
     return [value for values_of_rank in ranks.gather(values) for value in values_of_rank]
 
 
-def _on_cpu(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
+def _sent_back(metrics: MicroBatchMetrics) -> MicroBatchMetrics:
     return MicroBatchMetrics(
-        clips=ClipStats(*(tensor.cpu() for tensor in metrics.clips)),
-        entropy=metrics.entropy.cpu(),
-        mismatch=_if_any_on_cpu(metrics.mismatch),
-        importance=_if_any_on_cpu(metrics.importance),
-        divergence=_if_any_on_cpu(metrics.divergence),
-        reverse_kl=_if_any_on_cpu(metrics.reverse_kl),
+        clips=ClipStats(*(sent_back(tensor) for tensor in metrics.clips)),
+        entropy=sent_back(metrics.entropy),
+        mismatch=_sent_back_if_any(metrics.mismatch),
+        importance=_sent_back_if_any(metrics.importance),
+        divergence=_sent_back_if_any(metrics.divergence),
+        reverse_kl=_sent_back_if_any(metrics.reverse_kl),
     )
 
 
-def _if_any_on_cpu(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.cpu()
+def _sent_back_if_any(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else sent_back(tensor)

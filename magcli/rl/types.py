@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from magcli.generate.types import Rollout, Sampling
+    from magcli.generate.types import Message, Rollout, Sampling
     from magcli.rl.algorithm import AdvantageNorm, LossNorm
     from magcli.verify.reward import Reward, RewardRule
 
@@ -85,7 +85,8 @@ class StageSettings:
 class Group:
     """G graded rollouts of one problem, sampled at ``temperature``.
 
-    ``number`` is its index in the run; ``dropped`` is the reason why it does not train, or None.
+    ``number`` is its index in the run; ``dropped`` is the reason why it does not train, or None. ``texts`` are those of
+    the completions, of episodes the last turns; ``messages`` the conversations of episodes, prompts included.
     """
 
     number: int
@@ -96,6 +97,7 @@ class Group:
     rewards: tuple[Reward, ...]
     dropped: str | None
     temperature: float = 1.0
+    messages: tuple[tuple[Message, ...], ...] = ()
 
     @property
     def kind(self) -> str:
@@ -105,7 +107,7 @@ class Group:
     @property
     def num_tokens(self) -> int:
         """Generated tokens of the group."""
-        return sum(len(rollout.tokens) for rollout in self.rollouts)
+        return sum(rollout.num_generated for rollout in self.rollouts)
 
 
 class Batch(NamedTuple):

@@ -95,7 +95,8 @@ def load(spec: str, option: str = "reward") -> Function:
     if not callable(function):
         # another module of that name may come first
         source = "" if location.endswith(".py") else f" ({getattr(module, '__file__', None) or 'built in'})"
-        raise UsageError(f"{option} {spec!r}: {location}{source} has no function {name}")
+        what = "class" if option == "environment" else "function"
+        raise UsageError(f"{option} {spec!r}: {location}{source} has no {what} {name}")
     loaded: Function = function
     return loaded
 
@@ -179,14 +180,17 @@ def graded(function: Function, text: str, row: Mapping[str, Any], thoughts: Thou
     """
     try:
         value = function(text, deepcopy(row), **extra_arguments(function, thoughts))
-        if inspect.isawaitable(value):
-            value = _event_loop().run(_result(value))
-        return as_reward(value)
+        return as_reward(result_of(value))
     except KeyboardInterrupt:
         raise
     # SystemExit, asyncio's CancelledError and pytest's outcomes are no Exception, and end no worker either
     except BaseException as error:
-        return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{_location(function, error)}")
+        return ungraded("reward-error", f"{type(error).__name__}: {first_line(error)}{location(function, error)}")
+
+
+def result_of(value: Any) -> Any:
+    """What a function returned, or the result of the asynchronous one that it is."""
+    return _event_loop().run(_result(value)) if inspect.isawaitable(value) else value
 
 
 @cache
@@ -212,7 +216,7 @@ def _takes_thoughts(function: Function) -> bool:
         return False  # one without a readable signature
 
 
-def _location(function: Function, error: BaseException) -> str:
+def location(function: Function, error: BaseException) -> str:
     """Where in the user's file an exception was raised, or where the function with an invalid result is."""
     code = getattr(function, "__code__", None)
     if code is None:

@@ -47,6 +47,7 @@ class Grader:
         sandbox: Isolation of programs: ``full``, ``restricted``, ``auto`` or ``none``.
         accept_unsandboxed: With ``none``, accept that programs run with the user's rights.
         function: A custom reward, see ``magcli.verify.custom``.
+        own_reward: An environment has its own reward, so that no row needs a ground truth.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class Grader:
         sandbox: "Choice" = "full",
         accept_unsandboxed: bool = False,
         function: str = "",
+        own_reward: bool = False,
     ) -> None:
         self._pool = Pool(workers, deadline=deadline, function=function)
         self._judge_threads = _DaemonThreads(max(1, workers))
-        self._custom = bool(function)
+        self._custom = bool(function) or own_reward
         self._lock = threading.Lock()
         self._programs: Programs | None = None
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
@@ -68,7 +70,7 @@ class Grader:
 
     @property
     def is_custom(self) -> bool:
-        """Whether a custom reward grades, which needs no ground truth."""
+        """Whether a custom reward or an environment grades, which needs no ground truth."""
         return self._custom
 
     def check(self, row: Mapping[str, Any]) -> None:

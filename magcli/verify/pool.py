@@ -26,6 +26,7 @@ from typing import Any
 from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.run import family, orphan
 from magcli.run.limits import exhausted
+from magcli.verify.environment import Ask, Message, Reply
 from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
 from magcli.verify.types import AnswerPair, Verdict
 from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
@@ -51,10 +52,11 @@ class WorkerProcess:
     Args:
         memory: Address space in bytes; 0 for no limit.
         function: A custom reward (see ``magcli.verify.custom``); empty for the recipe's.
+        sandbox: If not empty, ``function`` is an environment, whose programs have this isolation.
         warm: Load all libraries before reporting ready.
     """
 
-    def __init__(self, memory: int, function: str = "", *, warm: bool = False) -> None:
+    def __init__(self, memory: int, function: str = "", sandbox: str = "", *, warm: bool = False) -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._custom = bool(function)
@@ -62,7 +64,7 @@ class WorkerProcess:
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
-                orphan.command("magcli.verify.worker", theirs.fileno(), memory, int(warm), function),
+                orphan.command("magcli.verify.worker", theirs.fileno(), memory, int(warm), function, sandbox),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -183,12 +185,15 @@ _KEYS = ("id", "kind", "prompt", "answer")
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
 """Arguments of ``reward``: completion, its length in tokens, problem row, rule."""
 
+Question = tuple[Ask, Mapping[str, Any], Sequence[Message]]
+"""To an environment: what is asked, problem row, conversation."""
+
 
 @dataclass(slots=True)
 class _QueuedJob:
     """A submitted job, its future reward or verdict, and how many workers were lost on it."""
 
-    job: Job | AnswerPair
+    job: Job | AnswerPair | Question
     future: "Future[Any]" = field(default_factory=Future)
     attempts: int = 0
 
@@ -201,12 +206,23 @@ class Pool:
         deadline: Wall seconds of one job after a worker has started on it.
         memory: Address space of a worker in bytes; a custom reward has no limit.
         function: A custom reward (see ``magcli.verify.custom``); empty for the recipe's.
+        sandbox: If not empty, ``function`` is an environment (``magcli.verify.environment``), which is asked for
+            replies and rewards; its programs have this isolation.
     """
 
-    def __init__(self, workers: int = 1, *, deadline: float = 2.0, memory: int = 2 << 30, function: str = "") -> None:
+    def __init__(
+        self,
+        workers: int = 1,
+        *,
+        deadline: float = 2.0,
+        memory: int = 2 << 30,
+        function: str = "",
+        sandbox: str = "",
+    ) -> None:
         self._deadline = deadline
         self._memory = 0 if function else memory
         self._function = function
+        self._sandbox = sandbox
         self._waiting: deque[_QueuedJob] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -242,6 +258,15 @@ class Pool:
         self._start_jobs(queued_jobs)
         return [queued.future for queued in queued_jobs]
 
+    def ask(self, what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> "Future[Reply | Reward]":
+        """Queue a question to the environment; a failure of it is a reward with the reason.
+
+        The future fails with EnvironmentFault if no worker starts.
+        """
+        queued = _QueuedJob((what, row, messages))
+        self._start_jobs([queued])
+        return queued.future
+
     def equal(self, pair: AnswerPair) -> bool:
         """Whether two answers are equal; False if that cannot be said in time. Waits.
 
@@ -255,7 +280,7 @@ class Pool:
     def _start_jobs(self, queued_jobs: Sequence[_QueuedJob]) -> None:
         """Queue jobs, or without workers grade them now."""
         if not self._threads:
-            grader = load_grader(self._function)
+            grader = load_grader(self._function, self._sandbox)
             for queued in queued_jobs:
                 _resolve(queued, grade(queued.job, grader))
         else:
@@ -390,7 +415,7 @@ class Pool:
     def _start_process(self, *, warm: bool) -> WorkerProcess:
         """A new worker, not yet ready; raises EnvironmentFault if this machine has no room for a process."""
         try:
-            return WorkerProcess(self._memory, self._function, warm=warm)
+            return WorkerProcess(self._memory, self._function, self._sandbox, warm=warm)
         except OSError as error:
             reason = exhausted(error) or first_line(error)
             raise EnvironmentFault(f"verify: a grading worker cannot be started: {reason}") from error
@@ -401,7 +426,7 @@ class Pool:
             self._live.discard(worker)
 
 
-def _resolve(queued: _QueuedJob, outcome: Reward | Verdict | MagError) -> None:
+def _resolve(queued: _QueuedJob, outcome: Reward | Verdict | Reply | MagError) -> None:
     """Resolve the future, unless it was cancelled."""
     if not queued.future.set_running_or_notify_cancel():
         return

@@ -1,10 +1,11 @@
 """A worker of the pool: reads batches of jobs from a socket, grades them, and answers each at once.
 
-Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a custom reward, or empty;
-with WARM 1 all libraries are loaded at once, with 0 each on first use, and the pool is notified. It imports little of
-magcli besides errors and verify, limits its own memory, ignores SIGINT, and dies with its parent; what a custom reward
-starts in it ends with it. A frame is 8 bytes of length and a pickle. An answer is the CPU time used so far and the
-reward; the loading of a library is enclosed by ``LOADING`` and the CPU time with None.
+Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION SANDBOX. FUNCTION is a custom reward,
+or empty; if SANDBOX, an isolation of programs, is not empty, it is an environment, which is asked instead. With WARM 1
+all libraries are loaded at once, with 0 each on first use, and the pool is notified. It imports little of magcli
+besides errors and verify, limits its own memory, ignores SIGINT, and dies with its parent; what a custom reward starts
+in it ends with it. A frame is 8 bytes of length and a pickle. An answer is the CPU time used so far and the reward; the
+loading of a library is enclosed by ``LOADING`` and the CPU time with None.
 """
 
 import os
@@ -19,9 +20,9 @@ from typing import Any
 
 from magcli.errors import MagError
 from magcli.run import family
-from magcli.verify import custom, language, loading
-from magcli.verify.reward import Reward, describe_error, reward, ungraded, verify_pair
-from magcli.verify.types import AnswerPair, Verdict
+from magcli.verify import custom, environment, language, loading
+from magcli.verify.reward import describe_error, reward, ungraded, verify_pair
+from magcli.verify.types import AnswerPair
 
 HEADER = struct.Struct("<Q")
 READY, LOADING = "ready", "loading"
@@ -49,8 +50,8 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return bytes(body)
 
 
-def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | Verdict | MagError:
-    """The reward of one job, or the verdict on a pair of answers.
+def grade(job: tuple[Any, ...], grader: Callable[..., Any] = reward) -> Any:
+    """The reward of one job, the verdict on a pair of answers, or an environment's reply.
 
     A MagError is returned, any other exception is an infra-error.
     """
@@ -75,10 +76,12 @@ def limit_memory(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def load_grader(function: str) -> Callable[..., Reward]:
-    """The recipe's reward, or a loaded custom one."""
+def load_grader(function: str, sandbox: str = "") -> Callable[..., Any]:
+    """The recipe's reward, or a loaded custom one; with ``sandbox`` what asks an environment."""
     if not function:
         return reward
+    if sandbox:
+        return environment.asked(function, sandbox)
     return custom.grader_of(function)
 
 
@@ -93,13 +96,13 @@ def preload() -> None:
     language.identify("The first call loads the model.")
 
 
-def main(fd: int, memory: int, warm: bool, function: str) -> None:
+def main(fd: int, memory: int, warm: bool, function: str, sandbox: str) -> None:
     """Serve until the parent closes its end."""
     limit_memory(memory)
     if function:
         family.guard()
     own_pid = os.getpid()
-    grader = load_grader(function)
+    grader = load_grader(function, sandbox)
     _end_copy(own_pid)
     if warm and not function:
         preload()
@@ -117,4 +120,4 @@ def main(fd: int, memory: int, warm: bool, function: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", sys.argv[4], sys.argv[5])

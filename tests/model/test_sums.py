@@ -169,7 +169,7 @@ def test_every_stage_with_a_model_notices_a_changed_setting(
     stage: str, file: str, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(tiny_model_dir, tmp_path / "copy"))
-    declared = stage_of(stage)
+    declared = stage_of(stage).with_work()
     before = declared.fingerprint(declared.Config(model=str(copy)))
     with (copy / file).open("a") as content:
         content.write(" ")

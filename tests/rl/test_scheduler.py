@@ -44,7 +44,7 @@ class Clock:
     def set_concurrency(self, sequences):
         self.num_slots = sequences
 
-    async def roll_out(self, number, problem, settings, ended):
+    async def roll_out(self, number, problem, settings, ended, environment_works):
         rollouts = await asyncio.gather(*(self.complete(number, index, ended) for index in range(self.group_size)))
         rewards = (ungraded("wrong"),) * self.group_size
         texts = ("x",) * self.group_size
@@ -68,6 +68,27 @@ class Clock:
         rollout = Rollout(index, (1,), (2, 3, 4), (-1.0,) * 3, ((0, self.started[number]),), "stop", 7)
         ended(rollout)
         return rollout
+
+
+class WithTools(Clock):
+    """The same with two turns in each completion; between them a tool works for ``tool`` ticks, without a slot."""
+
+    def __init__(self, ticks, tool, **options):
+        super().__init__(ticks, **options)
+        self.tool = tool
+
+    async def roll_out(self, number, problem, settings, ended, environment_works):
+        self.works = environment_works
+        return await super().roll_out(number, problem, settings, ended, environment_works)
+
+    async def complete(self, number, index, ended):
+        works = self.works
+        await super().complete(number, index, lambda rollout: None)
+        works(1)
+        for _ in range(self.tool):
+            await asyncio.sleep(0)
+        works(-1)
+        return await super().complete(number, index, ended)
 
 
 def scheduled(path, clock, stages=None, synchronous=False, **sizes):
@@ -175,8 +196,8 @@ def test_idle_time_has_its_cause(tmp_path):
     now = [0.0]
 
     class Slow(Clock):
-        async def roll_out(self, number, problem, settings, ended):
-            group = await super().roll_out(number, problem, settings, ended)
+        async def roll_out(self, number, problem, settings, ended, environment_works):
+            group = await super().roll_out(number, problem, settings, ended, environment_works)
             await asyncio.Future() if number else None
             return group
 
@@ -207,6 +228,27 @@ def test_idle_time_has_its_cause(tmp_path):
     assert metrics["trainer_idle_weights"] == pytest.approx(0.1)
     assert metrics["trainer_idle_verifier"] == pytest.approx(0.6)
     assert metrics["trainer_idle"] == pytest.approx(0.7)
+
+
+def test_slots_fill_at_the_start_of_an_update_although_none_is_in_use(tmp_path):
+    """Generation was ahead by two batches and had stopped; nothing ends that could start the next groups."""
+
+    async def scenario():
+        scheduler = scheduled(tmp_path, Clock(lambda number: 0), async_groups=2, staleness=8)
+        with closing(scheduler.ledger):
+            trained(scheduler, await scheduler.next_batch(0))
+            while scheduler.running:  # all end
+                await asyncio.sleep(0)
+            before = scheduler.admission.in_flight, len(scheduler.ready)
+            await scheduler.next_batch(0)
+            during = scheduler.admission.in_flight
+            await scheduler.stop()
+        return before, during
+
+    before, during = asyncio.run(scenario())
+    assert before[0] == 0
+    assert before[1] >= 4
+    assert during > 0
 
 
 def test_the_oldest_ready_groups_train_first_and_slow_ones_are_waited_for(tmp_path):
@@ -267,7 +309,7 @@ async def settle(scheduler, numbers):
 
 def test_an_error_in_a_group_reaches_the_waiting_trainer(tmp_path):
     class Broken(Clock):
-        async def roll_out(self, number, problem, settings, ended):
+        async def roll_out(self, number, problem, settings, ended, environment_works):
             raise EnvironmentFault("the generator is gone")
 
     with pytest.raises(EnvironmentFault, match="the generator is gone"):
@@ -284,10 +326,10 @@ def test_batch_sizes_may_change_between_stages(tmp_path, staleness, before, afte
 
 def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
     class Breaking(Clock):
-        async def roll_out(self, number, problem, settings, ended):
+        async def roll_out(self, number, problem, settings, ended, environment_works):
             if number == 3:
                 raise EnvironmentFault("the generator is gone")
-            return await super().roll_out(number, problem, settings, ended)
+            return await super().roll_out(number, problem, settings, ended, environment_works)
 
     async def scenario():
         scheduler = scheduled(tmp_path, Breaking(lambda number: 0), async_groups=3)
@@ -303,8 +345,8 @@ def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
 
 def test_a_run_rejecting_groups_with_different_rewards_gets_a_hint(tmp_path):
     class Graded(Clock):
-        async def roll_out(self, number, problem, settings, ended):
-            group = await super().roll_out(number, problem, settings, ended)
+        async def roll_out(self, number, problem, settings, ended, environment_works):
+            group = await super().roll_out(number, problem, settings, ended, environment_works)
             rewards = tuple(replace(ungraded("wrong"), correctness=part, total=part) for part in (0.2, 0.7))
             return replace(group, rollouts=group.rollouts * 2, texts=group.texts * 2, rewards=rewards)
 
@@ -323,3 +365,13 @@ def test_a_run_that_ends_early_drops_the_remaining_groups(tmp_path):
     asyncio.run(scenario())
     assert scheduler.ledger.outstanding == set()
     assert account(read(tmp_path / "ledger.jsonl")).dropped.keys() == {"all-solved"}
+
+
+def test_other_groups_have_the_slots_while_an_environment_works(tmp_path):
+    tools = WithTools(lambda number: 10, tool=40, backlog=1)
+    scheduler = scheduled(tmp_path, tools, batch_groups=2, async_groups=4, staleness=12, updates=12)
+    batches, _ = asyncio.run(updates(scheduler))
+    assert len(batches) == 12
+    working = [number for number, version in tools.started.items() if version == 0]
+    assert len(working) > tools.num_slots + tools.backlog, "slots of waiting episodes went to other groups"
+    assert tools.most == tools.num_slots

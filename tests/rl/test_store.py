@@ -8,7 +8,7 @@ import pytest
 
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
-from magcli.rl.store import RolloutStore
+from magcli.rl.store import CUSTOM_ROLLOUT, RolloutStore
 from magcli.rl.types import Batch, Group
 from magcli.verify.reward import Reward
 
@@ -118,7 +118,7 @@ def test_rows_that_trained_have_step_and_advantage(store: RolloutStore) -> None:
 
 
 def test_the_parts_of_a_custom_reward_are_a_column(tmp_path: Path) -> None:
-    own = RolloutStore(tmp_path / "run", custom=True)
+    own = RolloutStore(tmp_path / "run", schema=CUSTOM_ROLLOUT)
     right, wrong = group(3).rewards
     with_parts = replace(group(3), rewards=(replace(right, parts={"brevity": 0.25}), wrong))
     assert [reward.parts for reward in own.add(with_parts).rewards] == [{"brevity": 0.25}, {}]

@@ -1,0 +1,64 @@
+"""From options to environments, and episodes in them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.environments.text import TextEpisodes, as_user
+from magcli.environments.trial import failure_of
+from magcli.environments.workers import Environment
+from magcli.errors import usage
+from magcli.model.turns import TurnRenderer
+from magcli.stages.shared import engines, graders
+
+if TYPE_CHECKING:
+    from magcli.model.model import Model
+    from magcli.stages.shared.options import GraderOptions
+
+
+def open_environment(config: GraderOptions, spec: str) -> Environment:
+    """The environment that a stage's options name, in processes of its own."""
+    return Environment(spec, config.workers, graders.isolation(config.sandbox)[0])
+
+
+def turn_renderer(model: Model, system: Path | None) -> TurnRenderer:
+    """Renders what an environment says to a model."""
+    return TurnRenderer(model.tokenizer, model.ends, engines.system_text(system, model.thoughts), model.thoughts)
+
+
+@contextmanager
+def opened_episodes(
+    config: GraderOptions, spec: str, model: Model, system: Path | None
+) -> Iterator[TextEpisodes | None]:
+    """The environment that an option names, for stages that sample text; None without one."""
+    if not spec:
+        yield None
+        return
+    with open_environment(config, spec) as environment:
+        yield text_episodes(environment, model, system)
+
+
+def text_episodes(environment: Environment, model: Model, system: Path | None) -> TextEpisodes:
+    """Episodes of a model in an environment, for stages that sample text."""
+    return TextEpisodes(environment, as_user if model.is_url else turn_renderer(model, system).shown)
+
+
+def environment_trial(config: GraderOptions, spec: str) -> Callable[[Mapping[str, Any]], None] | None:
+    """Asks an environment on a row before any work, about a turn that says little; None without one.
+
+    What is returned raises UsageError where the environment fails.
+    """
+    if not spec:
+        return None
+
+    def attempt(row: Mapping[str, Any]) -> None:
+        with open_environment(replace(config, workers=1), spec) as opened:
+            failure = asyncio.run(failure_of(opened, row))
+        usage(not failure, f"{failure}, on row {row.get('id', '1')}")
+
+    return attempt
