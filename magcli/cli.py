@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from magcli import __version__, trl_names
-from magcli.command import EndedBySignal, Entry, register, register_plugins
+from magcli import __version__, plugins, trl_names
+from magcli.command import PLUGIN_PANEL, EndedBySignal, Entry, outline, register, register_plugins
 from magcli.config import flag_name
 from magcli.console import Console, discard_stdout, put
 from magcli.data.durable import DISK_ERRORS
@@ -34,7 +34,6 @@ STAGES = (
     Entry("cold-start", "Data", "Select traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
-    Entry("simulate", "Train", "Predict throughput and staleness of an RL run on a described machine."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("compare", "Analyse", "Runs or evaluations side by side: which options differ, which is better."),
     Entry("landscape", "Analyse", "Reward and length over the principal plane (PCA) of a run's checkpoints."),
@@ -45,7 +44,13 @@ STAGES = (
     Entry("doctor", "Tools", "Check what is installed and how fast this machine is."),
 )
 
+LISTS = (["--help"], ["-h"], ["--version"])
+"""First arguments that ask for no stage."""
+
 NAMES = [entry.name for entry in STAGES]
+
+PACKAGES = {"simulate": "plugins/magcli-simulate"}
+"""Stages in packages of their own, and where those are in this repository."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream, which has no name."""
@@ -71,7 +76,14 @@ def _globals(
 
 
 def with_stages(entries: Sequence[Entry] = STAGES) -> typer.Typer:
-    """The application with some stages, whose modules it imports."""
+    """The application with some stages, whose declarations it imports."""
+    application = _without_stages()
+    for entry in entries:
+        register(application, entry, NAMES)
+    return application
+
+
+def _without_stages() -> typer.Typer:
     application = typer.Typer(
         name="magcli",
         help=HELP,
@@ -79,22 +91,42 @@ def with_stages(entries: Sequence[Entry] = STAGES) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     application.callback()(_globals)
-    for entry in entries:
-        register(application, entry, NAMES)
+    return application
+
+
+def _list_of_stages() -> typer.Typer:
+    """The application for the list of commands alone: no stage is imported."""
+    application = _without_stages()
+    for entry in STAGES:
+        outline(application, entry)
     return application
 
 
 def app(arguments: Sequence[str], *, standalone_mode: bool = True, console: Console | None = None) -> Any:
     """Run a command line.
 
-    For a fast start it imports only the stage that the first argument names. If that names none, it imports all stages
-    and, with a ``console`` for warnings about them, those of other packages.
+    For a fast start it imports only the stage that the first argument names, and for the list of stages none. Otherwise
+    it imports all stages. With a ``console`` for warnings about them, it adds those of other packages.
+
+    Raises:
+        EnvironmentFault: the stage is in a package that is not installed.
     """
-    named = [entry for entry in STAGES if entry.name in arguments[:1]]
-    application = with_stages(named or STAGES)
+    named = _named(arguments[0]) if arguments else []
+    application = _list_of_stages() if arguments[:1] in LISTS else with_stages(named or STAGES)
     if not named and console is not None:
         register_plugins(application, NAMES, console)
     return application(arguments, standalone_mode=standalone_mode)
+
+
+def _named(name: str) -> list[Entry]:
+    """The stage of that name, of magcli or of another package; none for any other argument."""
+    if own := [entry for entry in STAGES if entry.name == name]:
+        return own
+    if name in plugins.points().names:
+        return [Entry(name, PLUGIN_PANEL, "")]
+    if name in PACKAGES:
+        raise EnvironmentFault(f"{name} is in a package that is not installed: pip install {PACKAGES[name]}")
+    return []
 
 
 def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
@@ -108,7 +140,7 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
 
 def _message(error: TyperException) -> str:
     """An error of the command line in one line, like every other error."""
-    stage = next((name for name in sys.argv[1:2] if name in NAMES), "")
+    stage = next((name for name in sys.argv[1:2] if name in (*NAMES, *plugins.points().names)), "")
     command = f"magcli {stage}".strip()
     text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
     if name := _of_trl(error):

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import json
 import signal
@@ -27,6 +28,7 @@ from magcli.run.stage import ROWS, Stage, declared
 from magcli.stages.shared.panels import in_panels
 
 MAIN_PANEL = "Tables and running"
+PLUGIN_PANEL = "Other packages"
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 ALLOW_EMPTY = "Success also if no row is kept."
@@ -105,8 +107,15 @@ class Entry(NamedTuple):
 
 
 def stage_of(name: str) -> Stage:
-    """The stage that the module ``magcli.stages.NAME`` declares."""
-    return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
+    """The stage that the module ``magcli.stages.NAME`` declares, else the one that another package declares.
+
+    Raises:
+        UsageError: that of another package cannot be loaded.
+    """
+    module = f"magcli.stages.{name.replace('-', '_')}"
+    if importlib.util.find_spec(module) is None and (points := plugins.points().select(name=name)):
+        return plugins.load(next(iter(points)))
+    return declared(name, importlib.import_module(module))
 
 
 def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) -> None:
@@ -126,12 +135,17 @@ def register_plugins(app: typer.Typer, stages: Iterable[str], console: Console) 
             continue
         names.append(point.name)
         summary = " ".join(stage.doc.split("\n\n")[0].split())
-        _add(app, Entry(point.name, "Other packages", summary), stage, names)
+        _add(app, Entry(point.name, PLUGIN_PANEL, summary), stage, names)
 
 
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
     """Add a stage of magcli to the application; ``stages`` are the names that a recipe may have as tables."""
     _add(app, entry, stage_of(entry.name), stages)
+
+
+def outline(app: typer.Typer, entry: Entry) -> None:
+    """Add a stage's line in the list of commands, without its options."""
+    app.command(entry.name, short_help=entry.help, rich_help_panel=entry.panel)(lambda: None)
 
 
 def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) -> None:
@@ -259,7 +273,10 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
         arguments[stage.positional] = tuple(value) if isinstance(value, list) else value
     tables_of_recipe = _read_recipe(stage, recipe_path, stages) if recipe_path else {}
-    recipe = configuration.renamed(_own_table(stage, tables_of_recipe), stage.Config)
+    own_table = _own_table(stage, tables_of_recipe)
+    for key, reason in configuration.removed_in(own_table, stage.Config).items():
+        console.warn(f"{stage.name}: {key} in {recipe_path} is no option any more, and ignored: {reason}")
+    recipe = configuration.renamed(own_table, stage.Config)
     present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
@@ -267,6 +284,7 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
         config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
+    stage = stage.with_work()
     if (limit := tables.get("limit")) is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:

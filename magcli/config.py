@@ -133,14 +133,21 @@ def former_type(kind: Any) -> Any:
     return bool if {"yes", "no"} <= set(get_args(kind)) else kind
 
 
+def removed_in(table: Mapping[str, Any], config_class: Any) -> dict[str, str]:
+    """The keys of a recipe's table that were options of this stage, which ignores them, and why they are none now."""
+    reasons: Mapping[str, str] = getattr(config_class, "REMOVED", {})
+    return {key: reasons[_field_name(key)] for key in table if _field_name(key) in reasons}
+
+
 def renamed(options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:
-    """Options by their present names; of one that is given under both names, the present one counts.
+    """Options by their present names, without removed ones; of one given under both names, the present one counts.
 
     A switch that is now a choice becomes yes or no.
     """
     former = former_names(config_class)
     kinds = field_types(config_class)
-    present = {key: value for key, value in options.items() if _field_name(key) not in former}
+    gone = {*former, *getattr(config_class, "REMOVED", {})}
+    present = {key: value for key, value in options.items() if _field_name(key) not in gone}
     names = {_field_name(key) for key in present}
     for key, value in options.items():
         name = former.get(_field_name(key))

@@ -40,7 +40,7 @@ def test_imports_go_one_way() -> None:
         [str(Path(sys.executable).with_name("lint-imports"))], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stdout
-    assert "3 kept, 0 broken" in done.stdout
+    assert "4 kept, 0 broken" in done.stdout
 
 
 def test_files_and_functions_are_short() -> None:
@@ -156,7 +156,8 @@ def test_every_default_of_an_option_is_declared_once() -> None:
         classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef)]
         for node in [node for node in classes if node.name == "Config" or node.name.endswith("Options")]:
             assert "frozen=True" in ast.unparse(node.decorator_list[0])
-            options = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            options = [field for field in fields if not ast.unparse(field.annotation).startswith("ClassVar")]
             assert all(isinstance(option.value, ast.Call) for option in options), file
 
 
@@ -169,7 +170,7 @@ def documented_hooks() -> set[str]:
 
 def test_every_hook_of_a_stage_is_documented() -> None:
     """CONTRIBUTING.md lists what a stage may declare, no more and no less."""
-    assert {field.name for field in dataclasses.fields(Stage)} - {"name", "doc", "Config"} == documented_hooks()
+    assert {field.name for field in dataclasses.fields(Stage)} - {"name", "doc", "Config", "work"} == documented_hooks()
 
 
 @pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
@@ -193,7 +194,7 @@ LOADERS = (
 )
 """What transformers, vLLM and datasets call their functions that may run code of a model or of a data set."""
 
-PLAIN_LOADERS = ("GenerationConfig.from_pretrained",)
+PLAIN_LOADERS = ("transformers.GenerationConfig.from_pretrained",)
 """Of these names, the functions that take no ``trust_remote_code`` and run no code."""
 
 

@@ -1,10 +1,11 @@
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 
-from magcli.config import as_json, convert, did_you_mean, has_flag, opt, read_recipe, resolve
+from magcli.config import as_json, check_keys, convert, did_you_mean, has_flag, opt, read_recipe, removed_in, resolve
 from magcli.errors import UsageError
 
 
@@ -201,6 +202,21 @@ def test_an_option_keeps_its_former_name(recipe, flags, expected):
 def test_a_value_of_the_wrong_type_under_a_former_name_is_refused():
     with pytest.raises(UsageError, match=r"rl\.group_size: expected int, got True"):
         resolve(Sizes, "rl", {"group": True}, {})
+
+
+@dataclass(frozen=True)
+class Fewer:
+    REMOVED: ClassVar[Mapping[str, str]] = {"old_rule": "there is one rule"}
+    points: int = opt(4, "")
+
+
+def test_an_option_that_is_gone_is_ignored_in_a_recipe_but_not_as_a_flag():
+    table = {"old-rule": "x", "points": 5}
+    assert removed_in(table, Fewer) == {"old-rule": "there is one rule"}
+    assert resolve(Fewer, "s", table, {}) == Fewer(5)
+    check_keys(Fewer, "s", table)
+    with pytest.raises(UsageError, match="unknown key 'older'"):
+        resolve(Fewer, "s", {"older": 1}, {})
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """What a command imports and computes before its first row: nothing that it does not need."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from magcli.cli import NAMES
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -54,23 +57,49 @@ def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(t
     assert [name for name in UNUSED if name in modules] == []
 
 
+OPENMP = "from magcli.__main__ import share_cores; share_cores(); import torch"
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "30000000000")]
+)
+def test_waiting_threads_of_torch_sleep_unless_the_user_decides(given: dict[str, str], spins: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "OMP_"))}
+    environment |= given | {"OMP_DISPLAY_ENV": "verbose"}
+    done = subprocess.run([sys.executable, "-c", OPENMP], capture_output=True, text=True, env=environment, timeout=240)
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
+
+
 HELP = """
 import json, sys
 from magcli.cli import app
 try:
-    app(["--help"], standalone_mode=False)
+    app(json.loads(sys.argv[1]), standalone_mode=False)
 finally:
     print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_help_imports_no_server_and_no_templates() -> None:
-    """All stages are imported for it, and each of these modules takes a tenth of its time."""
-    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=240)
+def modules_of_help(*command: str) -> list[str]:
+    """The modules that are loaded once the help of a command was printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, json.dumps([*command, "--help"])], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
-    modules = json.loads(done.stdout.splitlines()[-1])
-    assert "magcli.stages.rl" in modules
-    unused = ["asyncio", "ssl", "jinja2", "httpx", "pyarrow", "numpy", "torch", "ray"]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_list_of_stages_imports_none() -> None:
+    assert [name for name in modules_of_help() if name.startswith("magcli.stages.") and "shared" not in name] == []
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_the_help_of_a_stage_imports_what_declares_its_options_alone(stage: str) -> None:
+    """Each of these modules takes a tenth of its time."""
+    modules = modules_of_help(stage)
+    module = f"magcli.stages.{stage.replace('-', '_')}"
+    assert module in modules
+    unused = [f"{module}.work", "asyncio", "ssl", "jinja2", "httpx", "pyarrow", "numpy", "torch", "ray", "sympy"]
     assert [name for name in unused if name in modules] == []
 
 

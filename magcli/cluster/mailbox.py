@@ -9,7 +9,7 @@ import contextlib
 import os
 import pickle
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -60,8 +60,11 @@ class Endpoint(Protocol):
         """Act on a message; returns when the next may come. It answers through its outbox."""
 
 
-OpenEndpoint = Callable[[Outbox], Endpoint]
-"""Opens an endpoint in its process; it is sent there by pickle, so it is a function of a module or a partial of one."""
+OpenEndpoint = Callable[[Outbox], Endpoint | Awaitable[Endpoint]]
+"""Opens an endpoint in its process; it is sent there by pickle, so it is a function of a module or a partial of one.
+
+What it puts into the outbox while it is awaited is heard at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +82,18 @@ class Surroundings:
 
 
 class Mailbox:
-    """The actor. ``open`` may take as long as loading a model; calls before it has returned wait."""
+    """The actor. ``open`` may take as long as loading a model; what the endpoint says meanwhile can be polled."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         surroundings.enter()
         self._endpoint: Endpoint | None = None
-        self._outbox: Outbox | None = None
+        self._outbox = Outbox()
 
     async def open(self, pickled: bytes) -> None:
         """Open the endpoint. Errors of magcli reach the caller as they are."""
-        self._outbox = Outbox()
         open_endpoint: OpenEndpoint = pickle.loads(pickled)
-        self._endpoint = open_endpoint(self._outbox)
+        opened = open_endpoint(self._outbox)
+        self._endpoint = await opened if isinstance(opened, Awaitable) else opened
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
@@ -105,7 +108,6 @@ class Mailbox:
 
     async def poll(self) -> list[Any]:
         """The endpoint's messages since the last poll."""
-        assert self._outbox is not None, "a poll came before the endpoint was open"
         return await self._outbox.next_messages()
 
 
@@ -131,6 +133,7 @@ class Member:
         surroundings: Surroundings,
         say: Callable[[str], None],
         start_seconds: float,
+        heard: Callable[[str, Any], None] | None = None,
     ) -> "Member":
         """Start a process where there is room, and wait until its endpoint is open.
 
@@ -142,6 +145,7 @@ class Member:
             surroundings: its working directory and variables.
             say: told every 30 seconds what it waits for.
             start_seconds: how long the endpoint may take to open once the process runs.
+            heard: told each message that comes while the endpoint opens, with the name of the member.
 
         Raises:
             MemberLost: the process was killed before its endpoint was open.
@@ -166,7 +170,7 @@ class Member:
         actor, (host, process, node) = await placed(create, cluster, what, resources, say)
         member = cls(actor, what, host, process, node)
         try:
-            async with asyncio.timeout(start_seconds):
+            async with asyncio.timeout(start_seconds), member._hearing(heard):
                 await actor.open.remote(pickle.dumps(open_endpoint))
         except TimeoutError:
             ray.kill(actor)
@@ -179,6 +183,27 @@ class Member:
             ray.kill(actor)
             raise as_magcli_error(error, f"the {what}") from error
         return member
+
+    @contextlib.asynccontextmanager
+    async def _hearing(self, heard: Callable[[str, Any], None] | None) -> AsyncIterator[None]:
+        """Pass on what the endpoint says in the block, the last of it too."""
+        over = False
+
+        async def listen(to: Callable[[str, Any], None]) -> None:
+            while not over:
+                for message in await self._actor.poll.remote():
+                    to(self.name, message)
+
+        listener = asyncio.create_task(listen(heard)) if heard else None
+        try:
+            yield
+            over = True
+            if listener is not None:
+                await listener
+        finally:
+            if listener is not None:
+                listener.cancel()
+                await asyncio.gather(listener, return_exceptions=True)
 
     def tell(self, message: Any) -> None:
         """Send a message; whether it arrives shows in what the member says."""

@@ -48,6 +48,13 @@ TOKENS = pa.schema(
 )
 """What RL stores in addition: token ids, log-probs under the sampling distribution, weight versions."""
 
+MESSAGES = pa.field("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
+"""A conversation."""
+EPISODE_COMPLETION = pa.schema([*COMPLETION, MESSAGES])
+"""A completion that is the last turn of an episode, with the conversation."""
+EPISODE = pa.schema([MESSAGES, pa.field("given", pa.list_(pa.struct([("start", pa.int32()), ("end", pa.int32())])))])
+"""What RL with an environment stores besides: the conversation, and the ranges of tokens that the environment wrote."""
+
 REWARD = pa.schema(
     [
         pa.field("reward", pa.float32()),
@@ -184,7 +191,7 @@ null for a run without output, ``seconds`` for a program that did not compile.""
 TRACE = pa.schema(
     [
         pa.field("id", pa.string()),
-        pa.field("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        MESSAGES,
         pa.field("source", pa.string()),
         pa.field("weight", pa.float32()),
     ]

@@ -28,9 +28,9 @@ from magcli.errors import DataError
 from magcli.layouts.pickled import packed_json
 from magcli.verify.code import suites
 from magcli.verify.code.cases import split_asserts
-from magcli.verify.code.extraction import SubstituteNames, parsed
 from magcli.verify.code.script_library import MEMBERS, MODULES
 from magcli.verify.code.scripts import parse_script
+from magcli.verify.code.syntax import SubstituteNames, parsed
 from magcli.verify.sandbox.launch import PACKAGES
 
 TEST_MARKS: Mapping[str, type] = {"origin": str, "catches": int}

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,13 +43,20 @@ def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:
     return rows
 
 
+def _not_loaded(_config: Any, _rows: Rows, _job: Job) -> Rows:
+    raise RuntimeError("with_work was not called")
+
+
 @dataclass(frozen=True)
 class Stage:
-    """A stage, as its module declares it; ``Config`` is the class of its options."""
+    """A stage, as its module declares it; ``Config`` is the class of its options.
+
+    A package declares its options, and its module ``work`` what needs more than them: ``with_work`` imports it.
+    """
 
     name: str
     Config: type
-    run: Callable[[Any, Rows, Job], Rows]
+    run: Callable[[Any, Rows, Job], Rows] = _not_loaded
     schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
     reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
     layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _schemas: None
@@ -72,6 +81,11 @@ class Stage:
     NEEDS_ALL: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""
+    work: str = ""
+
+    def with_work(self) -> Stage:
+        """The stage with the names of its module ``work``, which is imported now; without one, the stage itself."""
+        return replace(self, **_hooks(importlib.import_module(self.work))) if self.work else self
 
     @property
     def default_output(self) -> str | None:
@@ -108,11 +122,21 @@ class Stage:
 
 
 def declared(name: str, module: ModuleType) -> Stage:
-    """The stage that a module declares.
+    """The stage that a module declares, or a package with a module ``work``, which is not yet imported.
 
     Raises:
         TypeError: the module lacks a name that every stage has.
     """
+    hooks = _hooks(module)
+    work = f"{module.__name__}.work" if hasattr(module, "__path__") else ""
+    if not work or find_spec(work) is None:
+        work = ""
+        if "run" not in hooks:
+            raise TypeError(f"{module.__name__} has no function run")
+    return Stage(name, doc=inspect.getdoc(module) or "", work=work, **hooks)
+
+
+def _hooks(module: ModuleType) -> dict[str, Any]:
+    """The names of a stage that a module has."""
     names = vars(module)
-    declarations = {field.name: names[field.name] for field in fields(Stage) if field.name in names}
-    return Stage(name, doc=inspect.getdoc(module) or "", **declarations)
+    return {field.name: names[field.name] for field in fields(Stage) if field.name in names and field.name != "work"}

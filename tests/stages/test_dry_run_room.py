@@ -10,11 +10,12 @@ import torch
 from magcli.cluster.runtime import Cluster, Node
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.stages import rl, sft
+from magcli.stages.rl import work as rl
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.sampling_engine import _share_threads, check_room
-from magcli.stages.rl.train import _beside
+from magcli.stages.rl.work import _beside
 from magcli.stages.sft import Config as SFTConfig
+from magcli.stages.sft import work as sft
 from magcli.stages.shared import trainers
 from magcli.stages.shared.trainers import share_threads
 

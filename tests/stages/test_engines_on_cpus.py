@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.model.card import Card
+from magcli.plan.machine import Card
 from magcli.stages.generate import Config
 from magcli.stages.shared import shared_engines
 from magcli.stages.shared.options import LocalEngineOptions
@@ -16,7 +16,7 @@ def memory(monkeypatch: pytest.MonkeyPatch):
     """Gives this machine 64 threads and some free memory."""
 
     def give(usable: int) -> None:
-        monkeypatch.setattr("magcli.model.card.host", lambda: Card("this machine", 1 << 40, usable, is_gpu=False))
+        monkeypatch.setattr("magcli.plan.machine.host", lambda: Card("this machine", 1 << 40, usable, is_gpu=False))
 
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     return give

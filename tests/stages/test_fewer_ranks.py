@@ -4,7 +4,7 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import trainers
+from magcli.stages.shared import rank_options, trainers
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_ranks_that_the_model_does_not_fit_are_not_tried() -> None:
 @pytest.mark.parametrize("fewest", [1, 9])
 def test_the_fewest_ranks_must_be_some_of_them(fewest: int) -> None:
     with pytest.raises(UsageError, match=r"rl\.min_trainers"):
-        trainers.check("rl", Config(trainers=8, min_trainers=fewest))
+        rank_options.check("rl", Config(trainers=8, min_trainers=fewest))

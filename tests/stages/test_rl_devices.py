@@ -15,7 +15,7 @@ from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config, transfer_of
 from magcli.stages.rl.sampling_engine import gpu_share, ranks_send_weights, sampling_devices, sends_adapters
 from magcli.stages.shared import trainers
-from magcli.stages.shared.training import check_attention
+from magcli.stages.shared.options import check_attention
 from magcli.train import varlen
 
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")

@@ -8,8 +8,8 @@ from calling import call_stage, start_stage
 
 from magcli.data import table
 from magcli.errors import MagError, UsageError
-from magcli.stages import clean_math
-from magcli.stages.clean_math import UNIT
+from magcli.stages.clean_math import work as clean_math
+from magcli.stages.clean_math.work import UNIT
 
 
 def rows_of(path):

@@ -143,12 +143,6 @@ def test_one_of_several_near_identical_traces_stays_across_tables(tmp_path, caps
     assert chosen(tmp_path, rows, near=1.0, any_format=True)[1] == {}
 
 
-def test_harder_problems_can_have_more_weight_instead(tmp_path):
-    rows = [rollout("hard", 0, s, s == 0) for s in range(4)] + [rollout("easy", 1, 0, True)]
-    traces, _ = chosen(tmp_path, rows, hardest=3.0, upsample="weight")
-    assert {trace["id"]: trace["weight"] for trace in traces} == {"hard/0/0": 2.5, "easy/1/0": 1.0}
-
-
 def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
     rows = [
         {"question": "1+1?", "code": ["It is 2.", "It is 3.", "Two it is."], "score": [True, False, True], "gt": "2"}

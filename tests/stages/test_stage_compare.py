@@ -9,7 +9,7 @@ from calling import call_stage
 
 from magcli.errors import DataError, UsageError
 from magcli.run.rundir import RunDir
-from magcli.stages.compare import differing, end_of, verdict
+from magcli.stages.compare.work import differing, end_of, verdict
 
 
 def graded(path: Path, right: dict[str, int], samples: int = 8) -> Path:

@@ -10,11 +10,11 @@ import pytest
 from containers import in_docker
 
 from magcli.errors import EnvironmentFault
-from magcli.stages import doctor
+from magcli.stages.doctor import work as doctor
 
 SANDBOX = """
     from magcli.errors import EnvironmentFault
-    from magcli.stages.doctor import _sandbox
+    from magcli.stages.doctor.work import _sandbox
     try:
         print(_sandbox())
     except EnvironmentFault as fault:

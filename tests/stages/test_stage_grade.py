@@ -181,7 +181,7 @@ def test_a_penalty_width_without_an_end_is_refused():
 
 
 def test_the_interval_accounts_for_correlated_samples():
-    from magcli.stages.grade import accuracy_interval
+    from magcli.stages.grade.work import accuracy_interval
 
     found = accuracy_interval({f"p{n}": n % 2 for n in range(100)}, {f"p{n}": 1 for n in range(100)})
     alike = accuracy_interval({f"p{n}": 10 * (n % 2) for n in range(10)}, {f"p{n}": 10 for n in range(10)})

@@ -10,8 +10,8 @@ from scripted_generator import ScriptedGenerator
 
 from magcli.data import table
 from magcli.errors import PromptTooLong, UsageError
-from magcli.generate import open as engines
 from magcli.generate.types import Completion
+from magcli.stages.shared import engines
 from magcli.verify.code import compiler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weak_programs.jsonl"

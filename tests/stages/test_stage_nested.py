@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from magcli.data import table
-from magcli.generate import open as generate_open
 from magcli.run.rundir import RunDir
 from magcli.stages.rl import sampling_engine
 
@@ -89,7 +88,7 @@ def test_a_nested_text_model_goes_through_the_pipeline(family, tiny_model_dir, t
 def test_the_engine_shares_the_frozen_weights_of_a_nested_text_model(tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
     opened = []
-    monkeypatch.setattr(generate_open, "open_policy", lambda spec: opened.append(spec))
+    monkeypatch.setattr(sampling_engine, "open_policy", lambda spec: opened.append(spec))
     source = make_nested("mistral3", tiny_model_dir, tmp_path / "source")
     problems, run = write(tmp_path / "p.jsonl", PROBLEMS), tmp_path / "rl"
     reinforce(source, run, problems, "torch", lora=4)

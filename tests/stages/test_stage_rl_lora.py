@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from magcli.errors import UsageError
-from magcli.generate import open as generate_open
 from magcli.run.rundir import RunDir
 from magcli.stages.rl import sampling_engine
 
@@ -95,7 +94,7 @@ def test_an_engine_on_the_frozen_weights_of_the_trainer_agrees_with_it_and_resum
 ):
     monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
     opened = []
-    monkeypatch.setattr(generate_open, "open_policy", lambda spec: opened.append(spec))
+    monkeypatch.setattr(sampling_engine, "open_policy", lambda spec: opened.append(spec))
     model = in_bf16(guesser, tmp_path / "stored") if stored_in == "bf16" else guesser
     run = tmp_path / "run"
     options = ASYNC | {"bf16": "yes" if stored_in == "bf16" else "no", "dtype": stored_in, "model": str(model)}

@@ -37,8 +37,8 @@ REWARD = "def letters(completion, row):\n    return len(set(completion)) / 100\n
 
 
 AUTO_IS_VLLM = """
-from magcli.generate import open
-open.policy_engine = lambda name, device, *, deterministic=False: "vllm" if name == "auto" else name
+from magcli.plan import engines
+engines.policy_engine = lambda name, device, *, deterministic=False: "vllm" if name == "auto" else name
 """
 
 

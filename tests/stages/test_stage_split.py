@@ -8,7 +8,7 @@ from calling import call_stage
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.stages.split import held_out, margin
+from magcli.stages.split.work import held_out, margin
 
 
 def problems(path: Path, count: int) -> Path:

@@ -11,12 +11,12 @@ from calling import TRAINED, call_stage
 from magcli import cli
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.model import card, memory
 from magcli.model.model import Model
+from magcli.plan import machine, memory
 from magcli.rl.trainer import Learn
 from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config, check
-from magcli.stages.rl.memory import plan_memory, with_vllm_as_planned
+from magcli.stages.rl.memory import as_planned, plan_memory
 from magcli.stages.shared import forecast
 from magcli.train.sft import TrainStep
 
@@ -110,7 +110,7 @@ def test_a_run_that_does_not_fit_is_refused_before_the_weights(letters, guesser,
 
 
 def test_on_a_cpu_only_a_clear_lack_of_memory_is_a_warning(letters, guesser, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(card, "_available", lambda total: 1 << 20)
+    monkeypatch.setattr(machine, "_available", lambda total: 1 << 20)
     options = SHORT | {"updates": 1, "quiet": False}
     call_stage("rl", letters, model=str(guesser), run=tmp_path / "run", **options)
     assert "warning: rl: the peak is " in capsys.readouterr().err
@@ -149,6 +149,19 @@ def test_vllm_sleeps_during_updates_where_both_do_not_fit_at_once(tmp_path):
     assert plan_memory(replace(config, lora=32, vllm_sleep="yes"), model).plan.sleeps
 
 
+@pytest.mark.parametrize(("card", "planned"), [("80G", "no"), ("24G", "yes")])
+@pytest.mark.parametrize("asked", ["auto", "yes", "no"])
+def test_activations_are_recomputed_where_the_run_might_not_fit_else(card, planned, asked, config_alone):
+    config = Config(
+        model=str(config_alone), run=Path("run"), card=card, engine="vllm", generators=1, device="cpu",
+        micro_tokens=8192, activation_checkpointing=asked,
+    )  # fmt: skip
+    made = plan_memory(config, Model.open(config_alone))
+    used = as_planned(config, made).activation_checkpointing
+    assert used == (planned if asked == "auto" else asked)
+    assert made.plan.training.activation_checkpointing == (used == "yes")
+
+
 def test_vllm_gets_a_share_in_which_its_weights_fit_and_the_run_uses_it(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
     config = Config(model=str(tmp_path), run=Path("run"), card="24G", engine="vllm", device="cpu", lora=32)
@@ -156,7 +169,7 @@ def test_vllm_gets_a_share_in_which_its_weights_fit_and_the_run_uses_it(tmp_path
     weights = memory.BF16 * made.plan.training.shape.parameters
     assert 0.35 * made.card.total < weights < made.plan.share
     assert not made.fits
-    used = with_vllm_as_planned(config, made)
+    used = as_planned(config, made)
     assert used.vllm_sleep == "yes"
     assert round(used.gpu_memory * made.card.total) == made.plan.share
     asked = plan_memory(replace(config, gpu_memory=0.5), Model.open(tmp_path))
@@ -244,16 +257,19 @@ def test_memory_that_runs_out_anywhere_is_one_line(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "recomputes"),
+    ("card", "flags", "recomputes"),
     [
-        ([], True),
-        (["--activation-checkpointing", "yes"], True),
-        (["--activation-checkpointing", "no"], False),
-        (["--no-recompute"], False),
+        ("40G", [], True),
+        ("320G", [], False),
+        ("320G", ["--activation-checkpointing", "yes"], True),
+        ("320G", ["--activation-checkpointing", "no"], False),
+        ("320G", ["--no-recompute"], False),
     ],
 )
-def test_activations_are_recomputed_on_a_gpu_unless_asked_otherwise(flags, recomputes, magcli, config_alone, tmp_path):
-    done = magcli("sft", "--model", config_alone, "--card", "320G", *flags, "--dry-run", cwd=tmp_path)
+def test_activations_are_recomputed_on_a_small_gpu_or_where_asked(
+    card, flags, recomputes, magcli, config_alone, tmp_path
+):
+    done = magcli("sft", "--model", config_alone, "--card", card, *flags, "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ("one recomputed layer" in done.stderr) is recomputes
 

@@ -9,9 +9,9 @@ import torch
 
 from magcli.cluster.runtime import Cluster, Demand, Node, Resources
 from magcli.errors import UsageError
-from magcli.model import fit, memory
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
+from magcli.plan import fit, memory
 from magcli.stages import clean_math, evaluate, filter_math, generate, landscape, make_tests, rl, translate
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config as RLConfig
@@ -27,7 +27,7 @@ ON_GPUS = RLConfig(model="m", run=Path("run"), device="cuda", engine="vllm", gen
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Pretend that this machine has so many GPUs, and vLLM."""
-    monkeypatch.setattr("magcli.generate.open.require_vllm", lambda: None)
+    monkeypatch.setattr("magcli.stages.shared.options.require_vllm", lambda: None)
     return lambda number: monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
 
 

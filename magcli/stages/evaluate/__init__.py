@@ -10,9 +10,7 @@ With --completions the model never generates a sample twice: other metrics are c
 the same way, and --compare shows several runs side by side.
 """
 
-from magcli.stages.evaluate.config import Config, check, layouts, reads
-from magcli.stages.evaluate.estimate import learned, preview, run, schema, settings, side_outputs
-from magcli.stages.shared.tables import ALIASES
+from magcli.stages.evaluate.config import Config, check, reads, side_outputs
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
 OUTPUT = "the metrics (also printed)"
@@ -21,16 +19,4 @@ EXAMPLE = (
     "-o evaluation.arrow"
 )
 
-__all__ = [
-    "ALIASES",
-    "Config",
-    "check",
-    "layouts",
-    "learned",
-    "preview",
-    "reads",
-    "run",
-    "schema",
-    "settings",
-    "side_outputs",
-]
+__all__ = ["Config", "check", "reads", "side_outputs"]

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from magcli.config import check_bounds, opt
 from magcli.errors import usage
-from magcli.stages.shared import cluster, options, tables
+from magcli.evaluation.suite import load
+from magcli.stages.shared import cluster, options
+from magcli.stages.shared.environment_check import check_environment
 
 if TYPE_CHECKING:
     from magcli.evaluation.suite import Suite
@@ -18,7 +20,7 @@ SUITE_OPTIONS = ("samples", "max_tokens", "temperature", "top_p")
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.EngineOptions, cluster.ClusterEngineOptions):
+class Config(options.GraderOptions, options.EnvironmentOptions, options.EngineOptions, cluster.ClusterEngineOptions):
     """Options of `magcli evaluate`."""
 
     suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
@@ -68,18 +70,18 @@ def reads(config: Config) -> tuple[str, ...] | None:
         return None
     if config.compare:
         return ()
-    return ("id", "prompt", "answer|tests") if config.model else ("id", "correct")
-
-
-layouts = tables.problem_layouts(reads)
+    if not config.model:
+        return ("id", "correct")
+    judges = options.environment_judges(config.environment)
+    return ("id", "prompt") if judges else ("id", "prompt", "answer|tests")
 
 
 def check(config: Config) -> None:
     """Refuse options that contradict each other, and suites whose sampling is out of range."""
-    from magcli.evaluation.suite import load
-
     usage(bool(config.model) or config.completions is None, "evaluate: --completions requires --model")
     usage(not (config.compare and config.model), "evaluate: --compare reads finished tables; omit --model")
+    usage(bool(config.model) or not config.environment, "evaluate: --environment requires --model")
+    check_environment("evaluate", config, config.environment)
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
     cluster.check_cluster_engines("evaluate", config.cluster, config.model)
@@ -119,3 +121,17 @@ def baseline(config: Config) -> Config:
     if path is not None:
         path = path / "before" if config.suite else path.with_name(f"before-{path.name}")
     return replace(config, model=config.before, before="", completions=path)
+
+
+def side_outputs(config: Config) -> tuple[Path, ...]:
+    """The stored completions, or the Markdown of a comparison."""
+    if config.completions is None:
+        return () if config.markdown is None else (config.markdown,)
+    names = [suite.name for suite in load(config.suite)] if config.suite else [""]
+    roots = [config.completions, *filter(None, [baseline(config).completions if config.before else None])]
+    return tuple(path for root in roots for name in names if (path := completions_table(root, name)))
+
+
+def completions_table(completions: Path | None, name: str) -> Path | None:
+    """The table that stores a task's completions: in a folder, one table a suite."""
+    return completions if completions is None or not name else completions / f"{name}.arrow"

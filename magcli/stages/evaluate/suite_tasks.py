@@ -15,30 +15,43 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from magcli import __version__
+from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
+from magcli.data import durable, seal, table
+from magcli.data.schema import COMPLETION, REWARD, extend_schema, repeat_rows, with_columns
+from magcli.data.table import rechunk
+from magcli.data.values import to_rows
 from magcli.errors import DataError, PromptRefused, PromptTooLong
+from magcli.evaluation import programs, rows
+from magcli.evaluation import suite as suites
+from magcli.run import units
+from magcli.run.each_row import Drop, result_of
+from magcli.run.journal import Journal
 from magcli.run.settings import fingerprint
-from magcli.stages.evaluate.config import sampling_options
-from magcli.stages.shared import engines, templates
+from magcli.run.types import Result
+from magcli.run.units import drain, in_order, keyed, reporting, with_rows
+from magcli.stages.evaluate.config import completions_table, sampling_options
+from magcli.stages.shared import engines, environments, graders, templates
+from magcli.stages.shared.shared_engines import ClusterEngines
+from magcli.verify.reward import ALL_TESTS, RewardRule, columns
+from magcli.verify.trial import check_reward, try_reward
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.console import Progress
     from magcli.curate.sampling import SamplingPlan
     from magcli.data.source import Rows
+    from magcli.environments.workers import Environment
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
-    from magcli.run.journal import Journal
-    from magcli.run.types import Result
     from magcli.stages.evaluate.config import Config
-    from magcli.stages.shared.cluster_engines import ClusterEngines
     from magcli.stages.shared.options import SamplingOptions
+    from magcli.stages.shared.shared_engines import ClusterEngines
     from magcli.verify.grader import Grader
-    from magcli.verify.reward import RewardRule
 
 MAX_TEST_BYTES = 16 << 20
 """Maximum total size of a suite's tests that are stored with every completion, so that it can be graded again."""
@@ -80,10 +93,6 @@ class SuiteTask(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns of its graded completions."""
-        import pyarrow as pa
-
-        from magcli.data.schema import COMPLETION, REWARD, extend_schema
-
         problems = self.problems[0].schema
         repeated = pa.schema([problems.field(name) for name in self.columns], problems.metadata)
         return extend_schema(extend_schema(repeated, COMPLETION), REWARD)
@@ -96,11 +105,6 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
         UsageError, DataError: a suite is unknown, or its data is missing.
         EnvironmentFault: a package that a suite's verifier needs is not installed.
     """
-    import pyarrow as pa
-
-    from magcli.evaluation import programs, rows
-    from magcli.evaluation import suite as suites
-
     model = templates.open_model(config.model, config)
     tasks = []
     for suite in suites.load(config.suite):
@@ -127,8 +131,6 @@ def _task(
     problems: Sequence[pa.RecordBatch],
     output: str | None,
 ) -> SuiteTask:
-    from magcli.verify.reward import ALL_TESTS, RewardRule
-
     name, function, note = (suite.name, suite.function, suite.note) if suite else ("", "", "")
     language = config.language or bool(suite and suite.language)
     identity = {
@@ -141,7 +143,7 @@ def _task(
         "stop": list(config.stop),
         "thoughts": config.thoughts,
         **engines.model_identity(model, sampling.system),
-        **engines.grader_identity(config, function),
+        **graders.grader_identity(config, function, config.environment),
     }
     table = completions_table(config.completions, name)
     base = table
@@ -153,21 +155,15 @@ def _task(
     return SuiteTask(name, problems, sampling, plan, function, rule, identity, table, journal, note)
 
 
-def _in_form(task: SuiteTask, thoughts: ThoughtForm) -> SuiteTask:
+def _in_form(task: SuiteTask, model: Model, environment: Environment | None, thoughts: ThoughtForm) -> SuiteTask:
     """The task for a model with this form of thoughts: its system prompt names it, and the reward expects it."""
-    plan = engines.sampling_plan(task.sampling, thoughts)
+    episodes = environments.text_episodes(environment, model, task.sampling.system) if environment is not None else None
+    plan = engines.sampling_plan(task.sampling, thoughts, episodes)
     return task._replace(plan=plan, rule=replace(task.rule, thoughts=thoughts))
-
-
-def completions_table(completions: Path | None, name: str) -> Path | None:
-    """The table that stores a task's completions: in a folder, one table a suite."""
-    return completions if completions is None or not name else completions / f"{name}.arrow"
 
 
 def digest(problems: Sequence[pa.RecordBatch]) -> str:
     """SHA-256 of problems, as values."""
-    from magcli.data.values import to_rows
-
     sha = hashlib.sha256()
     for batch in problems:
         sha.update(repr((batch.schema.names, to_rows(batch))).encode("utf-8", "surrogatepass"))
@@ -191,8 +187,6 @@ def run_tasks(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[
 
 def clear_journals(tasks: Sequence[SuiteTask]) -> None:
     """Remove the journals of finished tasks."""
-    from magcli.data import durable
-
     for task in tasks:
         if task.journal is not None:
             durable.remove(task.journal)
@@ -200,8 +194,6 @@ def clear_journals(tasks: Sequence[SuiteTask]) -> None:
 
 def _stored(task: SuiteTask, job: Job) -> Rows | None:
     """The stored completions of this task; stale completions trigger a message."""
-    from magcli.data import seal, table
-
     if task.table is None or job.restart or not task.table.exists():
         return None
     source = table.read(str(task.table))
@@ -219,8 +211,6 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
 
 def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
     """Stored completions; problems without any were dropped during sampling, and are counted as dropped again."""
-    from magcli.data.values import to_rows
-
     assert task.table is not None
     answered: set[str] = set()
     reasons = _drop_reasons(task.table)
@@ -244,8 +234,6 @@ def _drop_reasons(table: Path) -> dict[str, str]:
 
 
 def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
-    from magcli.data import durable
-
     if not reasons:
         durable.remove(_reasons_path(table))
         return
@@ -261,9 +249,6 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 
 
 def _run(runner: _Runner, config: Config) -> Iterator[tuple[SuiteTask, Rows]]:
-    from magcli.run import units
-    from magcli.run.units import drain, in_order, reporting
-
     tasks = runner.tasks
     samples = min(task.plan.samples for task in tasks)
     window = max(2, 2 * config.num_slots // samples + 2)  # problems at once: all slots are busy while others are graded
@@ -284,12 +269,15 @@ class _Runner:
         self.journals = [_journal(task, job) for task in tasks]
         unfinished = [journal for journal in self.journals if journal is not None]
         self.graders: dict[str, Grader] = {
-            function: engines.open_grader(config, function) for function in {task.function for task in tasks}
+            function: graders.open_grader(config, function, config.environment)
+            for function in {task.function for task in tasks}
         }
         self._try_functions()
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
-        self.tasks = [_in_form(task, self.generator.thoughts) for task in tasks]
+        self.environment = environments.open_environment(config, config.environment) if config.environment else None
+        model = templates.open_model(config.model, config)
+        self.tasks = [_in_form(task, model, self.environment, self.generator.thoughts) for task in tasks]
         bar.begin()
         bar.report("")
         if done := sum(len(journal.positions) for journal in unfinished):
@@ -301,7 +289,6 @@ class _Runner:
         if not config.cluster:
             expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
             return engines.open_engine(config, self.job, unfinished, expected)
-        from magcli.stages.shared.cluster_engines import ClusterEngines
 
         self.engines = ClusterEngines(config, self.job, unfinished)
         return self.engines.generator()
@@ -315,9 +302,6 @@ class _Runner:
 
     def _try_functions(self) -> None:
         """Try the suites' custom rewards on their first problems; closes the graders if one fails."""
-        from magcli.data.values import to_rows
-        from magcli.verify.trial import check_reward, try_reward
-
         try:
             for task in self.tasks:
                 first = next((batch for batch in task.problems if batch.num_rows), None)
@@ -331,17 +315,12 @@ class _Runner:
 
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """All problems, each with the number of its task and a key."""
-        from magcli.data.table import rechunk
-        from magcli.run.units import keyed
-
         for number, task in enumerate(self.tasks):
             for key, part in keyed(rechunk(iter(task.problems), 1)):
                 yield f"{number}:{key}", part
 
     async def finish(self, name: str, part: pa.RecordBatch) -> tuple[int, Result]:
         """The graded samples of a problem, from the journal if it has them."""
-        from magcli.run.units import with_rows
-
         number, _, key = name.partition(":")
         task = self.tasks[int(number)]
         journal = self.journals[int(number)]
@@ -355,13 +334,6 @@ class _Runner:
         return int(number), result
 
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:
-        from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
-        from magcli.data.schema import repeat_rows, with_columns
-        from magcli.data.values import to_rows
-        from magcli.run.each_row import Drop, result_of
-        from magcli.run.types import Result
-        from magcli.verify.reward import columns
-
         row = to_rows(part)[0]
         grader = self.graders[task.function]
         grader.check(row)
@@ -371,7 +343,7 @@ class _Runner:
             return result_of([row], [Drop(error.reason, error=str(error))], task.schema)
         rewards = await grade_samples(grader, row, samples, task.rule)
         problems = repeat_rows(part.select(task.columns), len(samples))
-        completions = with_columns(problems, completion_columns(samples))
+        completions = with_columns(problems, completion_columns(samples).select(COMPLETION.names))
         return Result(with_columns(completions, columns(rewards)))
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
@@ -392,6 +364,8 @@ class _Runner:
     async def close(self) -> None:
         """Close the model, the graders and the journals, which stay on disk."""
         await self.generator.close()
+        if self.environment is not None:
+            self.environment.shutdown()
         if self.engines is not None:
             self.engines.close()
         for grader in self.graders.values():
@@ -407,8 +381,6 @@ def _tee(rows: Rows, path: Path, job: Job) -> Rows:
     Raises:
         DataError: there are no rows, so the columns are unknown.
     """
-    from magcli.data import seal, table
-
     first = next(rows, None)
     if first is None:
         raise DataError(f"{job.stage}: no rows for {path}")
@@ -422,9 +394,6 @@ def _tee(rows: Rows, path: Path, job: Job) -> Rows:
 
 
 def _journal(task: SuiteTask, job: Job) -> Journal | None:
-    from magcli.data import durable
-    from magcli.run.journal import Journal
-
     if task.journal is None:
         return None
     task.journal.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,7 @@ command: when 600 completions have no right one, or when the reward function fai
 by --reward is tried on the first problem before anything is generated.
 """
 
-from magcli.stages.rl.config import Config, check, defaults, layouts, reads, settings, side_outputs, trial
-from magcli.stages.rl.output import schema
-from magcli.stages.rl.train import forecast, preview, run
-from magcli.stages.shared.tables import ALIASES
+from magcli.stages.rl.config import Config, check, defaults, reads, side_outputs
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 OUTPUT = "the rollouts (also in the run's folder)"
@@ -28,7 +25,4 @@ FIRST = (
 )  # fmt: skip
 """The options that matter first."""
 
-__all__ = [
-    "ALIASES", "FIRST", "Config", "check", "defaults", "forecast", "layouts", "preview", "reads", "run", "schema",
-    "settings", "side_outputs", "trial",
-]  # fmt: skip
+__all__ = ["FIRST", "Config", "check", "defaults", "reads", "side_outputs"]

@@ -1,9 +1,9 @@
-"""Options of `magcli rl`, their checks, and what else determines the weights."""
+"""Options of `magcli rl` and their checks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import check_bounds, opt
 from magcli.errors import usage
+from magcli.plan.machine import gpu_number
+from magcli.plan.ranks import Processes
 from magcli.rl.trackers import Name as TrackerName
 from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
 from magcli.rl.types import is_own_function
 from magcli.stages.shared import (
-    engines,
     options,
     parallel,
+    rank_options,
     run_sizes,
-    tables,
-    templates,
-    trainers,
-    training,
     vllm_options,
 )
+from magcli.stages.shared.environment_check import check_environment
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
 
@@ -39,7 +38,12 @@ MAGISTRAL = "magistral"
 
 @dataclass(frozen=True)
 class Config(
-    options.RewardOptions, options.EvaluationOptions, options.GenerationOptions, trainers.RankOptions, RunSizes
+    options.RewardOptions,
+    options.EnvironmentOptions,
+    options.EvaluationOptions,
+    options.GenerationOptions,
+    rank_options.RankOptions,
+    RunSizes,
 ):
     """Options of `magcli rl`."""
 
@@ -163,6 +167,14 @@ class Config(
         panel=EVALUATION,
         gt=0,
     )
+    show_mask: int = opt(
+        0,
+        "Show this many rollouts of the run's newest update with their loss mask instead of training.",
+        panel=TRAIN,
+        preview_only=True,
+        affects_rows=False,
+        ge=0,
+    )
     temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
     dtype: options.DType = options.dtype()
@@ -173,10 +185,12 @@ GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+    return ("id", "prompt") if has_own_reward(config) else ("id", "prompt", "answer|tests")
 
 
-layouts = tables.problem_layouts(reads)
+def has_own_reward(config: Config) -> bool:
+    """Whether the reward is not the recipe's, and may be on any scale."""
+    return bool(config.reward) or options.environment_judges(config.environment)
 
 
 def defaults(config: Config) -> dict[str, Any]:
@@ -206,19 +220,16 @@ def check(config: Config) -> None:
     options.check_template("rl", config)
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
-    training.check_attention("rl", config)
+    options.check_attention("rl", config)
     _check_engine(config)
     _check_stages(config)
     options.check_reward("rl", config)
+    check_environment("rl", config, config.environment, config.reward)
+    usage(not (config.environment and config.verifiers), "rl: an --environment runs in this process; omit --verifiers")
     _check_teacher(config)
     _check_functions(config)
     for tracker in config.track:
         require(tracker)
-
-
-def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
-    """Tries a custom reward function on the first problem."""
-    return engines.reward_trial(config)
 
 
 def _check_engine(config: Config) -> None:
@@ -231,11 +242,11 @@ def _check_engine(config: Config) -> None:
     _check_generator_devices(config.generator_devices, config.generators, config.tensor_parallel)
     usage(not (config.cluster and config.generator_devices), "rl: with --cluster Ray chooses the devices")
     _check_split(config, exact=exact)
-    trainers.check("rl", config, others=config.generators + config.verifiers)
+    rank_options.check("rl", config, others=config.generators + config.verifiers)
     on_nodes = address_for(config.cluster) != LOCAL
     usage(on_nodes or not config.verifiers, "rl: --verifiers needs a --cluster; on this machine use --workers")
     if config.transfer == "broadcast":
-        _check_broadcast(*_broadcast_devices(config))
+        _check_broadcast(processes(config))
 
 
 def _check_split(config: Config, *, exact: bool) -> None:
@@ -264,48 +275,25 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
     usage(len(devices) <= generators, text)
 
 
+def processes(config: Config) -> Processes:
+    """The processes that the options ask for."""
+    devices = config.generator_devices
+    return Processes(config.device, config.trainers, config.generators, config.tensor_parallel, devices)
+
+
 def transfer_of(config: Config) -> TransferName:
-    """How new weights reach the generators of this machine.
-
-    For a file the trainer gathers all weights in host memory. Several ranks on GPUs do so only if rank 0 cannot reach
-    the generators by NCCL.
-    """
-    if config.transfer != "auto":
-        return config.transfer
-    source, named = _broadcast_devices(config)
-    by_nccl = config.device.startswith("cuda") and all(_by_nccl(source, target) for target in named)
-    several_ranks = config.trainers > 1 and config.generators > 0
-    return "broadcast" if several_ranks and by_nccl else "file"
+    """How new weights reach the generators of this machine."""
+    return processes(config).transfer(config.transfer)
 
 
-def _broadcast_devices(config: Config) -> tuple[str, Sequence[str]]:
-    """The device from which weights are broadcast, and those that the user names for the generators.
-
-    Of several trainer ranks the first one sends. Without names generators get GPUs that have no rank.
-    """
-    if config.trainers == 1:
-        return config.device, config.generator_devices or (config.device,)
-    return ("cuda:0" if config.device.startswith("cuda") else config.device), config.generator_devices
-
-
-def _check_broadcast(source: str, targets: Sequence[str]) -> None:
+def _check_broadcast(asked: Processes) -> None:
     """Devices between which weights can be broadcast."""
-    for target in targets:
+    source = asked.source
+    for target in asked.targets:
         same_type = target.partition(":")[0] == source.partition(":")[0]
         usage(same_type, f"rl: {source} cannot broadcast to {target}; use --transfer file")
-        distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
+        distinct = target.startswith("cpu") or gpu_number(target) != gpu_number(source)
         usage(distinct, f"rl: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
-
-
-def _by_nccl(source: str, target: str) -> bool:
-    """Whether weights can go from one device to the other by NCCL."""
-    both_gpus = target.startswith("cuda") and source.startswith("cuda")
-    return both_gpus and _gpu_number(target) != _gpu_number(source)
-
-
-def _gpu_number(device: str) -> str:
-    """The number of a GPU; ``cuda`` is the first."""
-    return device.partition(":")[2] or "0"
 
 
 def _check_sizes(prefix: str, config: Config) -> None:
@@ -336,7 +324,7 @@ def _check_band(prefix: str, stage: StageOptions) -> None:
 
 def _check_functions(config: Config) -> None:
     """Try the user's own functions before anything is generated."""
-    loss = _own_loss(config)
+    loss = own_loss(config)
     if config.advantage or loss:
         from magcli.rl import algorithm
         from magcli.rl.losses import loss_of
@@ -359,21 +347,9 @@ def _check_teacher(config: Config) -> None:
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
 
 
-def _own_loss(config: Config) -> str:
+def own_loss(config: Config) -> str:
     """The user's own function of --loss; empty for a loss that has a name."""
     return config.loss if is_own_function(config.loss) else ""
-
-
-def settings(config: Config) -> dict[str, Any]:
-    """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
-    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
-    identity |= engines.grader_identity(config, config.reward)
-    identity |= tables.table_identity("eval_table", config.eval_table)
-    identity |= engines.function_identity(advantage=config.advantage, loss=_own_loss(config))
-    identity |= engines.teacher_identity(config.teacher)
-    for number, stage in enumerate(config.stage, 1):
-        identity |= tables.table_identity(f"stage_{number}_data", stage.data)
-    return identity
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:

@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from magcli.report.formatting import duration
-from magcli.rl import pool
+from magcli.rl import evaluation, pool
+from magcli.rl.ledger import account, read
+from magcli.rl.metrics import mismatch_text, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +48,6 @@ class Display:
 
     def update(self, line: Line) -> None:
         """Show the metrics of an update."""
-        from magcli.rl.metrics import summary
-
         self._curves.add(line)
         self._bar.advance(note=summary(line))
         self._log_lines(self._checkpointing.complete_lines())
@@ -56,8 +56,6 @@ class Display:
 
     def evaluation(self, step: int, values: Line) -> None:
         """Show the accuracy on held-out problems after an update (0: before the first)."""
-        from magcli.rl import evaluation
-
         when = f"after update {step}" if step else "before the first update"
         self._console.say(f"rl: {when}: {evaluation.text(values)}", event="evaluation", step=step, **values)
         self._curves.add_evaluation(values)
@@ -86,8 +84,6 @@ class Display:
 
     def mismatch(self, summary: Line) -> None:
         """Show the mismatch of engine and trainer before the first update."""
-        from magcli.rl.metrics import mismatch_text
-
         self._console.say(f"rl: {mismatch_text(summary)}", event="mismatch", **summary)
 
 
@@ -114,7 +110,5 @@ def say_start(config: Config, ledger: Ledger, trainer: Trainer, console: Console
 
 def say_results(folder: RunDir, console: Console) -> None:
     """Report how many groups were trained or dropped, and where the model is."""
-    from magcli.rl.ledger import account, read
-
     console.result(f"rl: {account(read(folder.ledger))}", event="ledger")
     console.result(f"rl: model in {folder.model}", event="model", path=str(folder.model))

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from magcli.model import compute
+from magcli.model.model import Model
+from magcli.model.shape import shape_of
+from magcli.plan import fit, memory
+from magcli.plan.engines import policy_engine
+from magcli.plan.fit import Plan
+from magcli.plan.memory import EnginePlan, TrainingPlan
+from magcli.plan.ranks import BESIDE_TRAINER
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.sharing import shares_base
-from magcli.stages.shared import engines, forecast, training
+from magcli.stages.shared import forecast, training
 from magcli.stages.shared.forecast import Forecast
 from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
-    from magcli.model.card import Card
-    from magcli.model.fit import Change, Plan
-    from magcli.model.memory import EnginePlan, TrainingPlan
-    from magcli.model.model import Model
     from magcli.model.shape import ModelShape
+    from magcli.plan.fit import Change
+    from magcli.plan.machine import Card
 
 PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
@@ -29,14 +35,11 @@ def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNK
     Raises:
         EnvironmentFault: the model's configuration is missing or damaged.
     """
-    from magcli.model import fit, memory
-    from magcli.model.shape import shape_of
-
     card = forecast.card_for(config)
     shape = shape_of(model)
     longest = min(longest_prompt + _largest(config, "max_tokens"), model.context)
     trainer = _trainer(config, model, shape, card, prompt=longest_prompt)
-    plan = _with_engine(config, model, card, trainer, longest)
+    plan = forecast.as_fast_as_fits(config, _with_engine(config, model, card, trainer, longest), card)
     changes = [
         fit.recomputation(plan),
         fit.smaller_micro_batches(plan, longest=longest),
@@ -53,8 +56,6 @@ def plan_memory(config: Config, model: Model, longest_prompt: int = forecast.UNK
 
 def _shared_base(config: Config, model: Model, card: Card, plan: Plan, longest: int) -> Sequence[Change]:
     """The change to an engine on the trainer's frozen weights, where the embedded engine can have them."""
-    from magcli.model import fit
-
     with_lora = replace(config, lora=config.lora or fit.PROPOSED_RANK)
     if not shares_base(with_lora, model, on_gpu=card.is_gpu):
         return []
@@ -62,9 +63,10 @@ def _shared_base(config: Config, model: Model, card: Card, plan: Plan, longest: 
     return fit.shared_base(plan, engine, group=config.group_size)
 
 
-def with_vllm_as_planned(config: Config, forecast: Forecast) -> Config:
-    """The options with the share of the trainer's GPU that vLLM gets, and whether it sleeps, as in the forecast."""
+def as_planned(config: Config, forecast: Forecast) -> Config:
+    """The options as in the forecast: activation checkpointing, vLLM's share of the GPU, and whether it sleeps."""
     plan = forecast.plan
+    config = training.with_checkpointing_as_planned(config, plan)
     share = plan.share / forecast.card.total if plan.share else config.gpu_memory
     return replace(config, vllm_sleep="yes" if plan.sleeps else "no", gpu_memory=share)
 
@@ -77,10 +79,6 @@ def _largest(config: Config, option: str) -> int:
 
 def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, prompt: int) -> TrainingPlan:
     """The trainer: completions of a group share their prompt, except in attention."""
-    from magcli.model.memory import TrainingPlan
-    from magcli.model.model import Model
-    from magcli.model.shape import shape_of
-
     bf16 = forecast.trains_in_bf16(config, model, card)
     completion = _largest(config, "max_tokens")
     sample = completion + prompt / config.group_size
@@ -107,9 +105,6 @@ def _trainer(config: Config, model: Model, shape: ModelShape, card: Card, *, pro
 
 def _with_engine(config: Config, model: Model, card: Card, training: TrainingPlan, longest: int) -> Plan:
     """The trainer's card with the engine that is on it, if any."""
-    from magcli.generate.open import policy_engine
-    from magcli.model.fit import Plan
-
     if config.generators and card.is_gpu:
         return Plan(training)  # generators have cards of their own
     device = "cuda" if card.is_gpu else config.device
@@ -122,12 +117,10 @@ def _with_engine(config: Config, model: Model, card: Card, training: TrainingPla
 
 def _share(config: Config, card: Card, shape: ModelShape, longest: int) -> int:
     """vLLM's bytes of the trainer's GPU."""
-    from magcli.model import fit
-
     if config.gpu_memory:
         return round(config.gpu_memory * card.total)
     ranks = config.tensor_parallel
-    return fit.usual_share(shape, total=card.total, longest=longest, share=engines.BESIDE_TRAINER, ranks=ranks)
+    return fit.usual_share(shape, total=card.total, longest=longest, share=BESIDE_TRAINER, ranks=ranks)
 
 
 def _sleeps(config: Config, awake: Plan, card: Card) -> bool:
@@ -139,9 +132,6 @@ def _sleeps(config: Config, awake: Plan, card: Card) -> bool:
 
 def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longest: int) -> EnginePlan:
     """The embedded engine; on a CPU all generators together, as they share its memory."""
-    from magcli.model import compute
-    from magcli.model.memory import EnginePlan
-
     exact = config.schedule == "sync"
     in_bf16 = config.dtype == "bf16"
     if config.dtype == "auto" and not exact:
@@ -149,7 +139,7 @@ def _embedded(config: Config, model: Model, card: Card, shape: ModelShape, longe
     slots = _largest(config, "n_async")
     copies = max(config.generators, 1)
     bounded = card.is_gpu and not exact
-    share = round((config.gpu_memory or engines.BESIDE_TRAINER) * card.total) if bounded else 0
+    share = round((config.gpu_memory or BESIDE_TRAINER) * card.total) if bounded else 0
     rank = config.lora if shares_base(config, model, on_gpu=card.is_gpu) else 0
     return EnginePlan(
         shape, slots, longest, in_bf16, card.is_gpu, packed=not exact, copies=copies, share=share, adapter_rank=rank

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from magcli.errors import usage
+from magcli.model.model import Model
 from magcli.stages.shared import training
+from magcli.train.commands import RankState
+from magcli.train.packing import use_packed_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from magcli.model.model import Model
     from magcli.stages.rl.config import Config
-    from magcli.train.commands import OpenState, RankState
+    from magcli.train.commands import OpenState
     from magcli.train.distributed import Ranks
 
 
@@ -21,19 +25,14 @@ def open_state(config: Config, model: Model) -> OpenState:
 
     With LoRA the reference is the model itself, with its adapters off.
     """
-    import torch
 
-    from magcli.model.model import Model
-    from magcli.train.commands import RankState
-    from magcli.train.packing import use_packed_attention
-
-    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
+    def reference(ranks: Ranks, policy: PreTrainedModel, bf16: bool) -> PreTrainedModel | None:
         if not config.kl:
             return None
         if config.lora:
             return policy
         copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy, config.attention)
+        use_packed_attention(copy, training.attention_of(config, bf16=bf16))
         return copy.requires_grad_(False)
 
     def teacher(ranks: Ranks, bf16: bool) -> PreTrainedModel | None:
@@ -48,7 +47,7 @@ def open_state(config: Config, model: Model) -> OpenState:
             sharded,
             training.optimizer(config, sharded.model),
             model.tokenizer,
-            reference=reference(ranks, sharded.model),
+            reference=reference(ranks, sharded.model, bf16),
             original=None if ranks.rank else training.original(config, model),
             teacher=teacher(ranks, bf16),
         )
@@ -63,8 +62,6 @@ def check_teacher(config: Config, model: Model) -> None:
         UsageError: its tokenizer has another vocabulary.
         EnvironmentFault: there is no such model.
     """
-    from magcli.model.model import Model
-
     if config.teacher:
         same = Model.open(config.teacher).tokenizer.get_vocab() == model.tokenizer.get_vocab()
         text = f"rl: --teacher {config.teacher} has another tokenizer than --model {config.model}"

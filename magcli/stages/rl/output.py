@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+
+from magcli.console import put
 from magcli.errors import DataError
+from magcli.model.model import Model
+from magcli.rl.store import EPISODE_ROLLOUT, rollout_schema
 from magcli.stages.rl.config import Config
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """One row per rollout, with all columns of its problem."""
-    import pyarrow as pa
-
-    from magcli.rl.store import CUSTOM_ROLLOUT, ROLLOUT
-
-    rollout = CUSTOM_ROLLOUT if config.reward else ROLLOUT
+    rollout = rollouts_of(config)
     others = [field for field in input_schema if field.name not in rollout.names]
     return pa.schema([*rollout, *others], input_schema.metadata)
+
+
+def rollouts_of(config: Config) -> pa.Schema:
+    """The columns of a run's rollouts, without those of its problems."""
+    return rollout_schema(custom=bool(config.reward), environment=bool(config.environment))
 
 
 def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any]], out: pa.Schema) -> pa.RecordBatch:
@@ -29,17 +32,13 @@ def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any
     Raises:
         DataError: a problem of a stage's own table has another type in a column than the run's input.
     """
-    import pyarrow as pa
-
-    from magcli.rl.store import CUSTOM_ROLLOUT
-
     ids = batch.column("id").to_pylist()
     arrays = []
     for field in out:
         if field.name in batch.schema.names:
             arrays.append(batch.column(field.name))
             continue
-        if field.name in CUSTOM_ROLLOUT.names:  # the parts of a reward, of updates by an earlier version
+        if field.name in EPISODE_ROLLOUT.names:  # the parts of a reward, of updates by an earlier version
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
         values = [problems[id].get(field.name) if id in problems else None for id in ids]
@@ -49,3 +48,27 @@ def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any
             text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
             raise DataError(text) from error
     return pa.RecordBatch.from_arrays(arrays, schema=out)
+
+
+def show_masks(config: Config, model: Model) -> None:
+    """Print the first rollouts that the newest update of a run trained, with their loss masks.
+
+    Raises:
+        DataError: the run has trained none.
+    """
+    from magcli.data import table
+    from magcli.model.targets import TokensWithMask, show_mask
+    from magcli.rl.store import groups_of
+    from magcli.run.rundir import RunDir
+
+    paths = sorted(RunDir(config.run).rollouts.glob("step-*.arrow"))
+    if not paths:
+        raise DataError(f"rl: {config.run} has no rollouts yet; --show-mask shows those of a run, so train first")
+    groups = groups_of(table.read(str(paths[-1])).rows)
+    trained = [rollout for group in groups if group.dropped is None for rollout in group.rollouts]
+    for rollout in trained[: config.show_mask]:
+        mask = [True] * len(rollout.tokens)
+        for start, end in rollout.given:
+            mask[start:end] = [False] * (end - start)
+        sequence = TokensWithMask([*rollout.prompt, *rollout.tokens], [False] * len(rollout.prompt) + mask)
+        put(show_mask(model.tokenizer, sequence) + "\n\n")

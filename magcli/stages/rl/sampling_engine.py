@@ -8,9 +8,21 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+import torch
+
 from magcli.cluster.runtime import LOCAL, Demand, address_for
-from magcli.errors import EnvironmentFault, usage
-from magcli.stages.rl.config import Config, transfer_of
+from magcli.errors import EnvironmentFault
+from magcli.generate.fleet import Fleet
+from magcli.generate.open import open_adapted, open_policy, warn_of_embedded
+from magcli.generate.parallel import engine_resources
+from magcli.generate.torch_policy import TorchPolicy
+from magcli.generate.vllm_adapter import accepts
+from magcli.generate.wire import Spec
+from magcli.model.compute import dtype_of
+from magcli.plan.engines import policy_engine
+from magcli.plan.machine import gpus
+from magcli.plan.ranks import ALONE, first_cards, numbered
+from magcli.stages.rl.config import Config, processes, transfer_of
 from magcli.stages.rl.sharing import shares_base
 from magcli.stages.shared import engines, trainers
 from magcli.stages.shared.run_sizes import options_in
@@ -18,11 +30,8 @@ from magcli.stages.shared.run_sizes import options_in
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
-    from magcli.generate.fleet import Fleet
-    from magcli.generate.torch_policy import TorchPolicy
     from magcli.generate.types import RolloutEngine
     from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.wire import Spec
     from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.train.controller import RankController
@@ -36,9 +45,7 @@ def check_devices(config: Config, cluster: Cluster | None) -> None:
     Raises:
         UsageError: as ``sampling_devices``.
     """
-    import torch
-
-    cards = torch.cuda.device_count()
+    cards = gpus()
     on_this_machine = cluster is None or cluster.is_local or not config.generators
     if cards and on_this_machine:
         sampling_devices(config, cards=cards)
@@ -51,18 +58,14 @@ def check_room(config: Config, console: Console, *, beside: Sequence[Demand]) ->
         UsageError: this machine has too few GPUs.
         EnvironmentFault: the nodes of the cluster have no room, or it cannot be joined.
     """
-    import torch
-
     trainers.check_room("rl", config, console, beside=beside)
     on_this_machine = not config.generators or address_for(config.cluster) == LOCAL
     if on_this_machine and trainers.counts_cards(config):
-        sampling_devices(config, cards=torch.cuda.device_count())
+        sampling_devices(config, cards=gpus())
 
 
 def generators_demand(config: Config) -> Demand | None:
     """The resources of a cluster that the generators of a run need; None without any."""
-    from magcli.generate.parallel import engine_resources
-
     if not config.generators:
         return None
     return Demand("generators", config.generators, engine_resources(config.device, config.tensor_parallel))
@@ -90,18 +93,17 @@ async def build_engine(
     It has a second copy of the model, or in this process the frozen weights of the trainer and its adapters.
     ``may_replace_vllm``: the embedded engine may take the place of a vLLM in this process that does not start.
     """
-    import torch
-
-    from magcli.generate.open import open_adapted
-
     opened: RolloutEngine
     if config.generators:
         assert cluster is not None
+        if engine_name(config) == "torch":
+            warn_of_embedded(processes(config).first_device, job.console)
         opened = await _open_fleet(config, model, job, cluster)
     else:
-        devices = sampling_devices(config, cards=torch.cuda.device_count())
+        devices = sampling_devices(config, cards=gpus())
         spec = _spec(config, model, devices).placed(devices, 0)
         if _samples_with_base_of_trainer(config, model):
+            warn_of_embedded(spec.device, job.console)
             opened = open_adapted(spec, controller.frozen_weights())
         else:
             opened = _open_local(spec, job.console, may_replace=may_replace_vllm)
@@ -116,8 +118,6 @@ def _open_local(spec: Spec, console: Console, *, may_replace: bool) -> TorchPoli
 
     An engine of adapters stays vLLM, as the trainer sends what vLLM takes.
     """
-    from magcli.generate.open import open_policy
-
     try:
         return open_policy(spec, console)
     except EnvironmentFault as fault:
@@ -129,30 +129,26 @@ def _open_local(spec: Spec, console: Console, *, may_replace: bool) -> TorchPoli
 
 def samples_beside_trainer(config: Config, engine: RolloutEngine) -> bool:
     """Whether the engine works during updates: in processes of its own, unless it sleeps then."""
-    from magcli.generate.torch_policy import TorchPolicy
-
     return config.generators > 0 or not (isinstance(engine, TorchPolicy) or engine.sleeps)
 
 
 async def _open_fleet(config: Config, model: Model, job: Job, cluster: Cluster) -> Fleet:
     """The generators, in processes of a Ray of this machine or of a cluster."""
-    import torch
-
-    from magcli.generate.fleet import Fleet
-
     say = partial(_say, job.console)
     if not cluster.is_local:
         spec = _cluster_spec(_spec(config, model, (config.device,)), config)
-        return await Fleet.open(cluster, spec, config.generators, say=say)
-    cards = torch.cuda.device_count()
+        with job.console.waiting() as wait:
+            return await Fleet.open(cluster, spec, config.generators, say=say, show=wait.show)
+    cards = gpus()
     devices = sampling_devices(config, cards=cards)
-    idle = sorted(set(_cards(cards)) - set(devices) - set(_trainer_cards(config)))
+    idle = sorted(set(first_cards(cards)) - set(devices) - set(processes(config).trainer_cards))
     if idle and config.device.startswith("cuda"):
         job.console.warn(f"rl: {', '.join(idle)} stay idle; more --generators would use them")
     if config.device.startswith("cuda"):
         torch.cuda.empty_cache()  # what repeated updates of a resumed run have freed: vLLM is another process
     spec = _spec(config, model, devices)
-    return await Fleet.open(cluster, spec, config.generators, devices=devices, say=say)
+    with job.console.waiting() as wait:
+        return await Fleet.open(cluster, spec, config.generators, devices=devices, say=say, show=wait.show)
 
 
 def _cluster_spec(spec: Spec, config: Config) -> Spec:
@@ -161,7 +157,7 @@ def _cluster_spec(spec: Spec, config: Config) -> Spec:
     Weights go there by a broadcast: a file in shared memory stays on its machine.
     """
     device = "cuda" if spec.device.startswith("cuda") else spec.device
-    share = config.gpu_memory or engines.ALONE
+    share = config.gpu_memory or ALONE
     return replace(spec, device=device, threads=1, transfer="broadcast", gpu_memory=share)
 
 
@@ -171,9 +167,7 @@ def _say(console: Console, text: str) -> None:
 
 def engine_name(config: Config) -> Literal["torch", "vllm"]:
     """The engine that samples rollouts."""
-    from magcli.generate.open import policy_engine
-
-    return policy_engine(config.engine, _first_device(config), deterministic=config.schedule == "sync")
+    return policy_engine(config.engine, processes(config).first_device, deterministic=config.schedule == "sync")
 
 
 def sends_adapters(config: Config, model: Model) -> bool:
@@ -182,12 +176,8 @@ def sends_adapters(config: Config, model: Model) -> bool:
         return False
     if engine_name(config) != "vllm":
         return _samples_with_base_of_trainer(config, model)
-    import torch
 
-    from magcli.generate.vllm_adapter import accepts
-    from magcli.model.compute import dtype_of
-
-    device = _first_device(config)
+    device = processes(config).first_device
     in_bf16 = dtype_of(config.dtype, model, device) == torch.bfloat16
     return accepts(config.lora, on_gpu=device.startswith("cuda"), bf16=in_bf16)
 
@@ -196,83 +186,22 @@ def _samples_with_base_of_trainer(config: Config, model: Model) -> bool:
     return engine_name(config) == "torch" and shares_base(config, model, on_gpu=config.device.startswith("cuda"))
 
 
-def _first_device(config: Config) -> str:
-    return config.generator_devices[0] if config.generator_devices else config.device
-
-
 def sampling_devices(config: Config, *, cards: int) -> Sequence[str]:
-    """The devices of the engines' ranks: those that the user names, else a GPU each that has no trainer rank.
-
-    Without generators they are the trainer's GPU, and for more ranks those after it. ``cards`` is the number of GPUs of
-    this machine.
+    """The devices of the engines' ranks, on a machine with this number of GPUs.
 
     Raises:
         UsageError: GPUs would be idle, or there are fewer than engines.
     """
-    if config.generator_devices or not config.device.startswith("cuda"):
-        return config.generator_devices or (config.device,)
-    ranks = config.trainers
-    if not config.generators:
-        text = f"rl: with --generators 0 this process samples while {ranks} trainer ranks wait; use --generators"
-        usage(ranks == 1, text)
-        return _from(config.device, config.tensor_parallel)
-    if cards == 1 and ranks == 1 and config.tensor_parallel == 1:
-        return (config.device,)
-    free = [card for card in _cards(cards) if card not in _trainer_cards(config)]
-    usage(bool(free), f"rl: each of the {cards} GPUs has a trainer rank, and generators need others; lower --trainers")
-    wanted = config.generators * config.tensor_parallel
-    usage(wanted <= len(free), _too_few(config, len(free), cards))
-    return free[:wanted]
-
-
-def _from(device: str, number: int) -> Sequence[str]:
-    """``number`` devices: this one and those after it."""
-    from magcli.generate.wire import gpu_number
-
-    if number == 1:
-        return (device,)
-    first = gpu_number(device)
-    return [f"cuda:{card}" for card in range(first, first + number)]
-
-
-def _too_few(config: Config, free: int, cards: int) -> str:
-    """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
-    ranks = config.tensor_parallel
-    gpus = f" of {ranks} GPUs each" if ranks > 1 else ""
-    most = free // ranks
-    advice = f"use --generators {most}, or name their GPUs with --generator-devices" if most else "lower it"
-    if config.trainers > 1:
-        advice += ", or lower --trainers"
-    what = f"{config.generators} generators{gpus}" if most else f"one generator with --tensor-parallel {ranks}"
-    return f"rl: {free} of {cards} GPUs have no trainer rank, too few for {what}; {advice}"
+    return processes(config).sampling_devices(cards)
 
 
 def gpu_share(config: Config, devices: Sequence[str]) -> float:
-    """The share of a GPU's memory that each vLLM engine takes; engines on one GPU divide it."""
-    if config.gpu_memory:
-        return config.gpu_memory
-    with_trainer = set(devices) & set(_trainer_cards(config))
-    share = engines.BESIDE_TRAINER if with_trainer else engines.ALONE
-    ranks_on_gpus = max(config.generators, 1) * config.tensor_parallel
-    engines_per_card = -(-ranks_on_gpus // len(set(devices)))
-    return share / engines_per_card
-
-
-def _cards(number: int) -> list[str]:
-    return [f"cuda:{index}" for index in range(number)]
-
-
-def _trainer_cards(config: Config) -> list[str]:
-    """The GPUs of the trainer ranks: of several the first ones."""
-    if config.trainers > 1:
-        return _cards(config.trainers)
-    return ["cuda:0" if config.device == "cuda" else config.device]
+    """The share of a GPU's memory that each vLLM engine takes."""
+    return config.gpu_memory or processes(config).gpu_share(devices)
 
 
 def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
     """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
-    from magcli.generate.wire import Spec
-
     most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
     exact = config.schedule == "sync"
     adapters = sends_adapters(config, model)
@@ -286,7 +215,7 @@ def _spec(config: Config, model: Model, devices: Sequence[str]) -> Spec:
         threads=_share_threads(config.trainers, config.generators),
         transfer="file" if adapters else transfer_of(config),  # adapters are small
         source=config.device,
-        gpu_memory=gpu_share(config, ["cuda:0" if name == "cuda" else name for name in devices]),
+        gpu_memory=gpu_share(config, [numbered(name) for name in devices]),
         sleeps=config.vllm_sleep == "yes",
         lora_rank=config.lora if adapters else 0,
         lora_alpha=config.lora_alpha,
@@ -307,8 +236,6 @@ def _share_threads(ranks: int, generators: int) -> int:
     A single trainer is in this process, which gets what the generators leave. Several ranks are processes with
     threads of their own, and this one hardly computes.
     """
-    import torch
-
     if not generators:
         return 0
     threads = torch.get_num_threads()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,12 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.runtime import Demand, Resources
+from magcli.cluster.service import ServiceClient
+from magcli.cluster.service_group import ServerKind, ServiceGroup
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import engines
+from magcli.stages.shared import graders
+from magcli.stages.shared.shared_engines import surroundings
+from magcli.verify.reward import problem_kind
+from magcli.verify.service import ClusterVerifiers, open_verifier
 
 if TYPE_CHECKING:
-    import asyncio
-
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.verify.grader import CompletionGrader, Grader
@@ -47,17 +51,11 @@ async def open_verifiers(
     if demand is None or cluster is None:
         yield grader
         return
-    import asyncio
-
-    from magcli.cluster.service import ServiceClient
-    from magcli.cluster.service_group import ServerKind, ServiceGroup
-    from magcli.stages.shared.shared_engines import surroundings
-    from magcli.verify.service import ClusterVerifiers, open_verifier
 
     run_id = uuid.uuid4().hex[:12]
     addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
     kind = ServerKind("verifier", demand.resources, surroundings(), START_SECONDS)
-    open_grader = partial(engines.open_grader, config, config.reward)
+    open_grader = partial(graders.open_grader, config, config.reward)
     opener = partial(open_verifier, open_grader, _one_program(problems))
     group = ServiceGroup(cluster, kind, addresses, lambda _: opener, stage="rl", console=console)
     client = ServiceClient(addresses, f"{run_id}-rl")
@@ -78,8 +76,6 @@ async def open_verifiers(
 
 def _one_program(problems: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The first problem that asks for a program, if there is any: a machine can judge all of them or none."""
-    from magcli.verify.reward import problem_kind
-
     for problem in problems:
         if problem_kind(problem) == "code":
             return [problem]

@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from magcli.curate.sampling import SamplingPlan
 from magcli.errors import usage
+from magcli.generate.open import open_generator
+from magcli.generate.types import Sampling
+from magcli.generate.vllm_eager import decode_steps, starts_sooner
+from magcli.model.chat import prompt_tokens, system_prompt, to_messages
+from magcli.model.model import Model
 from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.plan.ranks import ALONE
 from magcli.stages.shared import forms, templates
+from magcli.stages.shared.options import SamplingOptions
 
 if TYPE_CHECKING:
-    from magcli.curate.sampling import SamplingPlan
+    from magcli.environments.text import TextEpisodes
     from magcli.generate.types import Generator
-    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.types import Notes
-    from magcli.stages.shared.options import (
-        DType,
-        EngineOptions,
-        GraderOptions,
-        LocalEngineOptions,
-        RewardOptions,
-        SamplingOptions,
-    )
-    from magcli.stages.shared.options import Sandbox as SandboxOption
+    from magcli.stages.shared.options import DType, EngineOptions, LocalEngineOptions
     from magcli.verify.grader import Grader
-    from magcli.verify.reward import RewardRule
-    from magcli.verify.sandbox import Choice, Sandbox
 
 
 Expected = tuple[int, int]
 """A number of completions, and the most tokens of each."""
-
-ALONE, BESIDE_TRAINER = 0.9, 0.35
-"""The share of a GPU's memory that vLLM takes where it has a card to itself, and beside a trainer."""
 
 
 def open_engine(
@@ -49,8 +42,6 @@ def open_engine(
 
     ``expected`` is what will be sampled, by default each row as often as the options say, if they do.
     """
-    from magcli.generate.open import open_generator
-
     if job.whole is not None and job.whole.open_engine is not None:
         job.record(job.whole.chosen, unfinished)
         shared: Generator = job.whole.open_engine()
@@ -87,8 +78,6 @@ def require_model(model: Model) -> None:
 
 def _expected(config: EngineOptions, job: Job) -> Sequence[Expected] | None:
     """What a stage samples that has a number of samples a row; None if the number of rows is not known."""
-    from magcli.stages.shared.options import SamplingOptions
-
     if job.total is None or not isinstance(config, SamplingOptions):
         return None
     return [(job.total * config.samples, config.max_tokens)]
@@ -96,8 +85,6 @@ def _expected(config: EngineOptions, job: Job) -> Sequence[Expected] | None:
 
 def starts_eager(asked: Literal["auto", "yes", "no"], expected: Sequence[Expected] | None, *, slots: int) -> bool:
     """Whether vLLM starts without compilation: as ``asked``, else if what is ``expected`` ends sooner then."""
-    from magcli.generate.vllm_eager import decode_steps, starts_sooner
-
     if asked != "auto":
         return asked == "yes"
     return expected is not None and starts_sooner(decode_steps(expected, slots))
@@ -120,19 +107,16 @@ def sampling_format(
     return "bf16" if chosen["dtype"] == "bf16" else "fp32"
 
 
-def sampling_plan(config: SamplingOptions, thoughts: ThoughtForm = THINK) -> SamplingPlan:
-    """How a stage's options sample a problem of a model with this form of thoughts."""
-    from magcli.curate.sampling import SamplingPlan
-    from magcli.generate.types import Sampling
-
+def sampling_plan(
+    config: SamplingOptions, thoughts: ThoughtForm = THINK, episodes: TextEpisodes | None = None
+) -> SamplingPlan:
+    """How a stage's options sample a problem of a model with this form of thoughts, perhaps in an environment."""
     sampling = Sampling(config.max_tokens, config.temperature, config.top_p)
-    return SamplingPlan(system_text(config.system, thoughts), sampling, config.samples, config.seed)
+    return SamplingPlan(system_text(config.system, thoughts), sampling, config.samples, config.seed, episodes)
 
 
 def system_text(path: Path | None, thoughts: ThoughtForm = THINK) -> str | None:
     """The system prompt that an option names; ``none`` means no system prompt. magcli's own names this form."""
-    from magcli.model.chat import system_prompt
-
     if path is not None and str(path) == "none":
         return None
     return system_prompt(path, thoughts)
@@ -159,10 +143,13 @@ def model_identity(model: Model, system: Path | None, *, weights: bool = True) -
 
 def teacher_identity(name: str) -> dict[str, Any]:
     """The digest of a local teacher; an empty name is none."""
-    from magcli.model.model import Model
-
     teacher = Model.open(name)
     return {"teacher_sha256": teacher.digest} if teacher.is_local else {}
+
+
+def prompt_length(problem: Mapping[str, Any], model: Model, system: str | None) -> int:
+    """The number of tokens of a problem's prompt as a model gets it."""
+    return len(prompt_tokens(model.tokenizer, to_messages(problem["prompt"], system)))
 
 
 def answerable(
@@ -190,81 +177,3 @@ def answerable(
     dropped = job.drops.summary()
     usage(len(usable) > 0, f"{job.stage}: no usable problem in the input" + (f" ({dropped})" if dropped else ""))
     return usable
-
-
-def prompt_length(problem: Mapping[str, Any], model: Model, system: str | None) -> int:
-    """The number of tokens of a problem's prompt as a model gets it."""
-    from magcli.model.chat import prompt_tokens, to_messages
-
-    return len(prompt_tokens(model.tokenizer, to_messages(problem["prompt"], system)))
-
-
-def reward_rule(config: RewardOptions, thoughts: ThoughtForm = THINK) -> RewardRule:
-    """The reward that a stage's options describe, of completions with this form of thoughts."""
-    from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
-
-    return RewardRule(
-        config.penalty_end or NO_LIMIT,
-        config.penalty_width,
-        use_language=config.language,
-        num_tests=config.num_tests or ALL_TESTS,
-        partial=config.partial,
-        thoughts=thoughts,
-    )
-
-
-def open_grader(config: GraderOptions, function: str = "") -> Grader:
-    """The grader that a stage's options describe; ``function`` is a user's own reward."""
-    from magcli.verify.grader import Grader
-
-    choice, unsafe = _isolation(config.sandbox)
-    return Grader(
-        config.workers, deadline=config.verify_deadline, sandbox=choice, accept_unsandboxed=unsafe, function=function
-    )
-
-
-def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] | None:
-    """Tries a user's own reward function on a row before any work; None without one."""
-    if not config.reward:
-        return None
-
-    def attempt(row: Mapping[str, Any]) -> None:
-        from magcli.verify.trial import try_reward
-
-        with open_grader(replace(config, workers=1), config.reward) as grader:
-            try_reward(grader, config.reward, row)
-
-    return attempt
-
-
-def open_sandbox(choice: SandboxOption) -> Sandbox:
-    """The sandbox that --sandbox names."""
-    from magcli.verify import sandbox
-
-    level, unsafe = _isolation(choice)
-    return sandbox.open_sandbox(level, accept_unsandboxed=unsafe)
-
-
-def _isolation(choice: SandboxOption) -> tuple[Choice, bool]:
-    """The isolation level that an option names, and whether the user accepts that there is none."""
-    return ("none", True) if choice == "dangerously-none" else (choice, False)
-
-
-def sandbox_identity(choice: SandboxOption) -> dict[str, Any]:
-    """The isolation level that ``auto`` resolves to on this machine."""
-    return {"sandbox": open_sandbox(choice).level} if choice == "auto" else {}
-
-
-def grader_identity(config: GraderOptions, function: str = "") -> dict[str, Any]:
-    """What determines verdicts besides the options: the resolved isolation level, and the source of a user's reward."""
-    return sandbox_identity(config.sandbox) | function_identity(reward=function)
-
-
-def function_identity(**functions: str) -> dict[str, Any]:
-    """Digests of the sources of a user's own functions and of what they import, by option; an empty text is none."""
-    from magcli.verify import custom
-
-    identity: dict[str, Any] = {}
-    for option, spec in functions.items():
-        identity |= custom.digests(spec, option) if spec else {}
-    return identity

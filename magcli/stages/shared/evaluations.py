@@ -10,15 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.data import table
+from magcli.data.manifest import note_path
+from magcli.data.schema import require
+from magcli.data.values import to_rows
 from magcli.errors import DataError
-from magcli.stages.shared import engines
+from magcli.evaluation import metrics
+from magcli.evaluation.metrics import Estimate, Side, distinct, known_ks, labels
+from magcli.stages.shared import graders
+from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from magcli.console import Console
     from magcli.data.source import Rows, Source
-    from magcli.evaluation.metrics import Estimate, Key, Problem, Side
+    from magcli.evaluation.metrics import Key, Problem
     from magcli.run.job import Job
     from magcli.stages.shared.options import GraderOptions
     from magcli.verify.grader import Grader
@@ -42,8 +49,6 @@ def sides_of(
     Raises:
         DataError: a table has neither metrics nor graded completions.
     """
-    from magcli.evaluation.metrics import Side, distinct, known_ks, labels
-
     sides: list[Side] = []
     names = labels([source.name for source in sources])
     by_model = [_by_model(source, label) for source, label in zip(sources, names, strict=True)]
@@ -63,8 +68,6 @@ def sides_of(
 
 def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
     """The metrics in a table by model, called ``label`` if the table names none."""
-    from magcli.data.values import to_rows
-
     by_model: dict[str, dict[Key, Estimate]] = {}
     if "metric" not in source.schema.names:
         return by_model
@@ -76,15 +79,11 @@ def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
 
 
 def _graded(source: Source) -> dict[str, list[Problem]]:
-    from magcli.data.schema import require
-
     require(source.schema, ("id", "correct"), stage="evaluate", where=source.name)
     return by_suite(source.rows)
 
 
 def _as_estimate(row: Mapping[str, Any]) -> Estimate:
-    from magcli.evaluation.metrics import Estimate
-
     low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
     return Estimate(row["metric"], row["value"], low, high, row["num_problems"], row["num_samples"])
 
@@ -92,8 +91,6 @@ def _as_estimate(row: Mapping[str, Any]) -> Estimate:
 def _estimates(
     problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], seed: int
 ) -> dict[tuple[str, str], Estimate]:
-    from magcli.evaluation import metrics
-
     estimates = {}
     for suite, suite_problems in problems.items():
         for estimate in metrics.estimate(suite_problems, ks, seed):
@@ -123,8 +120,6 @@ def _has_digest(path: Path, sha256: str) -> bool:
 
 def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
     """The tables of completions in the run note, with their digests; empty if it is damaged or missing."""
-    from magcli.data.manifest import note_path
-
     try:
         note = json.loads(note_path(metrics).read_text(encoding="utf-8"))[COMPLETIONS]
         return {
@@ -142,10 +137,6 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     Raises:
         DataError: two problems have the same id.
     """
-    from magcli.data.values import to_rows
-    from magcli.evaluation import metrics
-    from magcli.verify.types import UNCOUNTED
-
     completions: dict[str, list[dict[str, Any]]] = {}
     for batch in rows:
         columns = batch.select([name for name in COLUMNS if name in batch.schema.names])
@@ -179,9 +170,6 @@ def open_completions(path: Path, suite: str = "") -> Source:
     Raises:
         DataError: there is no such table, or it lacks the columns of graded completions.
     """
-    from magcli.data import table
-    from magcli.data.schema import require
-
     if is_suite_folder(path) and not suite:
         raise DataError(f"evaluate: {path} is a folder, not a table; name the table in it")
     name = str(path / f"{suite}.arrow" if is_suite_folder(path) else path)
@@ -197,8 +185,6 @@ def read_problems(path: Path, suite: str = "") -> list[Problem]:
 
 def digest(path: Path) -> str:
     """The digest of a table in a file or a folder, as histories record it."""
-    from magcli.data import table
-
     return table.read(str(path)).sha256
 
 
@@ -223,8 +209,6 @@ class AnswerEquality:
 
     def merge(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
         """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
-        from magcli.evaluation import metrics
-
         if not any(k > 1 for k in ks):
             return list(problems)
         return [
@@ -233,5 +217,5 @@ class AnswerEquality:
 
     def _equal(self, one: str, other: str) -> bool:
         if self._grader is None:
-            self._grader = engines.open_grader(self._config)
+            self._grader = graders.open_grader(self._config)
         return self._grader.equal(one, other)

@@ -9,17 +9,25 @@ from heapq import nlargest
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from rich import box
+from rich.console import Console as RichConsole
+from rich.table import Table
+
 from magcli.errors import EnvironmentFault
+from magcli.generate.weights import SHARED_MEMORY
+from magcli.model import compute
+from magcli.plan import fit, machine, memory
+from magcli.plan.memory import AFTER_LOADING, UPDATE
 from magcli.stages.shared import engines, training
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.console import Console
-    from magcli.model.card import Card
-    from magcli.model.fit import Change, Plan
-    from magcli.model.memory import Line, Phase
     from magcli.model.model import Model
+    from magcli.plan.fit import Change, Plan
+    from magcli.plan.machine import Card
+    from magcli.plan.memory import Line, Phase
     from magcli.stages.shared.options import TrainingOptions
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -56,24 +64,24 @@ class Forecast:
     @property
     def host(self) -> Sequence[Line]:
         """What ranks on GPUs take of host memory, which is not checked: on a cluster it is that of other machines."""
-        from magcli.model import memory
-
         return memory.host_lines(self.plan.training)
 
 
 def card_for(config: TrainingOptions) -> Card:
     """The card that a run is checked for: the one of --card, that of --device, or this machine's memory."""
-    from magcli.model import card
-
     if config.card:
-        return card.named_card(config.card)
-    return card.installed_card(config.device) if config.device.startswith("cuda") else card.host()
+        return machine.named_card(config.card)
+    return machine.installed_card(config.device) if config.device.startswith("cuda") else machine.host()
+
+
+def as_fast_as_fits(config: TrainingOptions, plan: Plan, card: Card) -> Plan:
+    """The plan of a run on a card: with ``auto`` activations are recomputed only if the run might not fit else."""
+    decides = config.activation_checkpointing == "auto" and card.is_gpu
+    return fit.without_recomputation(plan, card.usable) if decides else plan
 
 
 def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
     """Warn before a run if shared memory has less space than the float32 weights for the generators need."""
-    from magcli.generate.weights import SHARED_MEMORY
-
     if not SHARED_MEMORY.is_dir():
         return
     free = shutil.disk_usage(SHARED_MEMORY).free
@@ -88,8 +96,6 @@ def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -
 
 def trains_in_bf16(config: TrainingOptions, model: Model, card: Card) -> bool:
     """Whether the matrix products of training are in bf16."""
-    from magcli.model import compute
-
     if config.bf16 != "auto":
         return config.bf16 == "yes"
     return card.is_gpu or compute.choose(model, config.device, "training").format == "bf16"
@@ -158,8 +164,6 @@ def show(forecast: Forecast, console: Console) -> None:
 
 def summary(forecast: Forecast) -> str:
     """The peak in one line."""
-    from magcli.model import memory
-
     phases = memory.phase_bytes(forecast.plan.lines)
     largest = max(phases, key=lambda phase: phases[phase])
     card = forecast.card
@@ -170,10 +174,6 @@ def summary(forecast: Forecast) -> str:
 
 def table(forecast: Forecast) -> str:
     """The parts as a table for people."""
-    from rich import box
-    from rich.console import Console as RichConsole
-    from rich.table import Table
-
     rows = Table(box=box.SIMPLE)
     for heading in ("memory", "size", "when"):
         rows.add_column(heading, justify="right" if heading == "size" else "left")
@@ -190,8 +190,6 @@ def table(forecast: Forecast) -> str:
 
 def when(phases: Sequence[Phase]) -> str:
     """The phases of a part in words."""
-    from magcli.model.memory import AFTER_LOADING, UPDATE
-
     if set(phases) >= set(AFTER_LOADING):
         return "always"
     if set(phases) == set(UPDATE):
@@ -219,8 +217,6 @@ def require(forecast: Forecast, console: Console) -> None:
 
 def advice(forecast: Forecast) -> str:
     """What to do about a run that does not fit."""
-    from magcli.model import fit
-
     changes = fit.smallest(forecast.plan, forecast.changes, forecast.card.usable)
     if changes:
         return f"it would with {flags(changes)}"

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from magcli.model.thoughts import FORMS, THINK, ThoughtForm, count_forms, form_named
+from magcli.run.settings import CHOSEN
 from magcli.stages.shared.options import AUTO
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ def _form_name(option: str, sources: Sequence[Source]) -> str:
 
 
 def _recorded(link: Link) -> str:
-    from magcli.run.settings import CHOSEN
-
     chosen = link.config.get(CHOSEN)
     return str(chosen.get(THOUGHTS, "")) if isinstance(chosen, dict) else ""
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from magcli.curate.sampling import SamplingPlan, grade_samples, sample_problem
+from magcli.data.schema import require, resolve_aliases
+from magcli.data.values import to_rows
 from magcli.errors import DataError
-from magcli.stages.shared import engines, tables
+from magcli.evaluation import metrics
+from magcli.generate.types import Sampling
+from magcli.run.validation import UNREAD
+from magcli.stages.shared import engines, environments, tables
+from magcli.verify.reward import ALL_TESTS, RewardRule
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from magcli.curate.sampling import SamplingPlan
+    from magcli.environments.workers import Environment
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.stages.shared.options import EvaluationOptions
@@ -49,8 +57,6 @@ class HeldOut:
 
         A single problem has no interval: its bounds are None.
         """
-        from magcli.evaluation import metrics
-
         graded = await self._graded(generator)
         problems = metrics.gather(row for rows in graded for row in rows)
         estimates = {estimate.metric: estimate for estimate in metrics.estimate(problems, (), self.plan.seed)}
@@ -64,8 +70,6 @@ class HeldOut:
 
     async def _graded(self, generator: Generator) -> list[list[Row]]:
         """The graded samples of each problem; several problems are sampled at once."""
-        import asyncio
-
         samples_at_once = min(self.plan.samples, self.slots)
         room = asyncio.Semaphore(self.slots // samples_at_once)
         work = [asyncio.create_task(self._graded_problem(generator, row, room)) for row in self.problems]
@@ -76,9 +80,6 @@ class HeldOut:
                 task.cancel()
 
     async def _graded_problem(self, generator: Generator, row: Row, room: asyncio.Semaphore) -> list[Row]:
-        from magcli.curate.sampling import grade_samples, sample_problem
-        from magcli.verify.reward import ALL_TESTS, RewardRule
-
         samples = []
         for first in range(0, self.plan.samples, self.slots):
             indices = range(first, min(first + self.slots, self.plan.samples))
@@ -100,19 +101,24 @@ class HeldOut:
 
 
 def open_held_out(
-    stage: str, config: EvaluationOptions, model: Model, grader: Grader, *, system: Path | None, seed: int
+    stage: str,
+    config: EvaluationOptions,
+    model: Model,
+    grader: Grader,
+    *,
+    system: Path | None,
+    seed: int,
+    environment: Environment | None = None,
 ) -> HeldOut:
-    """The problems of ``--eval-table``, checked before any work, and how they are sampled.
+    """The problems of ``--eval-table``, checked before any work, and how they are sampled, perhaps in an environment.
 
     Raises:
         DataError: as ``check_table``.
     """
-    from magcli.curate.sampling import SamplingPlan
-    from magcli.generate.types import Sampling
-
     assert config.eval_table is not None
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    plan = SamplingPlan(engines.system_text(system, model.thoughts), sampling, config.eval_samples, seed)
+    episodes = environments.text_episodes(environment, model, system) if environment is not None else None
+    plan = SamplingPlan(engines.system_text(system, model.thoughts), sampling, config.eval_samples, seed, episodes)
     problems = check_table(stage, config.eval_table, system, model, grader)
     return HeldOut(problems, plan, grader, config.eval_slots)
 
@@ -144,11 +150,6 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
         DataError: a column is missing, there is no problem, two have the same id, or one has no prompt or no gradable
             ground truth.
     """
-    import pyarrow as pa
-
-    from magcli.data.schema import require, resolve_aliases
-    from magcli.data.values import to_rows
-
     columns = PROBLEM_COLUMNS[:1] if grader.is_custom else PROBLEM_COLUMNS
     source = tables.read_table(str(path), tables.PROBLEM_ROLES)
     named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
@@ -163,8 +164,6 @@ def read_problems(stage: str, path: Path, grader: Grader) -> list[Row]:
 
 
 def _checked(stage: str, row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
-    from magcli.run.validation import UNREAD
-
     named = {**row, "id": str(row.get("id") or number)}
     fault = str(named.pop(UNREAD, None) or "").partition("\t")[2]
     if not row.get("prompt") and not fault:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from magcli.config import opt
 from magcli.errors import UsageError, usage
 from magcli.model.thoughts import FORMS, GAP, THINK, form_named
+from magcli.plan.engines import policy_engine, require_vllm
 from magcli.stages.shared import vllm_options
 from magcli.stages.shared.parallel import check_split_engine
 
@@ -128,8 +129,6 @@ class LocalEngineOptions:
     @property
     def num_slots(self) -> int:
         """The maximum number of concurrent sequences."""
-        from magcli.generate.open import policy_engine
-
         if self.slots:
             return self.slots
         if self.engine == "server" or not self.device.startswith("cuda"):
@@ -244,6 +243,18 @@ class RewardOptions(GraderOptions, _RewardParts):
 
 
 @dataclass(frozen=True)
+class EnvironmentOptions:
+    """What answers the turns of the model."""
+
+    environment: str = opt(
+        "",
+        "Environment that answers the model's turns, such as a tool: python, calculator, or your own class, as "
+        "module:Class or file.py:Class.",
+        panel=SAMPLING,
+    )
+
+
+@dataclass(frozen=True)
 class EvaluationOptions:
     """Held-out problems that a training run samples and grades at intervals."""
 
@@ -276,16 +287,17 @@ class TrainingOptions(TemplateOptions):
     lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN, gt=0)
     activation_checkpointing: Literal["auto", "yes", "no"] = opt(
         "auto",
-        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU.",
+        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU on which the "
+        "run might not fit else.",
         panel=TRAIN,
         affects_rows=False,
         former="recompute",
     )
-    attention: Literal["sdpa", "varlen"] = opt(
-        "sdpa",
+    attention: Literal["auto", "sdpa", "varlen"] = opt(
+        "auto",
         "Attention in training: PyTorch's kernels for padded batches (sdpa), or FlashAttention without padding, in "
-        "bf16 on a GPU (varlen).",
-        panel=TRAIN,
+        "bf16 on a GPU (varlen); auto: varlen where it works.",
+        panel=MODEL,
         affects_rows=False,
     )
     offload: Literal["none", "moments"] = opt(
@@ -411,8 +423,6 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
     Raises:
         EnvironmentFault: it is not installed.
     """
-    from magcli.generate.open import require_vllm
-
     if engine == "vllm":
         usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
         require_vllm()
@@ -434,9 +444,31 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     check_length_penalty(stage, config)
 
 
+def environment_judges(environment: str) -> bool:
+    """Whether an environment, if there is one, has a reward of its own.
+
+    Raises:
+        UsageError: there is no such class.
+    """
+    if not environment:
+        return False
+    from magcli.verify.environment import terms_of
+
+    return terms_of(environment).judges
+
+
 def check_length_penalty(prefix: str, config: RewardOptions) -> None:
     """A length penalty that fits, of the run or of one of its stages; messages begin with ``prefix``."""
     usage(
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
         f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )
+
+
+def check_attention(stage: str, config: TrainingOptions) -> None:
+    """FlashAttention only where it has a kernel: on a GPU, in bf16."""
+    if config.attention != "varlen":
+        return
+    device = config.device
+    usage(device.startswith("cuda"), f"{stage}: --attention varlen needs a GPU, not --device {device}; leave it out")
+    usage(config.bf16 != "no", f"{stage}: --attention varlen computes in bf16; leave --bf16 no out, or take sdpa")

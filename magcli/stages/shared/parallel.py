@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from magcli.errors import usage
+from magcli.plan.engines import policy_engine
+from magcli.plan.machine import gpu_number, gpus
 
 
 def check_split_engine(stage: str, config: Any) -> None:
@@ -32,7 +34,6 @@ def check_ranks(stage: str, ranks: int, *, engine: str, device: str, determinist
     """
     if ranks == 1:
         return
-    from magcli.generate.open import policy_engine
     from magcli.generate.parallel import check_split
     from magcli.model.model import Model
 
@@ -54,11 +55,7 @@ def check_cards(stage: str, ranks: int, device: str) -> None:
     """
     if ranks == 1 or not device.startswith("cuda"):
         return
-    import torch
-
-    from magcli.generate.wire import gpu_number
-
-    number = torch.cuda.device_count()
+    number = gpus()
     first = gpu_number(device)
     text = f"{stage}: --tensor-parallel {ranks} takes {ranks} GPUs, from {device} on; PyTorch finds {number} in all"
     usage(first + ranks <= number, text)

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from magcli.data.values import to_rows
 from magcli.errors import EnvironmentFault
-from magcli.stages.shared import engines, templates
+from magcli.model.model import Model
+from magcli.model.plain import require_json
+from magcli.stages.shared import engines, graders, templates
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.data.source import Rows
-    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.stages.shared.options import GraderOptions, TemplateOptions
     from magcli.verify.grader import Grader
@@ -29,8 +31,6 @@ def open_readable(name: str, config: TemplateOptions, system: Path | None, job: 
     Raises:
         EnvironmentFault: its folder is there and cannot be read.
     """
-    from magcli.model.plain import require_json
-
     model = templates.open_model(name, config)
     if model.is_url:
         _say_unchecked("prompts", "a server has its own tokenizer", job)
@@ -53,8 +53,6 @@ def check_model(name: str) -> None:
     Raises:
         EnvironmentFault: it is neither a folder nor available from the hub.
     """
-    from magcli.model.model import Model
-
     model = Model.open(name)
     if model.is_local:
         return
@@ -70,21 +68,23 @@ def _say_unchecked(what: str, why: str, job: Job) -> None:
 
 def sampled_problems(name: str, config: TemplateOptions, system: Path | None, rows: Rows, job: Job) -> int:
     """The number of problems that a stage can sample; those whose prompt is too long are dropped."""
-    from magcli.data.values import to_rows
-
     model = open_readable(name, config, system, job)
     return len(fitting([row for batch in rows for row in to_rows(batch)], model, system, job))
 
 
 def graded_problems(
-    name: str, config: TemplateOptions, grading: GraderOptions, system: Path | None, rows: Rows, job: Job
+    name: str,
+    config: TemplateOptions,
+    grading: GraderOptions,
+    system: Path | None,
+    rows: Rows,
+    job: Job,
+    environment: str = "",
 ) -> int:
     """The number of problems that a stage can sample and grade; also those with a bad ground truth are dropped."""
-    from magcli.data.values import to_rows
-
     model = open_readable(name, config, system, job)
     problems = fitting([row for batch in rows for row in to_rows(batch)], model, system, job)
-    with engines.open_grader(grading) as grader:
+    with graders.open_grader(grading, environment=environment) as grader:
         return len(gradable(problems, grader, job))
 
 

@@ -1,4 +1,7 @@
-"""Engines on a cluster that the shards of a stage share: one for each --tensor-parallel GPUs, or on CPUs one a node.
+"""Engines on a cluster: one for each --tensor-parallel GPUs, or on CPUs one a node.
+
+The shards of a stage share them (``SharedEngines``); those of a stage that does everything else in one process are
+watched in a thread of its own (``ClusterEngines``).
 
 A local Ray without GPUs has several, each with a part of the threads: one engine leaves cores idle while its Python
 chooses tokens and admits requests.
@@ -6,23 +9,34 @@ chooses tokens and admits requests.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.cluster.mailbox import Surroundings
+from magcli.cluster.runtime import Resources
+from magcli.cluster.service_group import ServerKind, ServiceGroup
 from magcli.console import Console, Waiting
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, MagError
+from magcli.generate.service import EngineServer
+from magcli.plan import machine
+from magcli.plan.machine import gpus
 from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines, templates
 from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
-    from magcli.cluster.mailbox import Surroundings
-    from magcli.cluster.runtime import Cluster, Resources
-    from magcli.cluster.service import OpenServer, Server
-    from magcli.generate.service import EngineServer, Opened
+    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.service import OpenServer, Server, ServiceClient
+    from magcli.generate.service import Opened, ServiceGenerator
+    from magcli.run.types import Notes
 
 MOST_ON_CPUS = 4
 """The most engines on the CPUs of a local Ray; each has a copy of the weights."""
@@ -58,8 +72,6 @@ class SharedEngines:
         chosen: Mapping[str, str],
         open_server: OpenEngine,
     ) -> None:
-        from magcli.cluster.service_group import ServerKind, ServiceGroup
-
         self._config = config
         self._job = job
         self._open_server = open_server
@@ -130,8 +142,6 @@ class SharedEngines:
 
 def _resources(cluster: Cluster, config: LocalEngineOptions) -> Resources:
     """Ray's GPUs, one a rank; on CPUs nothing, so that an engine never waits for the shards that wait for it."""
-    from magcli.cluster.runtime import Resources
-
     on_gpu = config.device.startswith("cuda") and not cluster.is_local
     return Resources(gpus=config.tensor_parallel if on_gpu else 0)
 
@@ -165,7 +175,6 @@ def _threads() -> int:
 
 def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
-    from magcli.model import card
     from magcli.model.tensors import weight_files
 
     model = templates.open_model(config.model, config)
@@ -173,7 +182,7 @@ def _engines_in_memory(config: EngineOptions) -> int:
         stored = sum(file.stat().st_size for file in weight_files(model.folder))
     except (EnvironmentFault, OSError):
         return 1  # opening the engine says what is wrong
-    return int(MEMORY_SHARE * card.host().usable // (LOADED_COPIES * stored))
+    return int(MEMORY_SHARE * machine.host().usable // (LOADED_COPIES * stored))
 
 
 def surroundings(threads: int = 0) -> Surroundings:
@@ -181,9 +190,7 @@ def surroundings(threads: int = 0) -> Surroundings:
 
     ``threads``: of the compute libraries; 0: as this process.
     """
-    from magcli.cluster.mailbox import Surroundings
-
-    prefixes = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_NUM_THREADS", "TORCHDYNAMO_", "TOKENIZERS_")
+    prefixes = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_", "GOMP_", "TORCHDYNAMO_", "TOKENIZERS_")
     variables = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     if threads:
         variables["OMP_NUM_THREADS"] = str(threads)
@@ -202,9 +209,8 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
         return ["cuda"] * max(1, sum(int(node.gpus) // ranks for node in nodes))
     if device != "cuda":
         return [device]
-    import torch
 
-    engines_here = max(1, torch.cuda.device_count() // ranks)
+    engines_here = max(1, gpus() // ranks)
     return [f"cuda:{number * ranks}" for number in range(engines_here)]
 
 
@@ -226,8 +232,6 @@ class _KeptMessages(Console):
 
 def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) -> EngineServer:
     """Open an engine in its process; ``chosen`` is what options left to ``auto`` resolved to, if it is known."""
-    from magcli.generate.service import EngineServer
-
     job, messages = job_in_engine(stage, chosen)
     generator = engines.open_engine(config, job)
     return EngineServer(generator, job.chosen, messages)
@@ -237,3 +241,90 @@ def job_in_engine(stage: str, chosen: Mapping[str, str]) -> tuple[Job, list[tupl
     """A job for opening an engine in its process, and the list of what it says, which is kept for the driver."""
     console = _KeptMessages()
     return Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen))), console.messages
+
+
+class ClusterEngines:
+    """Starts the engines of a run, and watches and replaces them in a thread of its own until ``close``.
+
+    Args:
+        config: the engine and ``cluster``, the option.
+        job: the stage's run, which is told what options left to ``auto`` resolve to.
+        unfinished: as in ``Job.choose``; what it chose is kept.
+        open_server: opens an engine in its process.
+
+    Raises:
+        EnvironmentFault: the cluster cannot be used, or has no room.
+        MagError: what opening an engine raised.
+    """
+
+    def __init__(
+        self, config: Any, job: Job, unfinished: Sequence[Notes], open_server: OpenEngine = open_server
+    ) -> None:
+        from magcli.cluster.runtime import address_for, open_cluster
+
+        chosen: dict[str, str] = {}
+        for notes in unfinished:
+            chosen |= notes.notes
+        self._run_id = uuid.uuid4().hex[:12]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cluster-engines", daemon=True)
+        self._watching: Future[None] | None = None
+        self._client: ServiceClient | None = None
+        self._stack = ExitStack()
+        try:
+            cluster = self._stack.enter_context(open_cluster(address_for(config.cluster)))
+            self._thread.start()
+            self._stack.callback(self._end_thread)
+            self._engines = SharedEngines(cluster, config, job, self._run_id, chosen, open_server)
+            self._stack.callback(lambda: self._wait_for(self._engines.close()))
+            opened = self._wait_for(self._engines.start())
+            self._wait_for(self._engines.start_others())
+            job.record(opened.chosen, unfinished)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    @property
+    def number(self) -> int:
+        """Number of engines."""
+        addresses, _ = self._engines.addresses_and_opened
+        return len(addresses)
+
+    def client(self) -> ServiceClient:
+        """Asks all engines, and replaces those that are lost. Calls end with the error if one cannot be replaced."""
+        from magcli.cluster.service import ServiceClient
+
+        addresses, _ = self._engines.addresses_and_opened
+        self._client = ServiceClient(addresses, f"{self._run_id}-stage")
+        self._watching = asyncio.run_coroutine_threadsafe(self._engines.watch(), self._loop)
+        self._watching.add_done_callback(self._tell_client)
+        return self._client
+
+    def generator(self) -> ServiceGenerator:
+        """All engines as one generator, which asks them as ``client`` does."""
+        from magcli.generate.service import service_generator
+
+        _, opened = self._engines.addresses_and_opened
+        return service_generator(self.client(), opened)
+
+    def close(self) -> None:
+        """End the engines, and a Ray that was started for them."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._stack.close()
+
+    def _tell_client(self, watching: Future[None]) -> None:
+        """Pass on why an engine could not be replaced."""
+        if watching.cancelled() or self._client is None:
+            return
+        error = watching.exception()
+        if isinstance(error, MagError):
+            self._client.fail(error)
+
+    def _wait_for(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

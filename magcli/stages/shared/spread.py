@@ -19,15 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.cluster.runtime import WAITING_SECONDS, Resources, address_for, open_cluster
+from magcli.cluster.shards import map_shards
 from magcli.console import Console, Progress
 from magcli.data import durable, table
 from magcli.errors import DataError, EnvironmentFault, UsageError, usage
-from magcli.run import harness, shard, validation
+from magcli.generate.service import generator_opener
+from magcli.run import harness, shard, units, validation
 from magcli.run.harness import Tables
 from magcli.run.job import UNREAD, Drops, Job, Whole
 from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard
+from magcli.run.units import AsyncRunner
 from magcli.stages.shared.options import EngineOptions
+from magcli.stages.shared.shared_engines import SharedEngines, open_server, samples_locally, surroundings
 
 if TYPE_CHECKING:
     from magcli.cluster.errors import MemberLost
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from magcli.cluster.shards import Attempt, Say
     from magcli.data.source import Rows
     from magcli.run.stage import Stage
-    from magcli.stages.shared.shared_engines import SharedEngines
 
 SHARDS_A_PLACE = 4
 """Shards for each task that can run at once, so that a slow one does not hold up the end."""
@@ -92,8 +96,6 @@ def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
         EnvironmentFault: the cluster cannot be used, or too many processes were lost.
         MagError: what a shard raised.
     """
-    from magcli.cluster.runtime import address_for, open_cluster
-
     assert job.inputs is not None
     streams = [source.name for source in job.sources if source.total is None or not source.sha256]
     usage(not streams, f"{stage.name}: --cluster needs files, whose rows are counted in advance, not {streams}")
@@ -143,8 +145,6 @@ def _shards_for(config: Any, rows: int, at_once: int) -> int:
 
     A shard of a stage that samples has rows enough to fill an engine's slots: at its end they are partly empty.
     """
-    from magcli.stages.shared.shared_engines import samples_locally
-
     least_rows = config.num_slots if samples_locally(config) else 1
     most = max(at_once, rows // least_rows)
     return max(1, min(rows, SHARDS_A_PLACE * at_once, most))
@@ -162,15 +162,11 @@ def _number_of_shards(path: Path, wanted: int) -> int:
 
 def _run_shards(cluster: Cluster, run: ShardRun, job: Job) -> None:
     """Start the engines, run all shards, end the engines."""
-    from magcli.run.units import AsyncRunner
-
     with AsyncRunner() as loop, job.console.progress(job.total, "rows", job.stage) as bar:
         loop.run(_on_cluster(cluster, run, job, bar))
 
 
 async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) -> None:
-    from magcli.stages.shared.shared_engines import SharedEngines, open_server, samples_locally
-
     if not samples_locally(run.config):
         await _map(cluster, run, job, bar, None)
         return
@@ -187,11 +183,6 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
     """Run all shards; the engines are watched meanwhile, and end the run if they cannot be replaced."""
-    from magcli.cluster.runtime import WAITING_SECONDS, Resources
-    from magcli.cluster.shards import map_shards
-    from magcli.run import units
-    from magcli.stages.shared.shared_engines import surroundings
-
     listener = _Listener(run, job, bar, engines)
     resources = Resources(cpus=max(1, getattr(run.config, "workers", 1)))
 
@@ -291,8 +282,6 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
         EnvironmentFault: this node does not have the folder of the shards.
         MagError: what the stage raises.
     """
-    from magcli.generate.service import generator_opener
-
     if not (run.folder / PLAN).exists():
         raise EnvironmentFault(
             f"{socket.gethostname()} has no folder {run.folder}; --output must be on storage that all nodes share"

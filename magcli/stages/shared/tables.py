@@ -6,12 +6,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from magcli.data import table
+from magcli.data.schema import extend_schema
 from magcli.errors import DataError
 from magcli.layouts import names
+from magcli.layouts.convert import converted
+from magcli.layouts.describe import could_be, what_is_missing
+from magcli.model.chat import to_messages
+from magcli.model.messages import normalized, thoughts_beside
+from magcli.run import layout
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.data.source import Source
     from magcli.run.layout import Converted
 
@@ -75,8 +82,6 @@ def _lacking(
 
     Without either, the harness says what is missing.
     """
-    from magcli.layouts.describe import could_be, what_is_missing
-
     for requirement in required:
         role, *others = requirement.split("|")
         accepted = {role, *others, *aliases.get(role, ()), *names.COMPLETION.get(role, ())}
@@ -95,8 +100,6 @@ def _lacking(
 
 def layout_of(table: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | DataError | None:
     """How a table of these columns is converted; None if it is as it should be, an error if that is ambiguous."""
-    from magcli.layouts.convert import converted
-
     try:
         return converted(table, wanted, natively=natively)
     except DataError as error:
@@ -109,9 +112,6 @@ def read_table(path: str, wanted: Sequence[str]) -> Source:
     Raises:
         DataError: it cannot be read, or its layout is ambiguous.
     """
-    from magcli.data import table
-    from magcli.run import layout
-
     source = table.read(path)
     converted = layout_of(source.schema, wanted)
     if isinstance(converted, DataError):
@@ -123,10 +123,6 @@ def read_table(path: str, wanted: Sequence[str]) -> Source:
 
 def code_schema(input_schema: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
     """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
-    import pyarrow as pa
-
-    from magcli.data.schema import extend_schema
-
     others = [field for field in input_schema if field.name not in (*names.TESTS, *names.SOLUTIONS)]
     return extend_schema(extend_schema(pa.schema(others, input_schema.metadata), code), added)
 
@@ -139,9 +135,6 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     Raises:
         DataError: it has neither, or a turn lacks its role or its text, or has tool calls.
     """
-    from magcli.model.chat import to_messages
-    from magcli.model.messages import normalized, thoughts_beside
-
     turns = row.get("messages") or []
     if not turns and row.get("prompt") and row.get("completion"):
         prompt = row["prompt"]
@@ -162,8 +155,6 @@ PASS_RATE = "pass_rate"
 
 def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     """The digest of a table that an option names, which determines the rows as an input does."""
-    from magcli.data import table
-
     if path is None:
         return {}
     source = table.read(str(path))

@@ -6,15 +6,16 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
+from magcli.model.chat import ChatTemplate, takes_system
+from magcli.model.model import Model
 from magcli.stages.shared.options import AUTO, template_source, template_variables
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.run.types import Notes
     from magcli.stages.shared.options import TemplateOptions
@@ -28,12 +29,20 @@ def open_model(name: str | Path, config: TemplateOptions) -> Model:
 
     A template that prints today's date has none yet (see ``with_date``).
     """
-    from magcli.model.chat import ChatTemplate
-    from magcli.model.model import Model
-
     thoughts = "" if config.thoughts == AUTO else config.thoughts
-    template = ChatTemplate(template_source(config), template_variables(config), thoughts=thoughts)
+    variables = template_variables(config) | _tools_of(getattr(config, "environment", ""))
+    template = ChatTemplate(template_source(config), variables, thoughts=thoughts)
     return Model.open(name, template, config.stop)
+
+
+def _tools_of(environment: str) -> dict[str, Any]:
+    """The variable of the chat template with the tools of an environment; none without any."""
+    if not environment:
+        return {}
+    from magcli.verify.environment import terms_of
+
+    tools = [dict(tool) for tool in terms_of(environment).tools]
+    return {"tools": tools} if tools else {}
 
 
 def with_date(
@@ -71,8 +80,6 @@ def _date(job: Job, unfinished: Sequence[Notes] | None, date: str) -> str:
 
 def say_where_system_goes(tokenizer: PreTrainedTokenizerBase, job: Job) -> None:
     """Report it if the chat template does not take a system prompt."""
-    from magcli.model.chat import takes_system
-
     if not takes_system(tokenizer):
         text = "the chat template takes no system prompt; it is put before the text of the first user turn"
         job.console.say(f"{job.stage}: {text}", event="system-in-question")

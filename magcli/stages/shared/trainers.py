@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster, require_ray
-from magcli.config import opt
+import torch
+
+from magcli.cluster.ranks import RanksLost
+from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster
 from magcli.errors import usage
-from magcli.stages.shared.options import CLUSTER, TrainingOptions
+from magcli.generate.weights import sweep
+from magcli.plan.machine import gpus
+from magcli.stages.shared.rank_options import RankOptions
+from magcli.train.controller import OneProcess, RankController
+from magcli.train.rank_group import ClusterRanks, rank_resources
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster, Demand
     from magcli.console import Console
     from magcli.run.rundir import RunDir
-    from magcli.train.controller import RankController
-    from magcli.train.rank_group import ClusterRanks
 
 
 MAX_LOSSES = 5
@@ -31,76 +34,6 @@ REPLACEMENT_SECONDS = 120.0
 
 MESSAGE_SECONDS = 30.0
 POLL_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class RankOptions(TrainingOptions):
-    """A model that is trained on one or several ranks."""
-
-    trainers: int = opt(
-        1,
-        "Number of trainer ranks, which share weights and optimizer by FSDP2; more than 1 are processes under Ray.",
-        panel=CLUSTER,
-        affects_rows=False,
-        ge=1,
-    )
-    fsdp_size: int = opt(
-        0,
-        "Number of ranks that share one copy of weights and optimizer state, such as the GPUs of a node (hybrid "
-        "sharding); default: all --trainers.",
-        panel=CLUSTER,
-        affects_rows=False,
-    )
-    min_trainers: int = opt(
-        0,
-        "Fewest trainer ranks to go on with if no node replaces a lost one within two minutes; the number of "
-        "--trainers waits for one; default: 2, or --fsdp-size.",
-        panel=CLUSTER,
-        affects_rows=False,
-    )
-    cluster: str = opt(
-        "",
-        "Where processes under Ray run: local (default) starts one on this machine; auto or HOST:PORT joins a cluster.",
-        panel=CLUSTER,
-        affects_rows=False,
-    )
-
-
-def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
-    """Refuse numbers and places of processes that contradict each other; ``others`` of the run are under Ray too.
-
-    Raises:
-        EnvironmentFault: Ray is needed and not installed.
-    """
-    _refuse_torchrun(stage)
-    size = config.fsdp_size
-    usage(
-        size == 0 or (size > 1 and config.trainers % size == 0),
-        f"{stage}.fsdp_size: {size} must be 2 or more and divide the {config.trainers} ranks of --trainers",
-    )
-    least = config.min_trainers
-    usage(
-        least == 0 or 2 <= least <= config.trainers,
-        f"{stage}.min_trainers: {least} must be 2 or more and at most the {config.trainers} ranks of --trainers",
-    )
-    needs_ray = others > 0 or config.trainers > 1
-    usage(needs_ray or not config.cluster, f"{stage}: --cluster has nothing to place; add --trainers 2 or more")
-    alone = config.trainers == 1
-    usage(alone or not config.lora, f"{stage}: --lora trains in one process; use --trainers 1, or leave --lora out")
-    usage(
-        alone or config.offload == "none",
-        f"{stage}: --offload needs a single process; with --trainers, more ranks divide the moments instead",
-    )
-    if needs_ray:
-        require_ray()
-
-
-def _refuse_torchrun(stage: str) -> None:
-    """Refuse to be one of several processes that torchrun has started: they would all be the same run."""
-    size = os.environ.get("WORLD_SIZE", "")
-    is_one_of_several = "RANK" in os.environ and size.isdigit() and int(size) > 1
-    text = f"{stage}: magcli starts its trainer ranks itself: leave torchrun out and give --trainers {size}"
-    usage(not is_one_of_several, text)
 
 
 @contextmanager
@@ -125,8 +58,6 @@ def opened(
         UsageError: there are more ranks than GPUs of this machine.
         EnvironmentFault: the cluster cannot be used, or has no room.
     """
-    from magcli.train.controller import OneProcess, RankController
-
     if not beside and config.trainers == 1:
         yield None, RankController(OneProcess(config.device))
         return
@@ -158,8 +89,6 @@ def _ranks_after_loss(
     fits: Callable[[int], bool],
 ) -> int:
     """How many ranks to go on with: all as soon as there is room, or after two minutes as many as there is room for."""
-    from magcli.train.rank_group import rank_resources
-
     resources = rank_resources(config.device)
     start = time.monotonic()
     next_message = start + MESSAGE_SECONDS
@@ -216,15 +145,11 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
 
 def counts_cards(config: RankOptions) -> bool:
     """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
-    import torch
-
-    return config.device.startswith("cuda") and not config.card and torch.cuda.device_count() > 0
+    return config.device.startswith("cuda") and not config.card and gpus() > 0
 
 
 def _check_placeable(cluster: Cluster, config: RankOptions, beside: Sequence[Demand]) -> None:
     """Refuse ranks and other processes that the nodes of a cluster cannot hold together."""
-    from magcli.train.rank_group import rank_resources
-
     if config.trainers == 1:
         cluster.check_room(beside)
     else:
@@ -233,10 +158,8 @@ def _check_placeable(cluster: Cluster, config: RankOptions, beside: Sequence[Dem
 
 def _check_cards(stage: str, config: RankOptions) -> None:
     """Refuse more ranks than this machine has GPUs."""
-    import torch
-
     if config.device.startswith("cuda"):
-        cards = torch.cuda.device_count()
+        cards = gpus()
         text = f"{stage}: --trainers {config.trainers} takes a GPU for each rank; PyTorch finds {cards} on this machine"
         usage(config.trainers <= cards, text)
 
@@ -245,9 +168,6 @@ def _cluster_ranks(
     stage: str, config: RankOptions, cluster: Cluster, console: Console, beside: Sequence[Demand], patience: float
 ) -> ClusterRanks:
     """Several trainer ranks, which start when their state is opened."""
-    import torch
-
-    from magcli.train.rank_group import ClusterRanks
 
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
@@ -284,9 +204,6 @@ def again_when_lost(stage: str, train: Callable[[bool], None], folder: RunDir, c
     Raises:
         RanksLost: ranks were lost more than ``MAX_LOSSES`` times without a line of metrics in between.
     """
-    from magcli.cluster.ranks import RanksLost
-    from magcli.generate.weights import sweep
-
     losses_in_a_row = 0
     lines_before = 0
     while True:

@@ -8,20 +8,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
+from magcli.data import checksum
+from magcli.data.manifest import Input
 from magcli.errors import usage
+from magcli.model import compute
+from magcli.model.save import open_original
+from magcli.model.slices import has_slices
+from magcli.run.rundir import RunDir
+from magcli.run.settings import CHOSEN
+from magcli.train import lora
+from magcli.train.load_shards import load_shards
+from magcli.train.lora import keep_stream_in_float32
+from magcli.train.optim import adamw
+from magcli.train.packing import use_packed_attention
+from magcli.train.shard import shard
 
 if TYPE_CHECKING:
-    import torch
     from torch.optim import AdamW
     from transformers import PreTrainedModel
 
-    from magcli.model import compute
     from magcli.model.model import Model
     from magcli.model.save import Original
+    from magcli.plan.fit import Plan
     from magcli.run.job import Job
-    from magcli.run.rundir import RunDir
     from magcli.stages.shared.options import TrainingOptions
     from magcli.train.distributed import Ranks
+    from magcli.train.packing import AttentionName
     from magcli.train.shard import ShardedModel
 
 FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
@@ -50,8 +64,6 @@ def resolve_formats(
     Raises:
         UsageError: the run is finished, and the options ask for another format.
     """
-    from magcli.model import compute
-
     asked = {option: getattr(config, option) for option in names}
     if folder.finished:
         formats = {option: folder.notes.get(option, value) for option, value in asked.items()}
@@ -75,9 +87,6 @@ def resolve_formats(
 
 def recorded(run: Path, name: str) -> str:
     """What an unfinished run in a folder recorded under a name; empty if there is none."""
-    from magcli.data import checksum
-    from magcli.run.settings import CHOSEN
-
     try:
         chosen = checksum.read_object(run / "run.json").get(CHOSEN)
     except (OSError, ValueError):  # opening the run's folder says what is wrong with it
@@ -85,17 +94,19 @@ def recorded(run: Path, name: str) -> str:
     return str(chosen.get(name, "")) if isinstance(chosen, dict) else ""
 
 
-def check_attention(stage: str, config: TrainingOptions) -> None:
-    """FlashAttention only where it has a kernel: on a GPU, in bf16."""
-    if config.attention == "sdpa":
-        return
-    device = config.device
-    usage(device.startswith("cuda"), f"{stage}: --attention varlen needs a GPU, not --device {device}; leave it out")
-    usage(config.bf16 != "no", f"{stage}: --attention varlen computes in bf16; leave --bf16 no out, or take sdpa")
+def attention_of(config: TrainingOptions, *, bf16: bool) -> AttentionName:
+    """The attention to use; FlashAttention computes in bf16, so without it ``auto`` leaves it out."""
+    return "sdpa" if config.attention == "auto" and not bf16 else config.attention
+
+
+def with_checkpointing_as_planned(config: RunConfig, plan: Plan) -> RunConfig:
+    """The options with activation checkpointing as in the forecast, which decides what ``auto`` is on a GPU."""
+    recomputes = plan.training.activation_checkpointing
+    return replace(config, activation_checkpointing="yes" if recomputes else "no")
 
 
 def checkpoints_activations(config: TrainingOptions, *, on_gpu: bool) -> bool:
-    """Whether layer activations are recomputed in the backward pass instead of kept."""
+    """Whether layer activations are recomputed in the backward pass instead of kept, if nothing is planned."""
     if config.activation_checkpointing == "auto":
         return on_gpu
     return config.activation_checkpointing == "yes"
@@ -107,8 +118,6 @@ def base_dtype(config: TrainingOptions, model: Model, *, bf16: bool) -> torch.dt
     Trained weights are float32. With LoRA they are frozen: in bf16 if they are stored and multiplied so, which is a
     third of the memory of float32 weights and their copies in bf16.
     """
-    import torch
-
     return torch.bfloat16 if has_bf16_base(config, model, bf16=bf16) else torch.float32
 
 
@@ -119,29 +128,20 @@ def has_bf16_base(config: TrainingOptions, model: Model, *, bf16: bool) -> bool:
 
 def frozen_in_bf16(model: Model, *, bf16: bool) -> bool:
     """Whether weights that are not trained are in bf16: if they are stored and multiplied so."""
-    import torch
-
     return bf16 and bool(model.config.dtype == torch.bfloat16)
 
 
 def frozen_model(config: TrainingOptions, model: Model, ranks: Ranks, *, bf16: bool) -> PreTrainedModel:
     """A whole model on a rank's device that only scores the policy's tokens."""
-    import torch
-
-    from magcli.train.lora import keep_stream_in_float32
-    from magcli.train.packing import use_packed_attention
-
     dtype = torch.bfloat16 if frozen_in_bf16(model, bf16=bf16) else torch.float32
     loaded = model.load(dtype=dtype, device=str(ranks.device))
-    use_packed_attention(loaded, config.attention)
+    use_packed_attention(loaded, attention_of(config, bf16=bf16))
     keep_stream_in_float32(loaded)
     return loaded.requires_grad_(False)
 
 
 def loads_whole(model: Model, ranks: int, *, from_scratch: bool = False) -> bool:
     """Whether each of several ranks loads the whole model before it keeps its shard."""
-    from magcli.model.slices import has_slices
-
     return ranks > 1 and (from_scratch or not has_slices(model))
 
 
@@ -152,19 +152,15 @@ def sharded_model(
 
     Of several ranks each reads its own slices of the files, if the model can be read so.
     """
-    from magcli.train import lora
-    from magcli.train.load_shards import load_shards
-    from magcli.train.packing import use_packed_attention
-    from magcli.train.shard import shard
-
     recomputed = checkpoints_activations(config, on_gpu=ranks.device.type != "cpu")
+    attention = attention_of(config, bf16=bf16)
     if ranks.size > 1 and not from_scratch:
-        sharded = load_shards(model, ranks, bf16=bf16, checkpoint_activations=recomputed, attention=config.attention)
+        sharded = load_shards(model, ranks, bf16=bf16, checkpoint_activations=recomputed, attention=attention)
         if sharded is not None:
             return sharded
     dtype = base_dtype(config, model, bf16=bf16)
     weights = model.load(dtype=dtype, device=str(ranks.device), from_scratch=from_scratch, seed=seed)
-    use_packed_attention(weights, config.attention)
+    use_packed_attention(weights, attention)
     if config.lora:
         lora.add_lora(weights, rank=config.lora, alpha=config.lora_alpha, seed=seed)
     return shard(weights, ranks, bf16=bf16, checkpoint_activations=recomputed)
@@ -172,8 +168,6 @@ def sharded_model(
 
 def optimizer(config: Any, model: PreTrainedModel) -> AdamW:
     """AdamW over the trained parameters, with its moments in host memory if the options ask for it."""
-    from magcli.train.optim import adamw
-
     offloads = config.offload == "moments"
     return adamw(model, lr=config.lr, weight_decay=config.weight_decay, offload_moments=offloads)
 
@@ -184,8 +178,6 @@ def original(config: Any, model: Model) -> Original:
     Raises:
         UsageError: --stop does not name single tokens.
     """
-    from magcli.model.save import open_original
-
     from_scratch = getattr(config, "from_scratch", False)
     return open_original(
         model.name,
@@ -205,9 +197,6 @@ def run_folder(stage: str, config: Any, job: Job, lengths: Sequence[str]) -> Ite
 
     Open it after the last row was read: only then is the digest of a pipe known.
     """
-    from magcli.data.manifest import Input
-    from magcli.run.rundir import RunDir
-
     settings = {key: value for key, value in job.settings.items() if key not in FORMATS}
     wanted = {**settings, "inputs": [source.sha256 for source in job.sources]}
     with RunDir.open(config.run, stage, wanted, restart=job.restart, lengths=lengths) as folder:

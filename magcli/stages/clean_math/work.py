@@ -1,0 +1,255 @@
+"""The work of `magcli clean-math`, once its options are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from magcli.curate.math.choices import append_options
+from magcli.curate.math.duplicates import StatementIndex, index_evaluations, short_names
+from magcli.curate.math.problems import Kept, clean, messages, model_question, parse_answer
+from magcli.curate.tables import SpilledBatches, context_columns, context_of, with_context
+from magcli.data.schema import extend_schema
+from magcli.data.seal import hash_text
+from magcli.data.values import from_rows, to_rows
+from magcli.errors import PromptRefused
+from magcli.evaluation import rows, suite
+from magcli.generate.types import Sampling, sample_seed
+from magcli.layouts import names
+from magcli.run.each_row import Drop, each_row
+from magcli.stages.clean_math import Config, reads
+from magcli.stages.shared import engines, tables, templates
+from magcli.verify.math import equal, parsable
+
+if TYPE_CHECKING:
+    from magcli.curate.math.duplicates import Duplicate
+    from magcli.curate.math.problems import Answer, Decision, ModelQuestion
+    from magcli.data.source import Rows
+    from magcli.generate.types import Generator
+    from magcli.run.job import Job
+
+ALIASES = tables.ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+SUITE = "suite:"
+"""The start of a name of --against that is no file."""
+
+UNIT = 1024
+"""Rows per journal entry without a model."""
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the evaluation files and of the model."""
+    identity: dict[str, Any] = {}
+    if config.model:
+        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+    for path, name in short_names(_against_files(config)).items():
+        identity |= tables.table_identity(f"against {name}", path)
+    for name, problems in _against_suites(config).items():
+        identity[f"against {name}_sha256"] = hash_text(json.dumps(problems, sort_keys=True, default=str))
+    return identity
+
+
+def _against_files(config: Config) -> list[Path]:
+    """The tables of --against, without the suites."""
+    return [Path(name) for name in config.against if not name.startswith(SUITE)]
+
+
+def _against_suites(config: Config) -> dict[str, list[dict[str, Any]]]:
+    """The problems of the suites of --against, by their names there.
+
+    Raises:
+        UsageError: there is no suite of that name.
+        DataError: its data is neither in the current folder nor on the hub.
+    """
+    wanted = [name.removeprefix(SUITE) for name in config.against if name.startswith(SUITE)]
+    return {f"{SUITE}{found.name}": rows.problems(found, [".", rows.HUB]) for found in suite.load(wanted)}
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """The given columns, and a note on what changed in the row."""
+    return extend_schema(input_schema, pa.schema([pa.field("note", pa.string())]))
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Clean each problem, then drop contaminated ones, then duplicates."""
+    rows = _clean(config, _with_context(rows, job), job)
+    if config.against:
+        rows = _decontaminate(config, rows, job)
+    yield from rows if config.duplicates else _deduplicate(config, rows, job)
+
+
+def _with_context(rows: Rows, job: Job) -> Rows:
+    """The rows with context columns, in which other tools store the facts of a question, prepended to the question."""
+    assert job.inputs is not None
+    hash_ids = "id" not in job.inputs.schema.names
+    reported = False
+    columns = list(dict.fromkeys(name for table in job.inputs.schemas for name in context_columns(table.names)))
+    for batch in rows:
+        contexts = [context_of(row, columns) for row in to_rows(batch.select(columns))] if columns else []
+        if any(contexts) and not reported:
+            reported = True
+            job.console.say(
+                f"clean-math: prepending {', '.join(columns)} to questions", event="context", columns=columns
+            )
+        yield _prepended(batch, contexts, hash_ids=hash_ids) if any(contexts) else batch
+
+
+def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool) -> pa.RecordBatch:
+    """Prompts that begin with their contexts; ids that are hashes of questions, which may repeat, include these."""
+    rows = to_rows(batch)
+    for row, context in zip(rows, contexts, strict=True):
+        if context:
+            row["prompt"] = with_context(context, row["prompt"])
+        if context and hash_ids:
+            key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
+            row["id"] = hashlib.sha256(key).hexdigest()[:16]
+    return from_rows(rows, batch.schema)
+
+
+def _clean(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that the rules keep, or the model if they are uncertain."""
+    assert job.schema is not None
+    out = schema(config, job.schema)
+    generator = engines.open_engine(config, job) if config.model else None
+
+    async def decide(row: dict[str, Any]) -> dict[str, Any] | Drop:
+        cleaned = await decision_on(row)
+        if isinstance(cleaned, Kept):
+            return {**row, **cleaned._asdict()}
+        return Drop(cleaned.reason, detail=cleaned.detail)
+
+    async def decision_on(row: dict[str, Any]) -> Decision:
+        prompt = _statement(row)
+        decided = clean(prompt, row["answer"], parsable=parsable)
+        if generator is None:
+            return decided
+        asked = model_question(prompt, row["answer"], decided, parsable=parsable)
+        if asked is None:
+            return decided
+        answer = await _answer(config, generator, row["id"], prompt, asked)
+        job.tally[f"{asked.question}: {answer}"] += 1
+        return asked.decision(answer)
+
+    async def close() -> None:
+        if generator:
+            await generator.close()
+
+    # With a model every row is a unit, so that many questions are asked at once.
+    size, window = (1, 2 * config.num_slots) if generator else (UNIT, 1)
+    yield from each_row(job, rows, decide, schema=out, close=close, size=size, window=window, unit="problems")
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report the model's answers at the end of the kept problems."""
+    yield from rows
+    if config.model:
+        counts = ", ".join(f"{answer} {count:,}" for answer, count in sorted(job.tally.items())) or "no questions"
+        text = f"clean-math: the model's answers on uncertain rows: {counts}"
+        job.console.result(text, event="model-answers", answers=dict(job.tally))
+
+
+def _statement(row: dict[str, Any]) -> str:
+    """The statement with the options of a separate column."""
+    choices = next((row[name] for name in names.OPTIONS if row.get(name)), None)
+    return append_options(row["prompt"], choices)
+
+
+async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:
+    sampling = Sampling(config.max_tokens, config.temperature)
+    seeds = [sample_seed(config.seed, id, 0)]
+    try:
+        (completion,) = await generator.complete(messages(asked.question, prompt), sampling, seeds=seeds)
+    except PromptRefused:
+        return "neither"
+    return parse_answer(completion.text, generator.thoughts)
+
+
+def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that are in no evaluation file; reports the matches of each file at the end."""
+    files, suites = _against_files(config), _against_suites(config)
+    evaluations = index_evaluations(files, suites)
+    matches: Counter[str] = Counter()
+    for batch in rows:
+        sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
+        if any(sources):  # most batches have no match, and making rows is slow
+            for row, source in zip(to_rows(batch), sources, strict=True):
+                if source:
+                    matches[source.file] += 1
+                    against = {"against": source.file, "against_row": source.row}
+                    job.drops.row(row["id"], "contaminated", {**row, **against})
+        yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in [*short_names(files).values(), *suites])
+    job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
+
+
+def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows without duplicates, in their order."""
+    assert job.schema is not None
+    # The verifier takes what a policy writes first, so it may say other things about two ground truths exchanged.
+    index = StatementIndex(lambda one, other: equal(one, other) or equal(other, one))
+    before: Counter[str] = Counter()
+    reworded: Counter[str] = Counter()
+    number = 0
+    with closing(SpilledBatches(schema(config, job.schema))) as spilled:
+        for batch in rows:
+            spilled.add(batch)
+            before.update(_sources(batch))
+            columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
+            for id, prompt, answer in zip(*columns, strict=True):
+                index.add(id, prompt, answer)
+        count = len(index.keys)
+        job.console.say(f"clean-math: searching for duplicates in {count:,} rows", event="comparing", rows=count)
+        duplicates = {duplicate.number: duplicate for duplicate in index.duplicates(config.similarity)}
+        for batch in spilled.rows():
+            in_batch = [duplicates.get(number + offset) for offset in range(batch.num_rows)]
+            for offset, (duplicate, source) in enumerate(zip(in_batch, _sources(batch), strict=True)):
+                if duplicate:
+                    _drop(job, batch.slice(offset, 1), duplicate, index)
+                    reworded[source] += duplicate.reason == "near-duplicate"
+            yield batch.filter(pa.array([duplicate is None for duplicate in in_batch], pa.bool_()))
+            number += batch.num_rows
+    _warn_of_templates(config, job, before, reworded)
+
+
+def _sources(batch: pa.RecordBatch) -> list[str]:
+    """The source of each row; empty where the table does not say it."""
+    if "source" not in batch.schema.names:
+        return [""] * batch.num_rows
+    return [str(source or "") for source in batch.column("source").to_pylist()]
+
+
+def _warn_of_templates(config: Config, job: Job, before: Counter[str], reworded: Counter[str]) -> None:
+    """Say what decides about near-duplicates, and name each source that lost over half of its rows as such.
+
+    They may be one template's problems.
+    """
+    if count := reworded.total():
+        text = f"clean-math: {count:,} near-duplicates by --similarity {config.similarity:g}; a higher one keeps more"
+        job.console.say(text, event="near-duplicates-dropped", dropped=count, similarity=config.similarity)
+    for source, count in reworded.items():
+        if 2 * count > before[source]:
+            where = f" of source {source}" if source else ""
+            job.console.warn(
+                f"clean-math: {count:,} of {before[source]:,} rows{where} were dropped as near-duplicates; if they are "
+                f"different problems, raise --similarity (now {config.similarity:g}; 1 drops exact duplicates only)",
+                event="near-duplicates",
+                source=source,
+                dropped=count,
+                rows=before[source],
+            )
+
+
+def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementIndex) -> None:
+    (values,) = to_rows(row)
+    id, _ = index.keys[duplicate.of]
+    relation = "conflicts_with" if duplicate.reason == "conflicting-answers" else "duplicate_of"
+    job.drops.row(values["id"], duplicate.reason, {**values, relation: id})

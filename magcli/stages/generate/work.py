@@ -1,0 +1,81 @@
+"""The work of `magcli generate`, once its options are checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from magcli.curate.sampling import completion_columns, sample_problem
+from magcli.data.schema import COMPLETION, EPISODE_COMPLETION, extend_schema, repeat_rows, with_columns
+from magcli.data.values import to_rows
+from magcli.errors import PromptRefused
+from magcli.run.each_row import Drop, result_of
+from magcli.run.types import Result
+from magcli.run.units import resumable
+from magcli.stages.generate import ENVIRONMENT, Config, reads
+from magcli.stages.shared import engines, environments, graders, tables, templates
+from magcli.stages.shared import preview as previews
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.environments.text import TextEpisodes
+    from magcli.run.job import Job
+
+ALIASES = tables.ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the model, of the system prompt and of the environment."""
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system)
+    return identity | graders.environment_identity(config.environment)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """The problem's columns and those of a completion, with an environment also the conversation."""
+    return extend_schema(input_schema, EPISODE_COMPLETION if config.environment else COMPLETION)
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable problems, for --dry-run."""
+    return previews.sampled_problems(config.model, config, config.system, rows, job)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
+    if not config.environment:
+        yield from _sampled(config, rows, job, None)
+        return
+    model = templates.open_model(config.model, config)
+    with environments.opened_episodes(ENVIRONMENT, config.environment, model, config.system) as episodes:
+        yield from _sampled(config, rows, job, episodes)
+
+
+def _sampled(config: Config, rows: Rows, job: Job, episodes: TextEpisodes | None) -> Rows:
+    generator = engines.open_engine(config, job)
+    plan = engines.sampling_plan(config, generator.thoughts, episodes)
+    assert job.schema is not None
+    columns = schema(config, job.schema)
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        (row,) = to_rows(part)
+        try:
+            samples = await sample_problem(generator, row, plan)
+        except PromptRefused as error:
+            return result_of([row], [Drop(error.reason, error=str(error))], columns)
+        failures = [sample.reward.detail for sample in samples if sample.reward and not sample.reward.trainable]
+        if failures:
+            return result_of([row], [Drop("environment-error", error=failures[0])], columns)
+        return Result(with_columns(repeat_rows(part, config.samples), completion_columns(samples)))
+
+    yield from resumable(
+        rows,
+        job,
+        compute,
+        generator.close,
+        size=1,
+        window=2 * config.num_slots,
+        unit="problems",
+        completions=lambda: generator.num_finished,
+    )

@@ -1,0 +1,215 @@
+"""The work of `magcli grade`, once its options are checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
+from magcli.data.values import to_rows
+from magcli.errors import MagError, first_line
+from magcli.model.messages import thoughts_beside, thoughts_of
+from magcli.model.thoughts import form_named
+from magcli.run.types import Result
+from magcli.run.units import resumable
+from magcli.stages.grade import Config, reads
+from magcli.stages.shared import forms, graders, tables
+from magcli.verify.reward import columns, failed
+from magcli.verify.types import UNCOUNTED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
+    from magcli.run.job import Job
+    from magcli.verify import Grader
+    from magcli.verify.reward import Reward, RewardRule
+
+ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+UNIT, CODE_UNIT = 64, 8
+"""Rows that are graded and journaled together; fewer with programs, which take longer."""
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries a custom reward function on the first row."""
+    return graders.reward_trial(config)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """The resolved isolation level, and the digest of a user's own reward."""
+    return graders.grader_identity(config, config.reward)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """The given columns and those of a reward."""
+    return extend_schema(input_schema, CUSTOM_REWARD if config.reward else REWARD)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Grade in worker processes and sandboxes, in the order of the rows."""
+    form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
+    grader = graders.open_grader(config, config.reward)
+    verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
+    assert job.schema is not None
+    size = CODE_UNIT if "tests" in job.schema.names else UNIT
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
+        return Result(with_columns(part, columns(verdicts, custom=bool(config.reward))))
+
+    window = 4 * config.workers
+    yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report accuracy and reasons at the end of the graded rows."""
+    counts: VerdictCounts | None = None
+    for batch in rows:
+        counts = counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))
+        counts.add(batch)
+        counts.warn(job)
+        yield batch
+    (counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))).report(job)
+
+
+def choose(config: Config, rows: Rows, job: Job) -> None:
+    """The form of thoughts, which depends on the first rows of the whole table."""
+    forms.form_of_rows(config.thoughts, rows, job, _completions)
+
+
+def _chosen_form(job: Job) -> ThoughtForm:
+    """The form of thoughts that was found for the rows."""
+    return form_named(job.chosen[forms.THOUGHTS])
+
+
+def _completions(batch: pa.RecordBatch) -> list[Any]:
+    completions: list[Any] = batch.column("completion").to_pylist()
+    return completions
+
+
+async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
+    """The reward of one row, or why there is none: a row that cannot be graded must not stop the others.
+
+    Raises:
+        MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
+    """
+    try:
+        text = _with_thoughts(row, rule.thoughts)
+        return await grader.reward(opening + text, row.get("num_tokens") or 0, row, rule)
+    except MagError:
+        raise
+    except Exception as error:
+        return failed(error)
+
+
+def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
+    """The completion of a row after the thoughts that are beside it in a column of their own, if any."""
+    completion: str = row["completion"]
+    thoughts = thoughts_of({**thoughts_beside(row), "content": completion})
+    return form.join(thoughts, completion) if thoughts else completion
+
+
+class VerdictCounts:
+    """Counts verdicts: by reason, and by problem the correct ones and those that count.
+
+    ``custom``: the reward is a user's own, of any scale.
+    """
+
+    def __init__(self, form: ThoughtForm, *, custom: bool = False) -> None:
+        self.form = form
+        self.custom = custom
+        self.rewards: list[float] = []
+        """Those that count, of a custom reward."""
+        self.reasons: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter()
+        self.without_thoughts: Counter[str] = Counter()
+        self.first_error: str | None = None
+        """The first failure of a reward function, and its row; empty once it has been said."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch of graded rows."""
+        ids, reasons, correct = (batch.column(name).to_pylist() for name in ("id", "reason", "correct"))
+        self.reasons.update(reasons)
+        for id, reason, is_correct in zip(ids, reasons, correct, strict=True):
+            if reason not in UNCOUNTED:
+                self.counted[id] += 1
+                self.correct[id] += is_correct
+        if self.custom:
+            rewards = batch.column("reward").to_pylist()
+            self.rewards += [reward for reward, reason in zip(rewards, reasons, strict=True) if reason not in UNCOUNTED]
+        for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
+            if row["reason"] == "no-think":
+                self.without_thoughts["ends thoughts"] += self.form.ending in row["completion"]
+                self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
+
+        if self.first_error is None and self.reasons["reward-error"]:
+            number = reasons.index("reward-error")
+            self.first_error = f"row {ids[number]}: {first_line(ValueError(batch.column('detail')[number].as_py()))}"
+
+    def warn(self, job: Job) -> None:
+        """Say at once that the reward function failed; the reasons at the end tell how often it did."""
+        if self.first_error:
+            job.console.warn(f"grade: the reward function failed on {self.first_error}; such rows are not counted")
+            self.first_error = ""
+
+    def report(self, job: Job) -> None:
+        """One line: accuracy of what could be graded, with its interval, and the reasons."""
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
+        share = ""
+        facts = {}
+        if total := self.counted.total():
+            accuracy, low, high = accuracy_interval(self.correct, self.counted)
+            share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
+            if self.rewards:
+                share = f"{_mean_text(self.rewards)}; {share}"
+            facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
+        job.console.result(
+            f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts
+        )
+        self._hint(job)
+
+    def _hint(self, job: Job) -> None:
+        """Advice where most completions do not begin with thoughts."""
+        opening = self.form.opening
+        ending = self.form.ending
+        lacking = self.reasons["no-think"]
+        closed = self.without_thoughts["ends thoughts"]
+        if 2 * lacking <= self.reasons.total():
+            return
+        if closed:
+            tip = f"{closed:,} of them have only {ending}: if the prompts end with {opening}, add --opening '{opening}'"
+        else:
+            correct = self.without_thoughts["correct anywhere"]
+            tip = f"{correct:,} of them have the correct answer (column correct_anywhere), which does not count"
+        job.console.say(f"grade: {lacking:,} completions do not begin with {opening}; {tip}")
+
+
+def _mean_text(rewards: Sequence[float]) -> str:
+    """Mean and range of custom rewards, which accuracy does not show."""
+    mean = sum(rewards) / len(rewards)
+    return f"mean reward {mean:.4g} ({min(rewards):.4g} to {max(rewards):.4g})"
+
+
+def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
+    """Share of correct completions and its 95% interval (Wilson).
+
+    Completions of one problem are not independent: the effective sample size matches the variance between problems.
+    """
+    total = sum(counted.values())
+    share = sum(correct.values()) / total
+    spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    # The number of independent completions with this variance between problems.
+    size = share * (1 - share) * total * total / spread if spread else len(counted)
+    size = min(size, total)
+    z = 1.96  # the normal quantile of a two-sided 95% interval
+    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+    reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
+    return share, max(0.0, middle - reach), min(1.0, middle + reach)

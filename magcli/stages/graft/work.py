@@ -1,0 +1,86 @@
+"""The work of `magcli graft`, once its options are checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli import __version__
+from magcli.data import durable
+from magcli.errors import usage
+from magcli.model import graft
+from magcli.model.load import atomic_model_folder, fingerprint, load_config, local_folder, vocabulary
+from magcli.model.settings import copy_settings
+from magcli.model.tensors import copy_index, stored_tensors, weight_files
+from magcli.stages.graft import Config
+
+if TYPE_CHECKING:
+    from magcli.data.source import Rows
+    from magcli.model.graft import Plan, Rounded
+    from magcli.run.job import Job
+
+NOTE = "graft.json"
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Check that the two models fit, then write the folder."""
+    assert config.out is not None
+    text, vlm = local_folder(config.text), local_folder(config.into)
+    with durable.locked(config.out):
+        note = {
+            "text": {"name": Path(config.text).name, "sha256": fingerprint(text)},
+            "into": {"name": Path(config.into).name, "sha256": fingerprint(vlm)},
+        }
+        if not _is_there(config.out, note, job):
+            planned = _planned(text, vlm)
+            _report(_write(text, vlm, config.out, planned, note), planned, config.out, job)
+    return iter(())
+
+
+def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
+    """Whether the same graft is finished already; a different folder in its place is refused."""
+    if not out.exists():
+        return False
+    existing = _note(out)
+    usage(
+        all(existing.get(key) == value for key, value in note.items()),
+        f"graft: {out} exists already and is a different graft; remove it or name another folder",
+    )
+    job.console.say(f"graft: {out} is up to date", event="up-to-date")
+    return True
+
+
+def _note(out: Path) -> dict[str, Any]:
+    """The record of a finished graft; empty if there is none, or a damaged one."""
+    try:
+        return dict(json.loads((out / NOTE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _planned(text: Path, vlm: Path) -> Plan:
+    graft.check_settings(load_config(str(text)), load_config(str(vlm)))
+    graft.check_tokens(vocabulary(str(text)), vocabulary(str(vlm)))
+    return graft.plan(stored_tensors(text), stored_tensors(vlm))
+
+
+def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
+    """Write all files; returns how many values were rounded."""
+    with atomic_model_folder(out) as folder:
+        copy_settings(vlm, folder)
+        copy_index(vlm, folder)
+        rounded = graft.total([graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)])
+        counts = {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)}
+        record = {"command": "graft", "version": __version__, **note, "rounded": counts}
+        record["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
+        (folder / NOTE).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return rounded
+
+
+def _report(rounded: Rounded, planned: Plan, out: Path, job: Job) -> None:
+    types = ", ".join(f"{source} to {target}" for source, target in sorted(rounded.types))
+    changes = f"{rounded.changed:,} of {rounded.values:,} values changed"
+    how = f"rounded from {types}: {changes}" if types else "bit by bit"
+    text = f"graft: {len(planned)} text tensors {how}; model in {out}"
+    job.console.result(text, event="grafted", tensors=len(planned), changed=rounded.changed, path=str(out))

@@ -1,0 +1,157 @@
+"""The work of `magcli report`, once its options are checked."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from magcli.config import as_json, did_you_mean
+from magcli.console import put, visible
+from magcli.errors import DataError, usage
+from magcli.evaluation.metrics import labels
+from magcli.report import page
+from magcli.report.discovery import Artifacts, discover, rows_of
+from magcli.report.evaluation import score_of
+from magcli.report.history import NOT_FILTERS
+from magcli.run.rundir import RunDir, read_run
+from magcli.stages.report import DEFAULT_METRICS, Config
+
+if TYPE_CHECKING:
+    from magcli.data.manifest import Link
+    from magcli.data.source import Rows
+    from magcli.report.discovery import Table
+    from magcli.report.evaluation import Score
+    from magcli.run.job import Job
+
+RUN_METRICS = ("reward", "correct", "entropy", "loss", "accuracy")
+"""The metrics of a run's last step that are shown."""
+
+SELECTION_METRICS = (("accuracy", 1), ("held_out_loss", -1))
+"""The metrics by which runs select their model, in this order, and whether more (1) or less (-1) is better."""
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Write the page, or print the tables; warn of files that could not be read."""
+    artifacts = discover([Path(path) for path in config.paths]) if config.paths else Artifacts()
+    if config.out is None:
+        _print(config, artifacts)
+    else:
+        _write(config, config.out, artifacts, job)
+    for problem in artifacts.unread:
+        job.console.warn(f"report: {problem}", path=problem)
+    return iter(())
+
+
+def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
+    paths = [str(Path(path).resolve()) for path in config.paths]
+    title = config.title or f"Report on {', '.join(labels(paths))}"
+    contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    size = page.write(out, contents)
+    job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
+
+
+def _defaults(stage: str) -> Mapping[str, Any]:
+    """The defaults of a stage's options; empty for a stage that this version does not have."""
+    try:
+        module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")
+    except ModuleNotFoundError:
+        return {}
+    return as_json(module.Config())
+
+
+def _print(config: Config, artifacts: Artifacts) -> None:
+    screen = Console()
+    text = io.StringIO()
+    out = Console(
+        file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
+    )
+    made = [(table, table.made_by) for table in artifacts.tables if table.made_by and not table.of_dropped_rows]
+    if filters := [(table.path.name, link) for table, link in made if link.stage not in NOT_FILTERS]:
+        out.print(_funnel(filters))
+    if metrics := [table for table in artifacts.tables if table.of_metrics]:
+        out.print(_metrics(metrics, config.only))
+    if artifacts.runs:
+        out.print(_runs(artifacts.runs))
+    for name in config.files:
+        out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    if not text.getvalue().strip():
+        where = ", ".join(config.paths)
+        raise DataError(f"report: {where}: its figures are only on the page; give -o report.html")
+    put(text.getvalue(), styled=True)
+
+
+def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
+    table = RichTable("table", "stage", "rows in", "rows out", "dropped by reason", title="Rows", title_justify="left")
+    for column in table.columns[2:4]:
+        column.justify = "right"
+    for name, link in filters:
+        by_count = sorted(link.dropped.items(), key=lambda item: -item[1])
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in by_count)
+        reasons = f"{sum(link.dropped.values()):,}: {dropped}" if dropped else "-"
+        table.add_row(*map(visible, (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)))
+    return table
+
+
+def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
+    scores = [_read_scores(table) for table in tables]
+    names: set[str] = set()
+    for by_model in scores:
+        for by_metric in by_model.values():
+            names |= by_metric.keys()
+    for name in only:
+        text = f"report.only: no table has the metric '{name}'{did_you_mean(name, names)}"
+        usage(name in names or name in DEFAULT_METRICS, text)
+    shown = RichTable("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
+    for by_model, label in zip(scores, labels([str(table.path) for table in tables]), strict=True):
+        for (suite, model), by_metric in by_model.items():
+            first = next(iter(by_metric.values()))
+            figures = [str(by_metric.get(metric) or "-") for metric in only]
+            title = visible(f"{model or label} {suite}".strip())
+            shown.add_row(title, *figures, str(first.problems), str(first.samples))
+    return shown
+
+
+def _read_scores(table: Table) -> dict[tuple[str, str], dict[str, Score]]:
+    """The rows of a table of metrics by suite and model (which only comparisons name) and metric."""
+    by_model: dict[tuple[str, str], dict[str, Score]] = {}
+    for row in rows_of(table):
+        if row["value"] is not None:
+            score = score_of(row, "")
+            by_model.setdefault((score.suite, score.model), {})[score.metric] = score
+    return by_model
+
+
+def _runs(folders: Sequence[Path]) -> Any:
+    table = RichTable("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
+    for folder, label in zip(folders, labels([str(folder) for folder in folders]), strict=True):
+        read_run(folder)  # raises if it is damaged
+        lines = RunDir(folder).metrics()
+        seconds = sum(line.get("seconds") or 0.0 for line in lines)
+        last = lines[-1] if lines else {}
+        steps = last.get("step", 0)
+        metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
+        table.add_row(visible(label), str(steps), f"{seconds:.0f}", metrics or "-", _best(lines))
+    return table
+
+
+def _best(lines: list[dict[str, Any]]) -> str:
+    """The best value of the metric by which a run of `magcli sft` selects its model, and its step.
+
+    As in `magcli sft`: of equal values the one with the lowest held-out loss, and of those the last.
+    """
+    for name, sign in SELECTION_METRICS:
+        if evaluated := [line for line in lines if line.get(name) is not None]:
+            best = max(evaluated, key=lambda line: (sign * line[name], -_held_out_loss(line), line["step"]))
+            return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
+    return "-"
+
+
+def _held_out_loss(line: dict[str, Any]) -> float:
+    loss = line.get("held_out_loss")
+    return float("inf") if loss is None else float(loss)

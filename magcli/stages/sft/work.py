@@ -1,0 +1,387 @@
+"""The work of `magcli sft`, once its options are checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from magcli.console import put
+from magcli.data import table
+from magcli.data.schema import require
+from magcli.data.values import to_rows
+from magcli.errors import DataError
+from magcli.generate.open import open_generator
+from magcli.layouts.texts import with_texts
+from magcli.model import targets
+from magcli.model.chat import check_vocabulary
+from magcli.model.compute import use_threads
+from magcli.model.model import Model
+from magcli.model.shape import shape_of
+from magcli.model.targets import TokensWithMask, show_mask
+from magcli.plan import fit, memory
+from magcli.run.rundir import HELD_OUT
+from magcli.stages.sft import Config
+from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
+from magcli.stages.shared import forecast as forecasts
+from magcli.stages.shared import preview as previews
+from magcli.stages.shared.forecast import Forecast
+from magcli.train import optim, sft
+from magcli.train.commands import RankState
+from magcli.train.optim import SFT_LR, default_lr
+from magcli.train.sft import Example, default_step_tokens
+
+if TYPE_CHECKING:
+    from magcli.console import Console
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+    from magcli.run.layout import Converted
+    from magcli.run.rundir import RunDir
+    from magcli.stages.shared.heldout import HeldOut
+    from magcli.train.commands import OpenState
+    from magcli.train.controller import RankController
+    from magcli.train.distributed import Ranks
+    from magcli.train.sft import EvaluateModel, SFTTrainer
+
+LENGTHS = ("epochs", "max_steps")
+"""Options of which a larger value prolongs a run."""
+
+METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *HELD_OUT, "tokens", "target_tokens", "skipped")
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the model, of the system prompt and of the evaluation tables."""
+    weights = not config.from_scratch and not config.show_mask
+    identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
+    identity |= tables.table_identity("held_out", config.held_out)
+    identity |= tables.table_identity("eval_table", config.eval_table)
+    return identity | (graders.grader_identity(config) if config.eval_table else {})
+
+
+def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:
+    """How tables that have neither messages nor a prompt and a completion are converted from other layouts."""
+    return [_layout(table) for table in input_schemas]
+
+
+def _layout(table: pa.Schema) -> Converted | DataError | None:
+    return with_texts(None, table) if _is_own(table) else tables.layout_of(table, tables.TRACE_ROLES[:-1])
+
+
+def _is_own(table: pa.Schema) -> bool:
+    return "messages" in table.names or {"prompt", "completion"} <= set(table.names)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """One row a step."""
+    return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
+
+
+def preview(config: Config, rows: Rows, job: Job) -> int:
+    """The number of usable traces of the input, for --dry-run; held-out traces and problems are checked too."""
+    trainers.check_room("sft", config, job.console)
+    model = previews.open_readable(config.model, config, config.system, job)
+    assert job.schema is not None
+    where = ", ".join(source.name for source in job.sources)
+    if model is None:
+        _require_traces(job.schema, where)
+        usable: int = sum(batch.num_rows for batch in rows)
+        _announce_memory(config, templates.open_model(config.model, config), job.console)
+    else:
+        examples = list(_examples(config, model, rows, job.schema, job, where))
+        _require_examples(examples, job, where)
+        usable = job.rows_in - job.drops.counts.total()
+        _held_out(config, model, job)
+        longest = max((len(example.tokens) for example in examples), default=0)
+        _announce_memory(config, model, job.console, longest)
+    if config.eval_table is not None:
+        with graders.open_grader(config) as grader:
+            heldout.check_table("sft", config.eval_table, config.system, model, grader)
+    return usable
+
+
+def forecast(config: Config, console: Console) -> None:
+    """Announce the memory and devices that a run needs, as far as they are known without its traces."""
+    trainers.check_room("sft", config, console)
+    _announce_memory(config, templates.open_model(config.model, config), console)
+
+
+def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
+    """Announce the memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
+    make_forecast = partial(_forecast, config, model, longest)
+    forecasts.announce(make_forecast, model, console, stage="sft", folder=config.run)
+
+
+def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
+    """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
+    card = forecasts.card_for(config)
+    shape = shape_of(model)
+    bf16 = forecasts.trains_in_bf16(config, model, card)
+    trainer = memory.TrainingPlan(
+        shape,
+        micro_tokens=max(min(config.micro_tokens, config.step_tokens or config.micro_tokens), longest),
+        on_gpu=card.is_gpu,
+        bf16=bf16,
+        ranks=config.fsdp_size or config.trainers,
+        lora_rank=config.lora,
+        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
+        offload_moments=config.offload == "moments" and card.is_gpu,
+        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
+        loads_whole=training.loads_whole(model, config.trainers, from_scratch=config.from_scratch),
+    )
+    engine = None
+    if config.eval_table is not None and config.engine == "torch":
+        tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
+        in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
+        engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
+    plan = forecasts.as_fast_as_fits(config, fit.Plan(trainer, engine=engine, engine_stays=False), card)
+    changes = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=longest),
+        fit.offloaded_moments(plan),
+        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
+    ]
+    return Forecast(
+        "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)
+    )
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Train; the output is the metrics of each step."""
+    earlier = "" if job.restart else training.recorded(config.run, "date")
+    opened = templates.open_model(config.model, config)
+    model = templates.with_date(opened, job, [], system=config.system, date=earlier)
+    forms.record(model.thoughts, job, [])
+    assert job.schema is not None
+    where = ", ".join(source.name for source in job.sources)
+    examples = list(_examples(config, model, rows, job.schema, job, where))
+    if config.show_mask:
+        _show(examples[: config.show_mask], model, job, where)
+        return
+    with ExitStack() as stack:
+        _require_examples(examples, job, where)
+        tokens = sum(len(example.tokens) for example in examples)
+        config = replace(config, step_tokens=config.step_tokens or default_step_tokens(tokens))
+        folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
+        formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
+        config = training.resolve_formats(config, model, folder, job, formats)
+        if model.template.date:
+            folder.note("date", model.template.date)
+        folder.note(forms.THOUGHTS, model.thoughts.name)
+        if folder.finished:
+            job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
+        else:
+            held_out = _held_out(config, model, job)
+            train = partial(_train, config, model, examples, held_out, job, folder)
+            trainers.again_when_lost("sft", train, folder, job.console)
+        lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
+    yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
+
+
+def _train(
+    config: Config,
+    model: Model,
+    examples: Sequence[Example],
+    held_out: Sequence[Example],
+    job: Job,
+    folder: RunDir,
+    after_loss: bool,
+) -> None:
+    """Train from the folder's last checkpoint to the end, and write the model to it.
+
+    ``after_loss``: as ``opened`` of ``trainers``.
+
+    Raises:
+        Stopped: several steps in a row had no finite gradient.
+    """
+    longest = max(len(example.tokens) for example in examples)
+
+    def fits(ranks: int) -> bool:
+        return _forecast(replace(config, trainers=ranks), model, longest).fits
+
+    with ExitStack() as stack:
+        evaluator = stack.enter_context(_open_evaluator(config, model, job.console))
+        opened = trainers.opened("sft", config, job.console, after_loss=after_loss, fits=fits)
+        _, controller = stack.enter_context(opened)
+        config = replace(config, trainers=controller.size)
+        every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
+        run = sft.SFTRun(folder, *every, evaluator)
+        planned = _forecast(config, model, longest)
+        forecasts.check(planned, folder.path, job.console)
+        config = training.with_checkpointing_as_planned(config, planned.plan)
+        with job.console.waiting_for("sft: loading the model"):
+            trainer = _make_trainer(config, model, examples, held_out, controller)
+        trainer.try_saving(folder.model)
+        if config.from_scratch:
+            run.save_initial_model(trainer)
+        run.resume(trainer)
+        total, done = len(trainer.steps), trainer.done
+        if not config.lr:
+            job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+        if done:
+            job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+        sizes = {"epochs": config.epochs, "traces": len(examples), "max_steps": config.max_steps}
+        sft_progress.say_steps(total, step_tokens=config.step_tokens, console=job.console, **sizes)
+        with job.console.progress(total, "steps", "sft") as bar:
+            bar.advance(done, reused=True)
+            report = partial(sft_progress.report_step, bar, job.console, done + 1, total)
+            sft.train(trainer, run, report, partial(sft_progress.say_saved, job.console))
+    if trainer.best_step:
+        best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
+        job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
+    job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
+    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason.
+
+    A conversation whose earlier turns the template rewrites has several examples; how many is said at the end.
+    """
+    _require_traces(schema, where)
+    system = engines.system_text(config.system, model.thoughts)
+    longest = min(config.max_length, model.context)
+    vocabulary_size = int(model.text_config.vocab_size)
+    split_rows = split_examples = 0
+    for batch in rows:
+        for row in to_rows(batch):
+            try:
+                sequences = targets.examples(model.tokenizer, tables.conversation(row, system))
+            except DataError as error:
+                job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
+                continue
+            for sequence in sequences:
+                check_vocabulary(sequence.tokens, vocabulary_size)
+            weight = _weight(row)
+            if weight is None or max(len(sequence.tokens) for sequence in sequences) > longest:
+                job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
+                continue
+            if len(sequences) > 1:
+                split_rows += 1
+                split_examples += len(sequences)
+            for tokens, mask in sequences:
+                yield Example(tuple(tokens), tuple(mask), weight)
+    if split_rows:
+        text = f"{split_rows:,} conversations make {split_examples:,} examples"
+        why = "the chat template rewrites earlier turns"
+        job.console.say(f"sft: {text}: {why}", event="split", conversations=split_rows, examples=split_examples)
+
+
+def _require_traces(schema: pa.Schema, where: str) -> None:
+    """Raise DataError if a table has neither messages nor prompts with completions."""
+    if "messages" not in schema.names:
+        require(schema, ("prompt", "completion"), stage="sft", where=where)
+
+
+def _show(examples: Sequence[Example], model: Model, job: Job, where: str) -> None:
+    """Print examples with their loss masks."""
+    _require_examples(examples, job, where)
+    for example in examples:
+        put(show_mask(model.tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
+
+
+def _require_examples(examples: Sequence[Example], job: Job, where: str) -> None:
+    if not examples:
+        reasons = job.drops.summary()
+        raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
+
+
+def _weight(row: dict[str, Any]) -> float | None:
+    """The weight of a trace, 1 by default; None if it is not a number above 0."""
+    weight = 1.0 if row.get("weight") is None else row["weight"]
+    return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
+
+
+def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
+    if config.held_out is None:
+        return []
+    source = table.read(str(config.held_out))
+    return list(_examples(config, model, source.rows, source.schema, job, source.name))
+
+
+@contextmanager
+def _open_evaluator(config: Config, model: Model, console: Console) -> Iterator[EvaluateModel | None]:
+    """The function that evaluates the model of a folder on --eval-table; None without that option.
+
+    The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
+    are deterministic: checkpoints differ by their weights alone, and a resumed run selects the same one.
+    """
+    if config.eval_table is None:
+        yield None
+        return
+    with graders.open_grader(config) as grader:
+        held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
+        yield lambda folder: asyncio.run(_accuracy(config, model, held_out, folder, console))
+
+
+async def _accuracy(
+    config: Config, model: Model, held_out: HeldOut, folder: Path, console: Console
+) -> dict[str, float | None]:
+    """The accuracy of the model in a folder, which the run's engine loads for it."""
+    generator = open_generator(
+        Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
+        engine=config.engine,
+        dtype=config.dtype,
+        slots=config.eval_slots,
+        deterministic=config.engine == "torch" and config.dtype == "fp32",
+        device=config.device,
+        eager=engines.starts_eager("auto", [held_out.expected], slots=config.eval_slots),
+        console=console,
+    )
+    try:
+        return await held_out.accuracy(generator)
+    finally:
+        await generator.close()
+
+
+def _make_trainer(
+    config: Config, model: Model, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
+) -> SFTTrainer:
+    """The weights to train, over all ranks, and the schedule of steps."""
+    use_threads(model, min(config.micro_tokens, config.step_tokens))
+    controller.open(_open_state(config, model), bf16=config.bf16 == "yes")
+    lengths = [len(example.tokens) for example in examples]
+    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
+    steps = steps[: config.max_steps or None]
+    return sft.SFTTrainer(
+        controller,
+        examples,
+        steps,
+        held_out,
+        lr=config.lr or _default_lr(config, controller),
+        warmup=round(config.warmup * len(steps)),
+        floor=config.floor,
+        micro_tokens=config.micro_tokens,
+        max_norm=config.max_norm,
+        bf16=config.bf16 == "yes",
+    )
+
+
+def _default_lr(config: Config, controller: RankController) -> float:
+    """The learning rate for a model of this size; of sharded weights, all ranks' count."""
+    return default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora))
+
+
+def _open_state(config: Config, model: Model) -> OpenState:
+    """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
+
+    def opened(ranks: Ranks, bf16: bool) -> RankState:
+        sharded = training.sharded_model(
+            config, model, ranks, bf16=bf16, from_scratch=config.from_scratch, seed=config.seed
+        )
+        sharded.train()
+        optim.seed_all(config.seed)
+        return RankState(
+            ranks,
+            sharded,
+            training.optimizer(config, sharded.model),
+            model.tokenizer,
+            original=None if ranks.rank else training.original(config, model),
+        )
+
+    return opened

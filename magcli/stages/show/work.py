@@ -1,0 +1,160 @@
+"""The work of `magcli show`, once its options are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.console import put
+from magcli.data import condition, manifest, selection
+from magcli.data.jsonl import Style, to_lines
+from magcli.data.selection import first
+from magcli.data.statistics import ColumnStatistics
+from magcli.data.values import readable_rows
+from magcli.errors import DataError
+from magcli.layouts import describe
+from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.stages.shared import forms
+from magcli.stages.show import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.model.thoughts import ThoughtForm
+    from magcli.run.job import Job
+
+
+def head(config: Config) -> int:
+    """The number of rows that are read: those to show, and one more, which tells whether there are others."""
+    shows_all = config.where or config.stats or config.manifest or config.digest or not config.limit
+    return 0 if shows_all else config.limit + 1
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Print the rows, counts, history or digest; only to show the first rows, the table is not read to its end."""
+    assert job.schema is not None
+    schema = job.schema
+    if num_read := head(config):
+        is_pipe = any(source.total is None and not Path(source.name).is_file() for source in job.sources)
+        rows = selection.first(rows, num_read, to_end=is_pipe)
+    if config.where:
+        rows = selection.matching(rows, condition.parse(config.where, schema))
+    if config.columns:
+        schema = selection.columns_schema(schema, config.columns)
+        rows = selection.columns(rows, config.columns, schema)
+    if config.manifest:
+        for _ in rows:
+            pass
+        history = manifest.to_json(job.past())
+        job.console.print(json.dumps(history, indent=2), event="manifest", history=history)
+    elif config.layout:
+        lines = describe.description(job.schema)
+        job.console.print("\n".join(lines), event="layout", layout=lines)
+    elif config.digest:
+        digest = _digest(rows)
+        job.console.print(digest, event="digest", sha256=digest)
+    elif config.stats:
+        _show_statistics(rows, schema, job)
+    elif job.console.as_json:
+        _print_lines(config, rows)
+    else:
+        _show(config, rows, job)
+    return iter(())
+
+
+def _digest(rows: Rows) -> str:
+    digest = hashlib.sha256()
+    for batch in rows:
+        for line in to_lines(batch, Style()):
+            digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _show_statistics(rows: Rows, schema: pa.Schema, job: Job) -> None:
+    columns = {field.name: ColumnStatistics(field.type) for field in schema}
+    num_rows = 0
+    for batch in rows:
+        num_rows += batch.num_rows
+        for name, statistics in columns.items():
+            statistics.add(batch.column(name))
+    width = max(map(len, columns), default=0)
+    lines = [f"{name:<{width}}  {statistics.text()}" for name, statistics in columns.items()]
+    text = "\n".join([f"{num_rows:,} rows", *lines])
+    as_json = {name: statistics.as_json() for name, statistics in columns.items()}
+    job.console.print(text, event="stats", rows=num_rows, columns=as_json)
+
+
+def _print_lines(config: Config, rows: Rows) -> None:
+    """Print the rows as JSON lines."""
+    shown = first(rows, config.limit, to_end=True) if config.limit else rows
+    for batch in shown:
+        for line in to_lines(batch, Style()):
+            put(line + "\n")
+
+
+def _show(config: Config, rows: Rows, job: Job) -> None:
+    thoughts = forms.recorded_form(job.sources)
+    shown = more = 0
+    for batch in rows:
+        for row in readable_rows(batch):
+            if config.limit and shown >= config.limit:
+                more += 1
+                continue
+            shown += 1
+            put(_row(row, shown, config, thoughts) + "\n")
+    put(_count(shown, more, job, is_head=bool(head(config))) + "\n")
+
+
+def _count(shown: int, more: int, job: Job, *, is_head: bool) -> str:
+    """The last line: how many rows of how many were shown."""
+    totals = [source.total for source in job.sources]
+    if is_head and more and None in totals:
+        return f"-- the first {shown} rows"
+    total = sum(count or 0 for count in totals) if is_head and more else shown + more
+    return f"-- {shown} of {total} rows" if more else f"-- {shown} rows"
+
+
+def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm) -> str:
+    lines = [f"-- row {number}"]
+    for name, value in row.items():
+        text = _cell(value, thoughts)
+        if config.width and len(text) > config.width:
+            text = f"{text[: config.width]}... ({len(text)} characters)"
+        lines.append(f"{name}: " + text.replace("\n", "\n" + " " * (len(name) + 2)))
+    return "\n".join(lines)
+
+
+def _cell(value: Any, thoughts: ThoughtForm) -> str:
+    if isinstance(value, list) and any(map(_is_turn, value)):
+        return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _is_turn(value: Any) -> bool:
+    return isinstance(value, dict) and "role" in value
+
+
+def _turn(turn: dict[str, Any], form: ThoughtForm) -> str:
+    """A turn of a conversation, with thoughts beside its text in front of it, in the table's form.
+
+    One without text, such as a tool call, shows its other fields.
+    """
+    if full_text := _with_thoughts(turn, form):
+        return f"[{turn['role']}] {full_text}"
+    if (text := turn.get("content")) is not None:
+        return f"[{turn['role']}] {text}"
+    others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
+    return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
+
+
+def _with_thoughts(turn: dict[str, Any], form: ThoughtForm) -> str:
+    """The thoughts beside a turn's text, and the text; empty if there are none, or if they are no text."""
+    try:
+        thoughts = thoughts_of(turn)
+        answer = text_of(without_thoughts(turn.get("content")))
+        return form.join(thoughts, str(answer or "")) if thoughts else ""
+    except DataError:
+        return ""

@@ -1,0 +1,222 @@
+"""The work of `magcli translate`, once its options are checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from magcli.curate.translation import (
+    EXISTING,
+    LanguageChoice,
+    defect,
+    instruction,
+    messages,
+    read_translations,
+    translated,
+    untranslatable,
+    with_translations,
+)
+from magcli.data.schema import extend_schema
+from magcli.errors import DataError, PromptRefused
+from magcli.generate.types import Sampling, sample_seed
+from magcli.run.each_row import each_row
+from magcli.stages.shared import engines, tables, templates
+from magcli.stages.translate import Config, reads
+from magcli.verify.language import MIXED, UNDECIDED, identify
+
+if TYPE_CHECKING:
+    from magcli.data.source import Rows
+    from magcli.generate.types import Generator
+    from magcli.run.job import Job
+
+    Outcome = tuple[str | None, str | None]
+
+ALIASES = tables.ALIASES
+layouts = tables.problem_layouts(reads)
+
+
+DONE = "translated"
+"""Column translation of a translated row; otherwise it has the reason."""
+
+MAX_UNIT = 64
+"""Maximum rows of a unit of work, which has about one selected row."""
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Digests of the model, of the instruction and of the existing translations."""
+    identity: dict[str, Any] = {}
+    if config.model:
+        identity = engines.model_identity(templates.open_model(config.model, config), templates.NO_SYSTEM)
+        identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
+    return identity | tables.table_identity("from", config.from_)
+
+
+def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
+    """The given columns and the new ones.
+
+    ``language`` is that of the prompt (in code problems unchanged, as there it is a programming language), ``original``
+    the English prompt of a translated row, ``translation`` is ``translated`` or the reason why not, and
+    ``translated_to`` the target language; the last two are null in rows that were not selected.
+    """
+    names = ("language", "original", "translation", "translated_to")
+    return extend_schema(input_schema, pa.schema([pa.field(name, pa.string()) for name in names]))
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Translate the selected rows."""
+    choice = LanguageChoice(config.fraction, config.languages)
+    if config.from_:
+        texts = read_translations(
+            config.from_, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}")
+        )
+        matched = rows if config.by == "id" else _complete(rows, job)
+        rows = with_translations(matched, texts, config.by, choice)
+    generator = engines.open_engine(config, job) if config.model else None
+    assert job.schema is not None
+    out = schema(config, job.schema)
+
+    async def decide(row: dict[str, Any]) -> dict[str, Any]:
+        changed = await _translate(config, row, choice, generator)
+        return {**row, "language": _language_of(row), **changed}
+
+    def finished() -> int:
+        return generator.num_finished if generator else 0
+
+    async def close() -> None:
+        if generator:
+            await generator.close()
+
+    size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
+    yield from each_row(
+        job,
+        _count_translated(rows, job),
+        decide,
+        schema=out,
+        close=close,
+        size=size,
+        window=2 * config.num_slots,
+        unit="problems",
+        completions=finished if generator else None,
+    )
+
+
+def report(config: Config, rows: Rows, job: Job) -> Rows:
+    """Report at the end how many rows were translated, and why others were not."""
+    outcomes: Counter[Outcome] = Counter()
+    for batch in rows:
+        outcomes.update(_outcomes(batch))
+        yield batch
+    earlier: Counter[Outcome] = Counter({(DONE, language): number for language, number in job.tally.items()})
+    _report(outcomes - earlier, earlier.total(), job)
+
+
+def _count_translated(rows: Rows, job: Job) -> Rows:
+    """The rows, counting by language those that an earlier run translated."""
+    for batch in rows:
+        if {"translation", "translated_to"} <= set(batch.schema.names):
+            job.tally.update(language or "" for outcome, language in _outcomes(batch) if outcome == DONE)
+        yield batch
+
+
+def _outcomes(batch: pa.RecordBatch) -> Iterator[Outcome]:
+    return zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True)
+
+
+def _complete(rows: Rows, job: Job) -> Rows:
+    """The rows, if their numbers are those in the table.
+
+    Raises:
+        DataError: a row was dropped, so the next ones would get wrong translations.
+    """
+    for batch in rows:
+        if job.drops.counts:
+            reasons = ", ".join(job.drops.counts)
+            raise DataError(
+                f"translate: --by position needs every row, but some were dropped ({reasons}); join by id, or remove "
+                "them from both tables"
+            )
+        yield batch
+
+
+async def _translate(
+    config: Config, row: dict[str, Any], choice: LanguageChoice, generator: Generator | None
+) -> dict[str, str | None]:
+    """The changed columns of a row."""
+    language = choice.of(row["id"])
+    if row.get("translation") == DONE:
+        return {}
+    unchanged: dict[str, str | None] = {"original": None, "translation": None, "translated_to": language}
+    if language is None:
+        return unchanged
+    reason: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
+    if reason:
+        return {**unchanged, "translation": reason}
+    reason = "no-translation"
+    async for text, wrong in _candidates(config, row, language, generator):
+        reason = wrong or defect(row["prompt"], text, language)
+        if reason is None:
+            changed: dict[str, str | None] = {
+                "prompt": text,
+                "original": row["prompt"],
+                "translation": DONE,
+                "translated_to": language,
+            }
+            # In code problems the column is the programming language.
+            return changed if row.get("kind") == "code" else {**changed, "language": language}
+    return {**unchanged, "translation": reason}
+
+
+async def _candidates(
+    config: Config, row: dict[str, Any], language: str, generator: Generator | None
+) -> AsyncIterator[tuple[str, str | None]]:
+    """Translations, the existing one first, each with a reason to reject it if one is already known."""
+    if config.from_ and row.get(EXISTING):
+        yield row[EXISTING], None
+    if generator is None:
+        return
+    question = messages(row["prompt"], language, instruction(config.system))
+    sampling = Sampling(config.max_tokens, config.temperature)
+    for number in range(config.tries):
+        try:
+            (done,) = await generator.complete(question, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
+        except PromptRefused as error:
+            yield "", error.reason
+            return
+        yield translated(done, generator.thoughts), "cut" if done.finish == "length" else None
+
+
+def _language_of(row: dict[str, Any]) -> str | None:
+    """The row's own value, else the language of the prompt; null for code problems and if it cannot be identified."""
+    if row.get("language") or row.get("kind") == "code":
+        return row.get("language")
+    language = identify(row["prompt"])
+    return None if language in (UNDECIDED, MIXED) else language
+
+
+def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
+    """One line: rows selected, translated by language, unchanged by reason, and translated before this run."""
+    translated: Counter[str] = Counter()
+    unchanged: Counter[str] = Counter()
+    for (outcome, language), count in outcomes.items():
+        if language and outcome == DONE:
+            translated[language] += count
+        elif language:
+            unchanged[str(outcome)] += count
+
+    def listed(counts: Counter[str]) -> str:
+        parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
+        return f"{counts.total():,}" + (f" ({parts})" if parts else "")
+
+    selected = translated.total() + unchanged.total()
+    job.console.result(
+        f"translate: {selected:,} of {outcomes.total():,} selected; translated {listed(translated)}, "
+        f"unchanged {listed(unchanged)}" + (f"; {earlier:,} were translated before" if earlier else ""),
+        event="translations",
+        selected=selected,
+        translated=dict(translated),
+        unchanged=dict(unchanged),
+    )
