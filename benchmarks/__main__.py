@@ -58,6 +58,7 @@ COMPARISONS = {
     "simulation-split": "simulation:split",
     "simulation-layouts": "simulation_layouts:run",
     "rank-memory": "rank_memory.table:run",
+    "training-counts": "training_counts:run",
     "sft-vs-trl": "sft_trl:run",
     "rl-occupancy": "rl.occupancy:run",
     "rl-heavy-vs-trl": "rl.throughput:heavy_tail",

@@ -16,14 +16,15 @@ from typing import Any, Literal, Union, get_args, get_origin
 import typer
 
 from magcli import config as configuration
-from magcli.cli import STAGES, with_stages
-from magcli.command import Entry, stage_of
+from magcli.cli import PACKAGES, STAGES, with_stages
+from magcli.command import PLUGIN_PANEL, Entry, stage_of
 from magcli.run.stage import Stage
 from magcli.stages.shared.panels import FIRST, in_panels
 
 GUIDES: Mapping[str, str] = {
     "data": "[Data and columns](../data.md)",
     "rewards": "[Rewards and verifiers](../rewards.md)",
+    "environments": "[Environments](../environments.md)",
     "code": "[Code problems](../data.md#code-problems)",
     "models": "[Models and engines](../models.md)",
     "rl": "[Reinforcement learning](../rl.md)",
@@ -42,19 +43,19 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "convert": ("data",),
     "split": ("data",),
     "clean-math": ("data", "labels", "funnels"),
-    "filter-math": ("data", "models"),
+    "filter-math": ("data", "models", "environments"),
     "filter-code": ("code", "rewards", "funnels"),
     "make-tests": ("code", "funnels"),
     "duplicate": ("code", "funnels"),
     "translate": ("data", "models"),
-    "generate": ("models",),
+    "generate": ("models", "environments"),
     "grade": ("rewards",),
     "commit": ("shards",),
     "cold-start": ("data",),
     "sft": ("models", "cluster"),
-    "rl": ("rl", "rewards", "cluster"),
+    "rl": ("rl", "rewards", "environments", "cluster"),
     "simulate": ("cluster", "rl"),
-    "evaluate": ("evaluation",),
+    "evaluate": ("evaluation", "environments"),
     "landscape": ("landscape",),
     "show": ("data",),
     "report": ("publishing",),
@@ -64,6 +65,15 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "doctor": ("start",),
 }
 """The guides of each stage."""
+
+
+def summary(name: str) -> str:
+    """The first sentence of a stage's documentation, on one line."""
+    return " ".join(stage_of(name).doc.split("\n\n")[0].split())
+
+
+PAGES = (*STAGES, *(Entry(name, PLUGIN_PANEL, summary(name)) for name in PACKAGES))
+"""The stages that have a page: magcli's, and those of other packages in this repository."""
 
 INDEX = """# Stages
 
@@ -88,8 +98,8 @@ those with an arrow `→` from an answer to its ground truth. See also [Math ans
 def on_config(config: Any) -> Any:
     """Add the pages of the stages to the navigation, under the headings of ``magcli --help``."""
     pages = next(part["Stages"] for part in config["nav"] if "Stages" in part)
-    panels = dict.fromkeys(entry.panel for entry in STAGES)
-    pages += [{panel: [f"stages/{e.name}.md" for e in STAGES if e.panel == panel]} for panel in panels]
+    panels = dict.fromkeys(entry.panel for entry in PAGES)
+    pages += [{panel: [f"stages/{e.name}.md" for e in PAGES if e.panel == panel]} for panel in panels]
     return config
 
 
@@ -109,15 +119,15 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def pages() -> dict[str, str]:
     """Every generated page: path in the site -> Markdown."""
-    stages = {f"stages/{entry.name}.md": page(entry) for entry in STAGES}
+    stages = {f"stages/{entry.name}.md": page(entry) for entry in PAGES}
     return {"stages/index.md": index(), "math-rules.md": math_rules()} | stages
 
 
 def index() -> str:
     """The list of all stages, by panel."""
     parts = [INDEX]
-    for panel in dict.fromkeys(entry.panel for entry in STAGES):
-        rows = [(f"[`{e.name}`]({e.name}.md)", escape(e.help)) for e in STAGES if e.panel == panel]
+    for panel in dict.fromkeys(entry.panel for entry in PAGES):
+        rows = [(f"[`{e.name}`]({e.name}.md)", escape(e.help)) for e in PAGES if e.panel == panel]
         parts.append(f"## {panel}\n\n{table(('stage', 'what it does'), rows)}")
     return "\n\n".join(parts) + "\n"
 
@@ -249,7 +259,7 @@ def nested_rows(inner: type) -> list[tuple[str, ...]]:
 
 def main_options(name: str, stage: Stage) -> list[tuple[str, ...]]:
     """The options that every stage has, from its command line."""
-    command: Any = typer.main.get_command(with_stages())
+    command: Any = typer.main.get_command(with_stages(PAGES))
     options = set(configuration.field_types(stage.Config))
     return [
         (", ".join(f"`{flag}`" for flag in parameter.opts), escape(parameter.help.replace("\\[", "[")))

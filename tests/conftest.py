@@ -26,7 +26,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 INTEGRATION = {
-    "stages", "faults", "pipes", "cluster", "test_scale.py", "test_cli.py", "test_docs.py", "test_startup.py",
+    "stages", "plugins", "faults", "pipes", "cluster",
+    "test_scale.py", "test_cli.py", "test_docs.py", "test_startup.py",
     "test_fleet.py", "test_ranks.py", "test_distributed.py", "test_reshard.py", "test_shard.py", "test_shutdown.py",
     "test_buckets.py",
     "test_verify_attacks.py", "test_verify_code.py", "test_verify_code_checkers.py", "test_verify_code_compiler.py",

@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from magcli import config as configuration
-from magcli.cli import STAGES, app, with_stages
+from magcli.cli import app, with_stages
 from magcli.command import stage_of
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +47,8 @@ def hooks() -> ModuleType:
     return module
 
 
+STAGES = hooks().PAGES
+"""The stages of magcli, and those of other packages in this repository."""
 GENERATED = hooks().pages()
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 WRITTEN = {"README.md": README, "SECURITY.md": SECURITY} | {
@@ -57,7 +59,7 @@ WRITTEN = {"README.md": README, "SECURITY.md": SECURITY} | {
 @cache
 def flags_of(stage: str) -> set[str]:
     """Every flag of a stage's command."""
-    command: Any = typer.main.get_command(with_stages())
+    command: Any = typer.main.get_command(with_stages(STAGES))
     names = {name for each in command.commands[stage].params for name in (*each.opts, *each.secondary_opts)}
     return {name for name in names if name.startswith("-")} | {"--help"}
 
@@ -250,7 +252,14 @@ def test_names_in_the_glossary_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pipe.sh", pytest.param("resume.sh", marks=pytest.mark.slow), "reward.py", "objective.py"]
+    "name",
+    [
+        "pipe.sh",
+        pytest.param("resume.sh", marks=pytest.mark.slow),
+        pytest.param("environment.sh", marks=pytest.mark.slow),
+        "reward.py",
+        "objective.py",
+    ],
 )
 def test_examples_run(name: str) -> None:
     done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples")
@@ -258,6 +267,7 @@ def test_examples_run(name: str) -> None:
     expected = {
         "pipe.sh": "16 rows",
         "resume.sh": "the same bytes",
+        "environment.sh": "target | look<|end|>",
         "reward.py": "correct",
         "objective.py": "gradient of cispo: [-1.0, -1.28, 0.9]",
     }

@@ -54,9 +54,9 @@ def tracked_peak(config, lengths, *, bf16=False, recompute=False, lora=0, base=t
     if lora:
         add_lora(model, rank=lora, alpha=16.0, seed=0)
     packed = packing.pack([list(range(length)) for length in lengths])
-    sharded = shard(model, Ranks(), checkpoint_activations=recompute)
+    sharded = shard(model, Ranks(), bf16=bf16, checkpoint_activations=recompute)
     optimizer = optim.adamw(model, lr=1e-5, weight_decay=0.0)
-    with LiveTensors([*model.parameters(), *model.buffers()]) as live:
+    with LiveTensors([*model.parameters(), *model.buffers(), *sharded._held._copies]) as live:
         for _ in range(2):
             for _ in range(2):
                 with optim.autocast(torch.device("cpu"), bf16):

@@ -21,7 +21,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from benchmarks.rank_memory.live import ACTIVATIONS, GRADIENTS, MOMENTS, TEMPORARY, WEIGHTS, LiveParts
-from magcli.model import attention, memory
+from magcli.model import attention
+from magcli.plan import memory
 from magcli.train import logprobs, optim, packing
 from magcli.train.distributed import Ranks, mesh_of
 from magcli.train.shard import ShardedModel, shard

@@ -4,12 +4,17 @@ The lengths are those of a reasoning model: log-normal, median 6,000 tokens, sig
 problems, at most 32,000. Every decode step takes one second of virtual time, and the trainer is twice as fast as
 generation. Slots are counted by the engine, step by step, from the start of a third of the updates to the end of five
 sixths of them: neither the start of the run, when all completions are young, nor its end, when no new ones start.
+
+With tools a completion is an episode of 16 turns of equal length. After each but the last a tool works for 0.1 to
+10 s, log-uniform, at 25 ms a decode step, and the next turn waits for a slot again.
 """
 
 import asyncio
+import math
+import random
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -21,11 +26,11 @@ from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger
 from magcli.rl.scheduler import RolloutScheduler
-from magcli.rl.simulate.machine import LengthSpec
-from magcli.rl.simulate.workload import GroupSource, group_source
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.reward import ungraded
+from magcli_simulate.machine import LengthSpec
+from magcli_simulate.workload import GroupSource, group_source
 
 LENGTHS = LengthSpec(median=6000.0, sigma=0.9, correlation=0.5)
 MAX_TOKENS = 32_000
@@ -37,6 +42,9 @@ UPDATES = 60
 TRAINER_SHARE = 0.5
 """Time of an update in the trainer, as a share of the time in which its batch is generated."""
 LEAST = 0.95
+TURNS = 16
+STEP_SECONDS = 0.025
+TOOL_SECONDS = (0.1, 10.0)
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -108,10 +116,11 @@ class VirtualEngine:
 
 @dataclass
 class VirtualSampler:
-    """Samples groups of the lengths in ``groups``, which need no grading."""
+    """Samples groups of the lengths in ``groups``, which need no grading; completions have ``turns``."""
 
     engine: VirtualEngine
     groups: GroupSource
+    turns: int = 1
     group_size: int = GROUP
 
     async def roll_out(
@@ -120,11 +129,19 @@ class VirtualSampler:
         problem: Mapping[str, Any],
         settings: StageSettings,
         completion_ended: Callable[[Rollout], None],
+        environment_works: Callable[[int], None],
     ) -> Group:
         """Generate the completions of a group."""
 
+        latencies = tool_latencies(number)
+
         async def complete(index: int, length: int) -> Rollout:
-            version = await self.engine.generate(length)
+            version = await self.engine.generate(-(-length // self.turns))
+            for _ in range(self.turns - 1):
+                environment_works(1)
+                await asyncio.sleep(next(latencies))
+                environment_works(-1)
+                await self.engine.generate(-(-length // self.turns))
             rollout = Rollout(index, (1,), (1,), (0.0,), ((0, version),), "stop", 0)
             completion_ended(rollout)
             return rollout
@@ -133,6 +150,14 @@ class VirtualSampler:
         rollouts = await asyncio.gather(*(complete(index, length) for index, length in enumerate(lengths)))
         rewards = (ungraded("wrong"),) * len(rollouts)
         return Group(number, problem, (1,), tuple(rollouts), ("",) * len(rollouts), rewards, None)
+
+
+def tool_latencies(seed: int) -> Iterator[float]:
+    """How many decode steps each call of a tool takes."""
+    choose = random.Random(seed)
+    low, high = map(math.log, TOOL_SECONDS)
+    while True:
+        yield math.exp(choose.uniform(low, high)) / STEP_SECONDS
 
 
 class MemoryStore:
@@ -158,11 +183,12 @@ class Occupancy:
 
 
 def run() -> Result:
-    """The share of slots in use at each of ``SIZES``."""
+    """The share of slots in use at each of ``SIZES``, and at the last also with tools."""
     shares = []
-    for n_async, n_batch in SIZES:
-        measured = measure(n_async, n_batch, STALENESS)
+    for (n_async, n_batch), turns in [*((sizes, 1) for sizes in SIZES), (SIZES[-1], TURNS)]:
+        measured = measure(n_async, n_batch, STALENESS, turns=turns)
         sizes = f"n_async {n_async:,}, n_batch {n_batch:,}, staleness {STALENESS}"
+        sizes += f", {turns} turns with tools" if turns > 1 else ""
         in_use = f"{measured.engine:.3f} of slots in use (1 - generator_idle: {measured.metric:.3f})"
         stale = f"staleness mean {measured.staleness_mean:.2f}, max {measured.staleness_max}"
         print(f"  rl-occupancy: {sizes}: {in_use}; {stale}", flush=True)
@@ -170,16 +196,20 @@ def run() -> Result:
     return Result("rl-occupancy", tuple(shares), least=LEAST)
 
 
-def measure(n_async: int, n_batch: int, staleness: int, *, trainer_share: float = TRAINER_SHARE) -> Occupancy:
+def measure(
+    n_async: int, n_batch: int, staleness: int, *, trainer_share: float = TRAINER_SHARE, turns: int = 1
+) -> Occupancy:
     """Run the scheduler for ``UPDATES`` updates."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner, tempfile.TemporaryDirectory() as folder:
-        return runner.run(_updates(Path(folder), n_async, n_batch, staleness, trainer_share))
+        return runner.run(_updates(Path(folder), n_async, n_batch, staleness, trainer_share, turns))
 
 
-async def _updates(folder: Path, n_async: int, n_batch: int, staleness: int, trainer_share: float) -> Occupancy:
+async def _updates(
+    folder: Path, n_async: int, n_batch: int, staleness: int, trainer_share: float, turns: int
+) -> Occupancy:
     groups = group_source(LENGTHS, group=GROUP, max_tokens=MAX_TOKENS, seed=1)
     engine = VirtualEngine()
-    scheduler = _scheduler(folder, VirtualSampler(engine, groups), n_async, n_batch, staleness)
+    scheduler = _scheduler(folder, VirtualSampler(engine, groups, turns), n_async, n_batch, staleness)
     mean_length = fmean(fmean(groups(number).lengths) for number in range(2000))
     training_seconds = trainer_share * n_batch * mean_length / n_async
     clock = asyncio.get_running_loop().time

@@ -20,6 +20,7 @@ from magcli.errors import EnvironmentFault
 from magcli.model.model import Model
 from magcli.run.rundir import RunDir
 from magcli.stages import sft
+from magcli.stages.sft import work as sft_work
 from magcli.train import checkpoint
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
@@ -79,7 +80,7 @@ def opened(cluster, model_dir, say=print) -> tuple[ClusterRanks, RankController]
     ranks = ClusterRanks(cluster, 2, "cpu", threads=1, say=say)
     controller = RankController(ranks)
     config = sft.Config(model=str(model_dir), system=Path("none"))
-    controller.open(sft._open_state(config, Model.open(model_dir)))
+    controller.open(sft_work._open_state(config, Model.open(model_dir)))
     return ranks, controller
 
 

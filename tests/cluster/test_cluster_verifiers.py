@@ -11,7 +11,7 @@ from forking import Running
 from magcli.cluster.runtime import LOCAL, open_cluster
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import open_verifiers
-from magcli.stages.shared import engines
+from magcli.stages.shared import graders
 from magcli.verify.reward import RewardRule
 
 RULE = RewardRule(use_language=False)
@@ -46,7 +46,7 @@ def jobs(count):
 
 async def graded(config, console, cluster, grade):
     """The rewards of a grader of this process, and of verifiers on the cluster, by ``grade``."""
-    grader = engines.open_grader(config, config.reward)
+    grader = graders.open_grader(config, config.reward)
     try:
         expected = await grade(grader)
         async with open_verifiers(config, grader, [PROGRAM], cluster, console) as verifiers:
