@@ -20,6 +20,7 @@
 # make learning   the gain of RL against its controls, over several seeds
 # make code       RL of a toy model with rewards from the sandbox: code alone, then math and code in one run
 # make languages  RL of a toy model with a reward for answering in the question's language
+# make tools      RL of a toy model with a tool that answers in the middle of an episode, and without it, three seeds
 # make stages     RL of the toy model in stages with stopping rules
 # make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both
 # make smollm2    the whole pipeline on SmolLM2-135M-Instruct, three seeds of RL and its controls: hours on two cores
@@ -47,7 +48,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Tests start hundreds of processes, so bytecode is cached even where the environment says otherwise.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-fast test-slow test-browser properties check check-cuda hashes check-hashes docs faults scale peers gpu payload learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-fast test-slow test-browser properties check check-cuda hashes check-hashes docs faults scale peers gpu payload learning code languages tools stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -168,6 +169,9 @@ code: setup
 
 languages: setup
 	$(MAKE) --no-print-directory -C recipes/tiny languages MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+tools: setup
+	$(MAKE) --no-print-directory -C recipes/tiny tools MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
 stages: setup
 	$(MAKE) --no-print-directory -C recipes/tiny stages MAGCLI="$(CURDIR)/$(BIN)/magcli"

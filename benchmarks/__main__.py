@@ -7,10 +7,10 @@ public files from GitHub. A comparison is skipped with a message if something is
 
 The last lines, one per comparison, are ``peer NAME ratio=X low=A high=B``: the median, smallest and largest ratio of
 the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is faster, except for ``simulation-*``
-(predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use), ``rl-slow-verifier`` and
-``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and ``rl-toy-vs-floor`` (lower
-bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code is 1 if a ratio misses the
-bound of its comparison. Comparisons of accuracy, and ``rank-memory``, print tables instead.
+(predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use), ``rl-slow-verifier``,
+``env-vs-reward`` and ``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and
+``rl-toy-vs-floor`` (lower bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code
+is 1 if a ratio misses the bound of its comparison. Comparisons of accuracy, and ``rank-memory``, print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
 with TRL and ``simulation-layouts``. ``PEERS_ARM`` skips the search for TRL's best configuration
@@ -64,6 +64,7 @@ COMPARISONS = {
     "rl-heavy-vs-trl": "rl.throughput:heavy_tail",
     "rl-fixed-vs-trl": "rl.throughput:fixed_length",
     "rl-slow-verifier": "rl.slow_verifier:run",
+    "env-vs-reward": "rl.environment:run",
     "rl-auto-vs-best": "rl.auto_format:run",
     "rl-vs-floor": "rl.floor:smollm2",
     "rl-toy-vs-floor": "rl.floor:toy",

@@ -12,7 +12,20 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from forking import fork_magcli, fork_server
+
+
+def others_slow(cases, *, kept):
+    """The cases of a test, of which ``make test`` tries those in ``kept`` and ``make test-slow`` the others."""
+    values = list(cases)
+    assert set(kept) <= set(values)
+    return [value if value in kept else _slow(value) for value in values]
+
+
+def _slow(value):
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+
 
 TRAINED = {
     "updates": 6,

@@ -16,7 +16,7 @@ import pytest
 from calling import TRAINED, call_stage, made_once, run_command_line
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("many examples", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile("same examples")
 

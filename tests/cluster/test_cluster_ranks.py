@@ -57,6 +57,7 @@ def test_two_ranks_of_a_cluster_train_like_one(problems, guesser, tmp_path):
     assert ledger.account(ledger.read(tmp_path / "two" / "ledger.jsonl")).trained == 12
 
 
+@pytest.mark.slow
 def test_a_run_that_two_ranks_began_resumes_with_one(problems, guesser, tmp_path):
     run = tmp_path / "run"
     options = {**SIZES, "schedule": "sync", "updates": 12, "lr": 1e-5}
@@ -68,6 +69,7 @@ def test_a_run_that_two_ranks_began_resumes_with_one(problems, guesser, tmp_path
     assert all(torch.isfinite(tensor).all() for tensor in load_file(run / "model" / "model.safetensors").values())
 
 
+@pytest.mark.slow
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.timeout(300)
 def test_sigterm_writes_a_checkpoint_of_both_ranks_first_and_the_run_goes_on_from_there(problems, guesser, tmp_path):

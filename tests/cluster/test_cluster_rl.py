@@ -114,6 +114,7 @@ def run_that_waits_a_second(arguments, environment, log):
     main()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_with_fewer_ranks_when_no_node_replaces_a_lost_one(machines, guesser, problems, tmp_path):
     third = machines.add()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import flags_of, quiet
+from calling import flags_of, others_slow, quiet
 from forking import Running
 from test_cluster_ranks import ranks_below
 
@@ -117,7 +117,7 @@ def test_an_error_of_writing_ends_the_run_with_one_line(cluster, tiny_model_dir,
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", others_slow([0, 1], kept=[1]))
 def test_a_run_goes_on_after_a_rank_was_killed_while_a_checkpoint_was_written(tiny_model_dir, tmp_path, victim):
     path, run = tmp_path / "traces.jsonl", tmp_path / "run"
     choose = random.Random(0)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from calling import call_stage, start_stage
+from calling import call_stage, others_slow, start_stage
 from scripted_server import scripted_server
 
 from magcli.data import table
@@ -85,7 +85,9 @@ def descendants(process):
     return reached
 
 
-@pytest.mark.parametrize("victim", ["ray::_work_on_shard", "ray::ServiceActor"])
+@pytest.mark.parametrize(
+    "victim", others_slow(["ray::_work_on_shard", "ray::ServiceActor"], kept=["ray::ServiceActor"])
+)
 def test_a_killed_process_changes_no_byte(guesser, problems, tmp_path, victim):
     options = {**ASK, "samples": 32, "model": str(guesser), "keep": "0.1..0.9"}
     whole, kept = tmp_path / "whole.arrow", tmp_path / "kept.arrow"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
+from calling import others_slow
 from ray import cloudpickle
 
 from magcli.cluster.errors import NodeLost, as_magcli_error
@@ -99,7 +100,7 @@ with shared({"w": torch.ones(8)}) as file:
 """
 
 
-@pytest.mark.parametrize("losses", [1, 1 + trainers.MAX_LOSSES])
+@pytest.mark.parametrize("losses", others_slow([1, 1 + trainers.MAX_LOSSES], kept=[1]))
 def test_the_weights_of_killed_ranks_are_removed_from_shared_memory(losses, tmp_path):
     """When the run goes on and when it is given up; the killed process is not waited for, so it is a zombie."""
     files, processes = [], []

@@ -14,6 +14,7 @@ from typing import Any
 import powercut
 import pyarrow as pa
 import pytest
+from calling import others_slow
 
 from magcli.console import Console
 from magcli.data import durable, seal, table
@@ -151,14 +152,16 @@ def examine(
     return failed
 
 
-@pytest.mark.parametrize("output", ["out.arrow", "out.parquet", "out.jsonl", "out"])
+@pytest.mark.parametrize(
+    "output", others_slow(["out.arrow", "out.parquet", "out.jsonl", "out"], kept=["out.arrow", "out"])
+)
 def test_a_power_cut_at_any_point_loses_nothing_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     assert power_cuts(tmp_path, output, monkeypatch, lambda: None) == set()
 
 
-@pytest.mark.parametrize("output", ["out.jsonl", "out"])
+@pytest.mark.parametrize("output", others_slow(["out.jsonl", "out"], kept=["out.jsonl"]))
 def test_a_power_cut_while_an_older_output_is_replaced_loses_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
@@ -214,17 +217,19 @@ MUTATIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", others_slow(MUTATIONS, kept=["fsync of a file", "fsync of the journal"]))
 def test_removing_one_protection_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     mutate, seen_by = MUTATIONS[name]
     assert seen_by in power_cuts(tmp_path, "out.arrow", monkeypatch, lambda: mutate(monkeypatch))
 
 
+@pytest.mark.slow
 def test_removing_the_fsync_of_a_folder_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate = without_fsync_in("_sync_tree")
     assert WHOLE in power_cuts(tmp_path, "out", monkeypatch, lambda: mutate(monkeypatch))
 
 
+@pytest.mark.slow
 def test_removing_the_fsync_of_a_removal_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate = without_fsync_in("remove")
     assert WHOLE in power_cuts(tmp_path, "out.jsonl", monkeypatch, lambda: mutate(monkeypatch), older=True)

@@ -92,6 +92,7 @@ def test_generators_give_the_results_of_this_process_before_and_after_new_weight
     assert [(r.tokens, r.logprobs, r.versions) for r in after] == [(r.tokens, r.logprobs, r.versions) for r in changed]
 
 
+@pytest.mark.slow
 def test_the_embedded_engine_is_sent_the_weights_of_a_trainer_on_a_gpu_over_gloo(spec, other, tiny_model_dir):
     async def scenario():
         async with fleet_of(replace(spec, transfer="broadcast", source="cuda:0"), 1) as fleet:

@@ -1,10 +1,12 @@
 """Forecasts of memory against runs with real tensors of small models and fake tensors of large ones."""
 
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 import torch
+from calling import others_slow
 from tracking import fake_tensors, tracked_peak
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
@@ -52,9 +54,10 @@ def shape_of_config(config) -> ModelShape:
     return shape_of(SimpleNamespace(text_config=config, outline=outline))
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    ("name", "bf16", "recompute"),
+    others_slow(product(SMALL, (False, True), (False, True)), kept=[("wide", True, False), ("deep", False, True)]),
+)
 def test_the_forecast_is_within_15_percent_of_real_runs(name, bf16, recompute):
     config, tokens = SMALL[name], 1024
     measured = tracked_peak(config, [tokens // 4] * 4, bf16=bf16, recompute=recompute)
@@ -65,8 +68,13 @@ def test_the_forecast_is_within_15_percent_of_real_runs(name, bf16, recompute):
     assert 0.95 * measured < forecast < 1.15 * measured
 
 
-@pytest.mark.parametrize(("tokens", "recompute"), [(1024, False), (8192, False), (8192, True)])
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize(
+    ("name", "tokens", "recompute"),
+    others_slow(
+        [(name, *run) for name in LARGE for run in ((1024, False), (8192, False), (8192, True))],
+        kept=[("7B", 1024, False)],
+    ),
+)
 def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, name, tokens, recompute):
     monkeypatch.setattr(logprobs, "_is_cpu", lambda _: False)
     monkeypatch.setitem(logprobs.BLOCK_BYTES, "cpu", memory.GPU_BLOCK_BYTES)
@@ -81,9 +89,12 @@ def test_the_forecast_of_a_gpu_is_within_15_percent_of_fake_runs(monkeypatch, na
     assert 0.95 * measured < forecast < 1.15 * measured
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("base", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    ("name", "base", "recompute"),
+    others_slow(
+        product(SMALL, (torch.float32, torch.bfloat16), (False, True)), kept=[("grouped", torch.bfloat16, False)]
+    ),
+)
 def test_the_forecast_of_adapters_is_within_15_percent_of_real_runs(name, base, recompute):
     config, tokens, in_bf16 = SMALL[name], 1024, base == torch.bfloat16
     measured = tracked_peak(config, [tokens // 4] * 4, bf16=in_bf16, recompute=recompute, lora=8, base=base)
