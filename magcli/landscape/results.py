@@ -26,7 +26,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from magcli.data import table
 from magcli.data.durable import atomic_file
-from magcli.data.html import CONTENT_POLICY
+from magcli.data.html import CONTENT_POLICY, script_json
 from magcli.landscape import surface
 from magcli.landscape.pca import Plane, like_random_walk, random_walk, step_in_gaps, summary, warnings
 from magcli.landscape.surface import Array, Interval, Regression, confidence_band, triangulate
@@ -162,11 +162,6 @@ def write_page(
     template = files("magcli.landscape").joinpath("page.html").read_text(encoding="utf-8")
     with atomic_file(path) as file:
         file.write(template.replace("@POLICY@", CONTENT_POLICY).replace("@DATA@", script_json(data)).encode())
-
-
-def script_json(data: Mapping[str, Any]) -> str:
-    """JSON that is safe inside a script element."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
 def _truncated(row: dict[str, Any]) -> dict[str, Any]:

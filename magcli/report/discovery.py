@@ -51,6 +51,11 @@ class Table:
         """Whether it holds metrics of `magcli evaluate`."""
         return {"metric", "value", "low", "high"} <= set(self.columns)
 
+    @property
+    def of_completions(self) -> bool:
+        """Whether it holds completions, such as rollouts."""
+        return "completion" in self.columns
+
 
 @dataclass(slots=True)
 class Artifacts:
@@ -123,7 +128,7 @@ def _add(path: Path, kind: Kind, artifacts: Artifacts) -> None:
     """Add a path that was named explicitly, or what a folder holds."""
     if kind == "table":
         named = open_table(path)
-        if not named.chain and not named.of_metrics:
+        if not (named.chain or named.of_metrics or named.of_completions):
             raise DataError(f"report: {path} was not written by magcli; to look at its rows: magcli show {path}")
         artifacts.tables.append(named)
     elif kind == "landscape":

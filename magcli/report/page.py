@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,6 +21,15 @@ from magcli.report.discovery import Artifacts, open_table
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutsPage:
+    """A page of rollouts beside this one: what they are of, its file, and how many there are."""
+
+    name: str
+    file: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """The contents of the page by section; empty sections are omitted."""
 
@@ -30,6 +40,7 @@ class Contents:
     landscapes: Sequence[landscapes.Landscape]
     origins: Sequence[history.Origin]
     unread: Sequence[str]
+    rollouts: Sequence[RolloutsPage] = ()
 
 
 def contents(
@@ -95,5 +106,6 @@ def render(contents: Contents) -> str:
         legend=chart.legend,
         percent=formatting.percent,
         number=formatting.number,
+        quote=quote,
         COLOURS=chart.COLOURS,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from magcli.report import page
 from magcli.report.discovery import Artifacts, discover, rows_of
 from magcli.report.evaluation import score_of
 from magcli.report.history import NOT_FILTERS
+from magcli.report.page import RolloutsPage
+from magcli.report.rollouts.page import write as write_rollouts
+from magcli.report.rollouts.source import of_run, of_table
 from magcli.run.rundir import RunDir, read_run
 from magcli.stages.report import DEFAULT_METRICS, Config
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.report.discovery import Table
     from magcli.report.evaluation import Score
+    from magcli.report.page import Contents
     from magcli.run.job import Job
 
 RUN_METRICS = ("reward", "correct", "entropy", "loss", "accuracy")
@@ -52,8 +57,31 @@ def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
     paths = [str(Path(path).resolve()) for path in config.paths]
     title = config.title or f"Report on {', '.join(labels(paths))}"
     contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
-    size = page.write(out, contents)
+    rollouts = _write_rollouts(out, artifacts, contents, job)
+    size = page.write(out, replace(contents, rollouts=rollouts))
     job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
+
+
+def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Job) -> list[RolloutsPage]:
+    """Write a page of rollouts beside the report for each run, and for each table of completions that was named."""
+    runs = {run.trained.folder: run.name for run in contents.runs if run.trained.stage == "rl"}
+    tables = {table.path: table for table in artifacts.tables if table.of_completions and table.path in artifacts.named}
+    pages: list[RolloutsPage] = []
+
+    def write_page(path: Path) -> None:
+        name = runs.get(path) or path.stem
+        title = f"Rollouts of {name}"
+        source = of_run(path, title) if path in runs else of_table(path, title, tables[path].chain)
+        if source is None:
+            return
+        file = out.with_name(f"{out.stem}-rollouts{f'-{len(pages) + 1}' if pages else ''}.html")
+        written = write_rollouts(file, source)
+        pages.append(RolloutsPage(name, file.name, written.rows))
+        text = f"report: {file} ({written.rows:,} rollouts, {written.size / 1e6:.1f} MB)"
+        job.console.result(text, event="page", path=str(file), bytes=written.size)
+
+    artifacts.read_all([*runs, *tables], write_page)
+    return pages
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:

@@ -1,0 +1,132 @@
+"""The rows of rollouts as the page needs them: the columns that it knows, in one type each, in chunks of equal size.
+
+Columns that an older or a foreign table lacks are null.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import table
+from magcli.data.schema import EPISODE, REWARD_PARTS, VERSION_SPAN
+from magcli.data.source import Rows
+from magcli.data.types import fitting_rows, row_bytes
+
+CHUNK_BYTES = 1 << 21
+"""Size of a chunk before compression; the page decodes one in some 10 ms."""
+PROBLEM_TEXTS = ("id", "prompt", "answer")
+TEXTS = ("completion", "extracted", "detail", "messages")
+"""Texts of a rollout; ``messages`` is JSON."""
+CHOICES = ("reason", "dropped", "finish", "correct", "languages", "language", "kind")
+"""Columns with few values."""
+NUMBERS = ("step", "group", "sample", "reward", "advantage", "num_tokens", "temperature")
+PART = "reward_"
+"""Columns of numbers that begin like this are parts of the reward."""
+TOKEN_VALUES = ("logprobs", "ratios")
+"""Columns with a number for each token. Runs store no importance ratios; a table that has them is shown with them."""
+LISTS = {
+    "tokens": pa.list_(pa.int32()),
+    **dict.fromkeys(TOKEN_VALUES, pa.list_(pa.float32())),
+    "versions": pa.list_(VERSION_SPAN),
+    "given": EPISODE.field("given").type,
+}
+
+
+def chunks(tables: Sequence[Path], every: int) -> Iterator[pa.RecordBatch]:
+    """The rows of the tables in chunks of about ``CHUNK_BYTES``; of every ``every``-th group only.
+
+    Raises:
+        DataError: a table is truncated or damaged.
+    """
+    pending: list[pa.RecordBatch] = []
+    size = 0
+    for batch in _known(tables, every):
+        for part in _split(batch):
+            pending.append(part)
+            size += part.nbytes
+            if size >= CHUNK_BYTES:
+                yield _joined(pending)
+                pending, size = [], 0
+    if pending:
+        yield _joined(pending)
+
+
+def _known(tables: Iterable[Path], every: int) -> Rows:
+    groups: dict[tuple[str | None, ...], int] = {}
+    for path in tables:
+        for batch in table.read(str(path)).rows:
+            known = _with_groups(known_columns(batch), groups)
+            if every > 1:
+                known = known.filter(pc.equal(_remainder(known.column("group"), every), 0))
+            yield known
+
+
+def _remainder(column: pa.Array, divisor: int) -> pa.Array:
+    return pa.array(column.to_numpy(zero_copy_only=False) % divisor)
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    sizes = row_bytes(batch)
+    while batch.num_rows:
+        count = fitting_rows(sizes, CHUNK_BYTES)
+        yield batch.slice(0, count)
+        batch, sizes = batch.slice(count), sizes[count:]
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The batches as one. Their parts of the reward may differ."""
+    combined = pa.concat_tables(map(_as_table, batches), promote_options="default").combine_chunks()
+    (joined,) = combined.to_batches()
+    return joined
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def known_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of the page, in its types; a value of another type that cannot be converted is null."""
+    columns = {name: as_text(_column(batch, name)) for name in (*PROBLEM_TEXTS, *TEXTS, *CHOICES, REWARD_PARTS)}
+    parts = [name for name in batch.schema.names if name.startswith(PART) and name != REWARD_PARTS]
+    columns |= {name: _cast(_column(batch, name), pa.float64()) for name in (*NUMBERS, *parts)}
+    columns |= {name: _cast(_column(batch, name), kind) for name, kind in LISTS.items()}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException:
+        return pa.nulls(len(column), kind)
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    """A column as text: text as it is, other values as JSON."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        return column
+    if pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type):
+        return column.cast(pa.string())
+    values = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+    return pa.array(values, pa.string())
+
+
+def _with_groups(batch: pa.RecordBatch, groups: dict[tuple[str | None, ...], int]) -> pa.RecordBatch:
+    """The rows, each with a group: those of one problem at one update are one, if the table does not say."""
+    column = batch.column("group")
+    if not column.null_count:
+        return batch
+    keys = zip(*(batch.column(name).to_pylist() for name in ("step", *PROBLEM_TEXTS)), strict=True)
+    numbers = np.array([groups.setdefault(key, len(groups)) for key in keys], np.float64)
+    return batch.set_column(batch.schema.get_field_index("group"), "group", pa.array(numbers))
