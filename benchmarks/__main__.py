@@ -71,6 +71,7 @@ COMPARISONS = {
     "rl-reward-per-second": "rl.reward_curve:run",
     "rl-lora-vs-full": "rl.lora:against_full",
     "rl-lora-vs-trl": "rl.lora:against_trl",
+    "rollouts-page": "rollouts_page:run",
 }
 
 AVX2 = "-avx2"

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path

@@ -57,7 +57,7 @@ def _read(tokenizer: Path) -> dict[int, bytes]:
     try:
         settings = json.loads(tokenizer.read_text(encoding="utf-8"))
         return _texts_by_id(settings)
-    except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{tokenizer} is not a tokenizer: {error}") from None
 
 

@@ -37,10 +37,20 @@ function number(value) {
 }
 function percent(value) { return Number.isNaN(value) ? "-" : (100 * value).toFixed(1) + "\u00a0%"; }
 
-/* The mean of the numbers among some values. */
-function mean(values) {
-  const numbers = values.filter(value => !Number.isNaN(value));
-  return numbers.length ? numbers.reduce((sum, value) => sum + value, 0) / numbers.length : NaN;
+/* The mean of a column over some rows, of those that have a number. */
+function meanOf(name, rows) {
+  const values = columns.get(name)?.values;
+  let sum = 0, known = 0;
+  if (values) for (const row of rows) if (!Number.isNaN(values[row])) { sum += values[row]; known++; }
+  return known ? sum / known : NaN;
+}
+
+/* How many of some rows have a choice. */
+function countOf(name, choice, rows) {
+  const column = columns.get(name), wanted = column.choices.indexOf(choice);
+  let found = 0;
+  for (const row of rows) if (column.values[row] === wanted) found++;
+  return found;
 }
 
 /* A line of `points`, each {x, y, label, state}, over the updates; a dot leads to its group. */

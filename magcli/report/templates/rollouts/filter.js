@@ -3,7 +3,7 @@ const PAGE = 50, FILTER = "f.";
 const NOT_FILTERS = ["group", "sample", "last_version", "temperature"];
 const LABELS = {
   step: "update", num_tokens: "tokens", version: "weight version", finish: "ended by", dropped: "trained or dropped", kind: "kind",
-  correct: "correct", languages: "languages (question, thoughts, answer)", language: "language of the problem",
+  correct: "correct", languages: "languages", language: "language of the problem",
 };
 const MISSING = { dropped: "trained" };
 

@@ -33,9 +33,16 @@ function addRange(parent, name, text, act) {
   inputs.forEach(input => input.addEventListener("input", change));
 }
 
-function addChoice(parent, column, value, act) {
-  const counts = new Map();
+/* How many rows have each choice of a column, by code; counted once. */
+function countsOf(column) {
+  if (column.counts) return column.counts;
+  const counts = column.counts = new Map();
   for (const code of column.values) counts.set(code, (counts.get(code) ?? 0) + 1);
+  return counts;
+}
+
+function addChoice(parent, column, value, act) {
+  const counts = countsOf(column);
   const codes = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, MAX_CHOICES);
   const options = codes.map(code => [code < 0 ? "-" : column.choices[code], `${code < 0 ? MISSING[column.name] ?? "none" : shown(column.choices[code])} (${count(counts.get(code))})`]);
   choose(field(parent, labelOf(column.name)), [["", "all"], ...options], value, act).dataset.filter = column.name;
@@ -78,7 +85,7 @@ async function drawRows(state, found) {
   add(names, "span", "completion");
   const texts = rows.map(row => addRow(box, row, state));
   document.getElementById("rows").replaceChildren(...box.childNodes);
-  await Promise.all(rows.map(async (row, i) => excerpt(texts[i], (await textsOf(row)).completion, state.q)));
+  await Promise.all(rows.map(async (row, i) => excerpt(texts[i], (await textsOf(row)).completion, state.q, row)));
 }
 
 /* A row of the list, a link to its rollout; returns the place of its excerpt. */
@@ -94,10 +101,14 @@ function addRow(parent, row, state) {
 }
 
 /* The beginning of a text, or what is around the words that were searched. */
-function excerpt(node, text, query) {
+function excerpt(node, text, query, row) {
   const at = query ? text.toLowerCase().indexOf(query.toLowerCase()) : -1, from = Math.max(0, at - 60);
   const part = (start, end) => shown(text.slice(start, end)).replace(/\s+/g, " ");
-  if (at < 0) return void (node.textContent = part(0, EXCERPT));
+  if (at < 0) {
+    const isAsked = query && searchable.problems[problemOf[row]]?.includes(query.toLowerCase());
+    node.textContent = (isAsked ? "(in the prompt) " : "") + part(0, EXCERPT);
+    return;
+  }
   node.textContent = (from ? "… " : "") + part(from, at);
   add(node, "mark", part(at, at + query.length));
   node.append(part(at + query.length, from + EXCERPT));

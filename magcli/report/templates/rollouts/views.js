@@ -1,8 +1,6 @@
 /* One rollout, one group side by side, one problem over the run. */
 const MAX_TEXT = 20000;
 
-function isTrue(name, row) { return valueOf(name, row) === "true"; }
-
 function rowsWhere(test) {
   const rows = [];
   for (let row = 0; row < HEAD.rows; row++) if (test(row)) rows.push(row);
@@ -145,10 +143,10 @@ async function addCard(parent, row, state, tell) {
 }
 
 function summaryOf(rows) {
-  const of = name => mean(rows.map(row => valueOf(name, row))), facts = [`${count(rows.length)} rollouts`];
-  if (columns.has("reward")) facts.push("mean reward " + number(of("reward")));
-  if (columns.has("correct")) facts.push("correct " + percent(rows.filter(row => isTrue("correct", row)).length / rows.length));
-  if (columns.has("num_tokens")) facts.push("mean length " + number(of("num_tokens")) + " tokens");
+  const facts = [`${count(rows.length)} rollouts`];
+  if (columns.has("reward")) facts.push("mean reward " + number(meanOf("reward", rows)));
+  if (columns.has("correct")) facts.push("correct " + percent(countOf("correct", "true", rows) / rows.length));
+  if (columns.has("num_tokens")) facts.push("mean length " + number(meanOf("num_tokens", rows)) + " tokens");
   return facts.join(", ");
 }
 
@@ -175,7 +173,7 @@ function groupedBy(rows, key) {
 }
 
 function pointOf(group, members, state) {
-  const step = valueOf("step", members[0]), reward = mean(members.map(row => valueOf("reward", row)));
+  const step = valueOf("step", members[0]), reward = meanOf("reward", members);
   const label = (Number.isNaN(step) ? "" : `update ${step}: `) + summaryOf(members);
   return { x: step, y: reward, label, group, dropped: valueOf("dropped", members[0]), state: { ...state, view: "group", id: group } };
 }
