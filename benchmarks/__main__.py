@@ -10,7 +10,8 @@ the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is 
 (predicted over measured throughput), ``rl-occupancy`` (share of generation slots in use), ``rl-slow-verifier``,
 ``env-vs-reward`` and ``rl-auto-vs-best`` (throughput over that of other options of magcli), ``rl-vs-floor`` and
 ``rl-toy-vs-floor`` (lower bound over measured time) and ``humaneval-checker`` (share of equal verdicts). The exit code
-is 1 if a ratio misses the bound of its comparison. Comparisons of accuracy, and ``rank-memory``, print tables instead.
+is 1 if a ratio misses the bound of its comparison. Comparisons of accuracy, ``rank-memory`` and
+``rollouts-page`` print tables instead.
 
 ``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
 with TRL and ``simulation-layouts``. ``PEERS_ARM`` skips the search for TRL's best configuration

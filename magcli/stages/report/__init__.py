@@ -1,9 +1,10 @@
 """A whole pipeline on one HTML page, or its main figures in the terminal.
 
-PATHS are tables that magcli wrote, folders of runs, folders of landscapes, or folders that contain these, such as the
-output of a recipe. With -o report.html they become one page that needs no network: the funnel of the data with
-reasons, curves of every run, samples with the parts of their reward, evaluations with intervals, figures of
-landscapes, and the origin of every file. Without -o the main figures are printed to stdout.
+PATHS are tables that magcli wrote or that have completions, folders of runs, folders of landscapes, or folders that
+contain these, such as the output of a recipe. With -o report.html they become one page that needs no network: the
+funnel of the data with reasons, curves of every run, samples with the parts of their reward, evaluations with
+intervals, figures of landscapes, and the origin of every file. Beside it, report-rollouts.html has all rollouts of each
+run, and of each named table of completions, to search and filter. Without -o the main figures are printed to stdout.
 """
 
 from __future__ import annotations
