@@ -25,8 +25,10 @@ function draw(parent, name, attributes, text = "") {
 function shown(text) {
   return text
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, letter => String.fromCharCode(0x2400 + letter.charCodeAt(0)))
-    .replace(/[\u007f-\u009f\u00ad\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, letter => "[U+" + letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "]");
+    .replace(INVISIBLE, codePoint);
 }
+const INVISIBLE = /[\u007f-\u009f\u00ad\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+function codePoint(letter) { return "[U+" + letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0") + "]"; }
 
 function count(value) { return value.toLocaleString("en-US"); }
 function number(value) {
@@ -57,19 +59,24 @@ function countOf(name, choice, rows) {
 function drawHistory(parent, points, yName) {
   const drawn = points.filter(point => !Number.isNaN(point.x) && !Number.isNaN(point.y));
   if (drawn.length < 2) return;
-  const width = Math.min(900, innerWidth - 32), [left, right, top, bottom] = [60, width - 14, 24, 190], xs = drawn.map(point => point.x), ys = drawn.map(point => point.y);
+  const width = Math.min(900, innerWidth - 32), [left, right, top, bottom] = [60, width - 14, 24, 190];
+  const xs = drawn.map(point => point.x), ys = drawn.map(point => point.y);
   const scale = (values, from, to) => {
     const low = Math.min(...values), high = Math.max(...values);
     return value => high > low ? from + (value - low) / (high - low) * (to - from) : (from + to) / 2;
   };
   const x = scale(xs, left, right), y = scale(ys, bottom, top);
-  const svg = draw(parent, "svg", { class: "history", viewBox: `0 0 ${width} 220`, width, height: 220, role: "group", "aria-label": yName + " by update" });
+  const name = yName + " by update", svg = draw(parent, "svg", {
+    class: "history", viewBox: `0 0 ${width} 220`, width, height: 220, role: "group", "aria-label": name,
+  });
   for (const value of new Set([Math.min(...ys), Math.max(...ys)])) {
     draw(svg, "line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) });
     draw(svg, "text", { class: "end", x: left - 8, y: y(value) + 5 }, number(value));
   }
-  for (const value of new Set([Math.min(...xs), Math.max(...xs)])) draw(svg, "text", { class: "middle", x: x(value), y: bottom + 22 }, number(value));
-  draw(svg, "text", { class: "soft", x: left, y: 14 }, yName + " by update");
+  for (const value of new Set([Math.min(...xs), Math.max(...xs)])) {
+    draw(svg, "text", { class: "middle", x: x(value), y: bottom + 22 }, number(value));
+  }
+  draw(svg, "text", { class: "soft", x: left, y: 14 }, name);
   draw(svg, "path", { d: "M" + drawn.map(point => x(point.x) + "," + y(point.y)).join(" ") });
   for (const point of drawn) {
     const link = draw(svg, "a", { href: hashOf(point.state), "aria-label": point.label });

@@ -131,7 +131,11 @@ function halfFloat(low, high) {
 
 function pairsColumn(counts, firsts, seconds) {
   const starts = startsOf(uints(counts)), first = ints(firsts), second = ints(seconds);
-  return row => Array.from({ length: starts[row + 1] - starts[row] }, (_, i) => [first[starts[row] + i], second[starts[row] + i]]);
+  return row => {
+    const pairs = [];
+    for (let i = starts[row]; i < starts[row + 1]; i++) pairs.push([first[i], second[i]]);
+    return pairs;
+  };
 }
 
 async function loadTokens(number) {
@@ -152,12 +156,15 @@ async function loadPieces() { return bytesColumn(...await partsOf("pieces")); }
 async function tokensOf(row) {
   const [number, place] = placeIn(chunkStarts, row);
   if (!document.getElementById("tokens-" + number)) return null;
-  const chunk = await cached(tokenChunks, number, loadTokens), [start, end] = [chunk.starts[place], chunk.starts[place + 1]];
+  const chunk = await cached(tokenChunks, number, loadTokens);
   pieces = await (pieces ??= loadPieces());
-  const codes = Array.from({ length: end - start }, (_, i) => chunk.codes[0][start + i] | chunk.codes[1][start + i] << 8 | chunk.codes[2][start + i] << 16);
+  const start = chunk.starts[place], length = chunk.starts[place + 1] - start, [lowest, middle, highest] = chunk.codes;
+  const codeAt = i => lowest[i] | middle[i] << 8 | highest[i] << 16;
+  const codes = Array.from({ length }, (_, i) => codeAt(start + i));
   const values = {};
   for (const [name, [low, high]] of Object.entries(chunk.values)) {
     values[name] = low.length ? Float32Array.from(codes, (_, i) => halfFloat(low[start + i], high[start + i])) : null;
   }
-  return { pieces: codes.map(code => pieces.at(code)), codes, values, versions: chunk.versions(place), given: chunk.given(place) };
+  const texts = codes.map(code => pieces.at(code));
+  return { pieces: texts, codes, values, versions: chunk.versions(place), given: chunk.given(place) };
 }

@@ -45,7 +45,8 @@ function testsOf(state) {
       const wanted = text === "-" ? -1 : column.choices.indexOf(text);
       tests.push(row => column.values[row] === wanted);
     } else {
-      const [low, high] = endsOf(text), first = column.values, last = name === "version" ? columns.get("last_version").values : first;
+      const [low, high] = endsOf(text), first = column.values;
+      const last = name === "version" ? columns.get("last_version").values : first;
       tests.push(row => last[row] >= low && first[row] <= high);
     }
   }
@@ -72,8 +73,8 @@ function sorted(rows, sort) {
   if (!column || column.choices) return rows;
   const values = column.values, sign = falls ? -1 : 1;
   return rows.sort((a, b) => {
-    if (Number.isNaN(values[a]) || Number.isNaN(values[b])) return Number.isNaN(values[a]) - Number.isNaN(values[b]) || a - b;
-    return sign * (values[a] - values[b]) || a - b;
+    const missing = Number.isNaN(values[a]) - Number.isNaN(values[b]);
+    return missing || sign * (values[a] - values[b]) || a - b;
   });
 }
 
@@ -85,7 +86,9 @@ function readSearchable() { return searchable.ready ??= fillSearchable(); }
 async function fillSearchable() {
   for (let number = 0; number < HEAD.problemChunks.length; number++) {
     const chunk = await problemChunk(number);
-    for (let i = 0; i < HEAD.problemChunks[number]; i++) searchable.problems.push((chunk.prompt.at(i) + "\n" + chunk.answer.at(i)).toLowerCase());
+    for (let i = 0; i < HEAD.problemChunks[number]; i++) {
+      searchable.problems.push((chunk.prompt.at(i) + "\n" + chunk.answer.at(i)).toLowerCase());
+    }
     await pause(0);
   }
   for (let number = 0; number < HEAD.chunks.length; number++) {

@@ -44,7 +44,8 @@ function countsOf(column) {
 function addChoice(parent, column, value, act) {
   const counts = countsOf(column);
   const codes = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, MAX_CHOICES);
-  const options = codes.map(code => [code < 0 ? "-" : column.choices[code], `${code < 0 ? MISSING[column.name] ?? "none" : shown(column.choices[code])} (${count(counts.get(code))})`]);
+  const nameOf = code => code < 0 ? MISSING[column.name] ?? "none" : shown(column.choices[code]);
+  const options = codes.map(code => [code < 0 ? "-" : column.choices[code], `${nameOf(code)} (${count(counts.get(code))})`]);
   choose(field(parent, labelOf(column.name)), [["", "all"], ...options], value, act).dataset.filter = column.name;
 }
 
@@ -64,7 +65,8 @@ function drawFields(state, change) {
   }
   const numbers = [...columns.values()].filter(column => !column.choices && !NOT_FILTERS.includes(column.name));
   const orders = numbers.flatMap(({ name }) => [[name, labelOf(name) + ", low first"], ["-" + name, labelOf(name) + ", high first"]]);
-  choose(field(parent, "sort by"), [["", "order of the table"], ...orders], state.sort, value => change({ sort: value })).dataset.filter = "sort";
+  const sorts = [["", "order of the table"], ...orders];
+  choose(field(parent, "sort by"), sorts, state.sort, value => change({ sort: value })).dataset.filter = "sort";
   const clear = add(field(parent, "all filters"), "button", "Clear");
   clear.type = "button";
   clear.addEventListener("click", () => { location.hash = "#"; });
@@ -74,7 +76,8 @@ function drawSummary(state, found) {
   const active = Object.values(state.filters).filter(Boolean).length + Boolean(state.problem) + Boolean(state.sort);
   document.querySelector("#filters summary").textContent = "Filters and order" + (active ? ` (${active} set)` : "");
   const of = found.length === HEAD.rows ? "" : ` of ${count(HEAD.rows)}`;
-  const text = found.length ? summaryOf(found).replace(" rollouts", `${of} rollouts`) : HEAD.rows ? `None of ${count(HEAD.rows)} rollouts` : "There are no rollouts yet.";
+  const none = HEAD.rows ? `None of ${count(HEAD.rows)} rollouts` : "There are no rollouts yet.";
+  const text = found.length ? summaryOf(found).replace(" rollouts", `${of} rollouts`) : none;
   document.getElementById("summary").textContent = text;
 }
 

@@ -22,8 +22,9 @@ function versionColour(value) { return mixed(value % 8, .75); }
 function valuesOf(tokens, key, row) {
   const isGiven = new Uint8Array(tokens.codes.length);
   for (const [start, end] of tokens.given) isGiven.fill(1, start, end);
-  const value = key === "version" ? versionAt(tokens.versions) : key === "advantage" ? () => valueOf("advantage", row) : i => tokens.values[key]?.[i] ?? NaN;
-  return tokens.codes.map((_, i) => isGiven[i] ? NaN : value(i));
+  const stored = i => tokens.values[key]?.[i] ?? NaN;
+  const valueAt = { version: versionAt(tokens.versions), advantage: () => valueOf("advantage", row) }[key] ?? stored;
+  return tokens.codes.map((_, i) => isGiven[i] ? NaN : valueAt(i));
 }
 
 function versionAt(spans) {
@@ -88,12 +89,14 @@ function addMore(parent, text, act) {
 }
 
 function tokenFacts(tokens, texts, row, i) {
-  const given = tokens.given.some(([start, end]) => start <= i && i < end), logprob = tokens.values.logprobs?.[i] ?? NaN;
+  const given = tokens.given.some(([start, end]) => start <= i && i < end);
+  const logprob = tokens.values.logprobs?.[i] ?? NaN;
   const facts = [`token ${count(i + 1)} of ${count(tokens.codes.length)} ${JSON.stringify(shown(texts[i]))}`];
   if (given) return facts[0] + ", written by the environment";
   if (!Number.isNaN(logprob)) facts.push(`log-prob ${number(logprob)} (probability ${number(Math.exp(logprob))})`);
   if (tokens.values.ratios) facts.push(`ratio ${number(tokens.values.ratios[i])}`);
-  if (columns.has("advantage") && !Number.isNaN(valueOf("advantage", row))) facts.push(`advantage ${number(valueOf("advantage", row))}`);
+  const advantage = valueOf("advantage", row);
+  if (!Number.isNaN(advantage)) facts.push(`advantage ${number(advantage)}`);
   if (tokens.versions.length) facts.push(`weight version ${versionAt(tokens.versions)(i)}`);
   return facts.join(", ");
 }
@@ -110,7 +113,10 @@ function addKey(parent, key, rows) {
 
 function versionsOf(rows) {
   const versions = new Set();
-  for (const row of rows) for (let version = valueOf("version", row); version <= valueOf("last_version", row); version++) versions.add(version);
+  for (const row of rows) {
+    const last = valueOf("last_version", row);
+    for (let version = valueOf("version", row); version <= last; version++) versions.add(version);
+  }
   return [...versions].sort((a, b) => a - b);
 }
 

@@ -15,7 +15,8 @@ function factsOf(row) {
   for (const [name, column] of columns) {
     if (["group", "last_version", "sample"].includes(name) || column.part) continue;
     const value = valueOf(name, row);
-    const text = column.choices ? value || MISSING[name] || "" : Number.isNaN(value) ? "" : name === "version" ? versionsText(row) : number(value);
+    const ofNumber = name === "version" ? versionsText : () => Number.isNaN(value) ? "" : number(value);
+    const text = column.choices ? value || MISSING[name] || "" : ofNumber(row);
     if (text) facts.push([labelOf(name), shown(text)]);
   }
   return facts;
@@ -23,6 +24,7 @@ function factsOf(row) {
 
 function versionsText(row) {
   const [first, last] = [valueOf("version", row), valueOf("last_version", row)];
+  if (Number.isNaN(first)) return "";
   return first === last ? String(first) : first + " to " + last;
 }
 
@@ -40,7 +42,8 @@ function addPrompt(parent, problem) {
 /* A text, of a long one its beginning, and a button for the rest. */
 function addText(parent, text, className = "") {
   const pre = add(parent, "pre", shown(text.slice(0, MAX_TEXT)), className);
-  if (text.length > MAX_TEXT) addMore(parent, `Show ${count(text.length - MAX_TEXT)} more characters`, () => { pre.textContent = shown(text); });
+  const more = text.length - MAX_TEXT;
+  if (more > 0) addMore(parent, `Show ${count(more)} more characters`, () => { pre.textContent = shown(text); });
 }
 
 function addTurns(parent, turns) {
@@ -68,7 +71,8 @@ function addColours(parent, state, rows) {
     if (key === (hasColouring(state.colour) ? state.colour : "")) link.setAttribute("aria-current", "true");
   }
   const missing = Object.keys(COLOURINGS).filter(key => !hasColouring(key));
-  const text = HEAD.hasTokens ? missing.map(key => COLOURINGS[key].missing).join("; ") : "the tokens of these completions are not stored, so none can be coloured";
+  const without = "the tokens of these completions are not stored, so none can be coloured";
+  const text = HEAD.hasTokens ? missing.map(key => COLOURINGS[key].missing).join("; ") : without;
   if (text) add(parent, "p", text[0].toUpperCase() + text.slice(1) + ".", "soft");
   if (!hasColouring(state.colour)) return null;
   addKey(parent, state.colour, rows);
@@ -78,7 +82,7 @@ function addColours(parent, state, rows) {
 
 async function showRollout(view, state, found) {
   const row = state.id;
-  if (!(row < HEAD.rows)) return void add(view, "p", "This page has no such rollout.", "warn");
+  if (!(Number.isInteger(row) && row >= 0 && row < HEAD.rows)) return void add(view, "p", "This page has no such rollout.", "warn");
   const group = valueOf("group", row), problem = problemOf[row], place = found.indexOf(row);
   const texts = await textsOf(row), asked = await textsOfProblem(problem);
   addSteps(view, state, found, place);
@@ -126,7 +130,8 @@ async function showGroup(view, state) {
   add(view, "h2", `Group ${state.id}` + (Number.isNaN(step) ? "" : `, update ${step}`));
   const links = add(view, "p", "", "steps");
   addLink(links, "Problem " + shown(HEAD.problems[problem]) + " over the run", { ...state, view: "problem", id: problem });
-  add(links, "span", summaryOf(rows) + (columns.has("dropped") ? `; ${valueOf("dropped", first) ? "dropped: " + valueOf("dropped", first) : "trained"}` : ""), "soft");
+  const dropped = valueOf("dropped", first), fate = dropped ? "; dropped: " + shown(dropped) : "; trained";
+  add(links, "span", summaryOf(rows) + (columns.has("dropped") ? fate : ""), "soft");
   addPrompt(view, await textsOfProblem(problem));
   const tell = addColours(view, state, rows), side = add(view, "div", "", "side");
   for (const row of rows) await addCard(side, row, state, tell);
@@ -159,7 +164,7 @@ async function showProblem(view, state) {
   add(view, "h2", "Problem " + shown(asked.id || HEAD.problems[state.id]));
   add(view, "p", summaryOf(rows), "soft");
   addPrompt(view, asked);
-  const groups = Map.groupBy ? Map.groupBy(rows, row => valueOf("group", row)) : groupedBy(rows, row => valueOf("group", row));
+  const groups = groupedBy(rows, row => valueOf("group", row));
   const points = [...groups].map(([group, members]) => pointOf(group, members, state));
   add(view, "h3", "Over the run");
   drawHistory(view, points, "mean reward");
@@ -168,7 +173,10 @@ async function showProblem(view, state) {
 
 function groupedBy(rows, key) {
   const groups = new Map();
-  for (const row of rows) groups.set(key(row), [...groups.get(key(row)) ?? [], row]);
+  for (const row of rows) {
+    if (!groups.has(key(row))) groups.set(key(row), []);
+    groups.get(key(row)).push(row);
+  }
   return groups;
 }
 
@@ -183,6 +191,6 @@ function addGroups(parent, points) {
   for (const point of points) {
     const line = add(list, "li");
     addLink(line, "Group " + point.group, point.state);
-    line.append(", " + point.label + (point.dropped ? "; dropped: " + point.dropped : ""));
+    line.append(", " + point.label + (point.dropped ? "; dropped: " + shown(point.dropped) : ""));
   }
 }
