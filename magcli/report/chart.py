@@ -136,6 +136,12 @@ def legend(chart: Chart) -> list[LegendEntry]:
     return entries
 
 
+def is_flat(chart: Chart) -> bool:
+    """Whether no line of a chart of several updates changes in the digits shown, so that a line of text says as much."""
+    values = [{chart.format(value) for value in series.values if value is not None} for series in chart.series]
+    return chart.kind == "lines" and len(chart.x) > 1 and all(len(seen) == 1 for seen in values)
+
+
 def draw(chart: Chart) -> Markup:
     """The chart as an SVG element that fills the width of its parent."""
     axes = _axes(chart)

@@ -96,6 +96,7 @@ def render(contents: Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests["flat"] = chart.is_flat
     return environment.get_template("page.html.jinja").render(
         contents=contents,
         version=__version__,

@@ -18,6 +18,7 @@ from magcli.report.chart import (
     Series,
     bounds,
     draw,
+    is_flat,
     legend,
     ticks,
 )
@@ -134,3 +135,11 @@ def test_ticks_are_round():
     assert ticks(0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert ticks(0.13, 0.71, 5) == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     assert ticks(7, 7, 5) == [7]
+
+
+def test_a_chart_whose_lines_never_change_is_flat():
+    same = Series("rate", [1e-3, 1e-3 + 1e-12, None])
+    assert is_flat(chart(same, Series("other", [2.0, 2.0, 2.0])))
+    assert not is_flat(chart(same, Series("other", [2.0, 2.5, 2.0])))
+    assert not is_flat(chart(Series("rate", [1.0]))), "one point is no constant"
+    assert not is_flat(chart(same, kind="stack"))

@@ -59,6 +59,9 @@ const send = (node, kind, type, more) => node.dispatchEvent(new kind(type, {bubb
 result.sections = all('main > section').map(node => node.id);
 result.links = all('nav a').map(node => document.querySelector(node.getAttribute('href')) !== null);
 result.title = document.title;
+scrollTo(0, 1500);
+result.top = document.getElementById('sections').getBoundingClientRect().top;
+scrollTo(0, 0);
 const asked = performance.getEntriesByType('resource').map(entry => entry.name);
 result.requests = asked.filter(name => !name.startsWith('data:'));
 result.images = all('img').map(node => node.naturalWidth > 0);
@@ -140,6 +143,7 @@ def test_every_section_is_there_and_linked(used):
     assert used["sections"] == SECTIONS
     assert all(used["links"])
     assert len(used["links"]) == len(SECTIONS)
+    assert used["top"] == 0, "it stays while the page scrolls"
 
 
 @needs_browser
