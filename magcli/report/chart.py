@@ -137,7 +137,7 @@ def legend(chart: Chart) -> list[LegendEntry]:
 
 
 def is_flat(chart: Chart) -> bool:
-    """Whether no line of a chart of several updates changes in the digits shown, so that a line of text says as much."""
+    """Whether no line of a chart of several updates changes in the digits shown; text says as much then."""
     values = [{chart.format(value) for value in series.values if value is not None} for series in chart.series]
     return chart.kind == "lines" and len(chart.x) > 1 and all(len(seen) == 1 for seen in values)
 
