@@ -156,7 +156,7 @@ def _end_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
     for name in ("steps", *ENDS, HELD_OUT[0]):
         values = [[end[name] for end in of_arm if end.get(name) is not None] for of_arm in ends]
         if any(values):
-            rows.append((f"{name.replace('_', ' ')} at the end", [_range_text(of_arm) for of_arm in values]))
+            rows.append((f"{name.replace('_', ' ')}, end", [_range_text(of_arm) for of_arm in values]))
     return rows
 
 

@@ -58,7 +58,7 @@ def test_options_that_differ_and_ends_are_rows_with_the_range_of_the_seeds(sweep
     rows = dict(compared(sweep).rows)
     assert rows["lr"] == ["1e-06", "4e-06"]
     assert rows["seed"] == ["0", "0, 1"]
-    assert rows["reward at the end"] == ["0.3", "0.7 (0.6 to 0.8)"]
+    assert rows["reward, end"] == ["0.3", "0.7 (0.6 to 0.8)"]
     assert "updates" not in rows
 
 
