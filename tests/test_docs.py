@@ -99,6 +99,21 @@ def test_pages_do_not_contradict_the_readme() -> None:
     assert commands in WRITTEN["docs/getting-started.md"]
 
 
+def test_pages_list_the_extras_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"dev"}
+    table = WRITTEN["docs/getting-started.md"].split("| extra | adds |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.M)
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} - {"train"} == extras - {"train"}
+    named = README.split("\nExtras: ")[1].split("\n\n")[0]
+    assert extras <= set(re.findall(r"`([\w-]+)`", named))
+
+
+def test_sizes_of_the_installation_are_the_same_on_both_pages() -> None:
+    line = next(line for line in README.splitlines() if line.startswith("pip install -e . "))
+    assert line in WRITTEN["docs/getting-started.md"]
+
+
 def test_readme_lists_every_stage_and_no_other() -> None:
     table = README.split("## Stages")[1].split("\n\n")[1]
     named = re.findall(r"^\| `([\w-]+)` \|", table, re.M)
@@ -349,16 +364,18 @@ def test_names_in_the_glossary_exist() -> None:
         "pipe.sh",
         pytest.param("resume.sh", marks=pytest.mark.slow),
         pytest.param("environment.sh", marks=pytest.mark.slow),
+        pytest.param("sweep.sh", marks=pytest.mark.slow),
         "reward.py",
         "objective.py",
     ],
 )
 def test_examples_run(name: str) -> None:
-    done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples")
+    done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples", timeout=550)
     assert done.returncode == 0, done.stderr
     expected = {
         "pipe.sh": "16 rows",
         "resume.sh": "the same bytes",
+        "sweep.sh": "Options that differ",
         "environment.sh": "target | look<|end|>",
         "reward.py": "correct",
         "objective.py": "gradient of cispo: [-1.0, -1.28, 0.9]",
