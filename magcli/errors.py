@@ -55,16 +55,26 @@ class Stopped(MagError):
     exit_code = 5
 
 
-TRAIN_PACKAGES = frozenset({"torch", "transformers", "safetensors", "numba", "matplotlib"})
-"""Packages of the extra ``train``, which an installation for data and grading alone lacks."""
+EXTRA_OF = {
+    "torch": "train",
+    "transformers": "train",
+    "safetensors": "train",
+    "numba": "train",
+    "matplotlib": "train",
+    "PIL": "train",
+    "datasets": "hub",
+    "huggingface_hub": "train",
+}
+"""The extra that brings a package which an installation for data and grading alone lacks."""
 
 
 def missing_package(error: ModuleNotFoundError) -> EnvironmentFault | None:
-    """What to install for a package of the extra ``train`` that is missing; None for any other module."""
+    """What to install for a package of an extra that is missing; None for any other module."""
     package = (error.name or "").partition(".")[0]
-    if package not in TRAIN_PACKAGES:
+    if package not in EXTRA_OF:
         return None
-    return EnvironmentFault(f"this needs the package {package}, which is not installed: pip install 'magcli[train]'")
+    extra = EXTRA_OF[package]
+    return EnvironmentFault(f"this needs the package {package}, which is not installed: pip install 'magcli[{extra}]'")
 
 
 def usage(condition: bool, message: str) -> None:

@@ -1,11 +1,13 @@
 """What the README, the documentation, the examples and the recipes say is run as it stands."""
 
+import ast
 import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 import typer
 
 from magcli import config as configuration
+from magcli import trl_names
 from magcli.cli import app, with_stages
 from magcli.command import stage_of
 
@@ -96,6 +99,21 @@ def test_pages_do_not_contradict_the_readme() -> None:
     assert commands in WRITTEN["docs/getting-started.md"]
 
 
+def test_pages_list_the_extras_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"dev"}
+    table = WRITTEN["docs/getting-started.md"].split("| extra | adds |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.M)
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} - {"train"} == extras - {"train"}
+    named = README.split("\nExtras: ")[1].split("\n\n")[0]
+    assert extras <= set(re.findall(r"`([\w-]+)`", named))
+
+
+def test_sizes_of_the_installation_are_the_same_on_both_pages() -> None:
+    line = next(line for line in README.splitlines() if line.startswith("pip install -e . "))
+    assert line in WRITTEN["docs/getting-started.md"]
+
+
 def test_readme_lists_every_stage_and_no_other() -> None:
     table = README.split("## Stages")[1].split("\n\n")[1]
     named = re.findall(r"^\| `([\w-]+)` \|", table, re.M)
@@ -174,6 +192,95 @@ def test_commands_of_a_page_resolve(page: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     resolve(magcli_commands(WRITTEN[page]))
     assert [path.name for path in tmp_path.iterdir()] == ["recipes"]
+
+
+def blocks(text: str, *languages: str) -> list[str]:
+    """The blocks of code of a page in these languages."""
+    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```", text, re.M | re.S)
+
+
+def tutorial(heading: str) -> str:
+    """A section of the tutorials."""
+    return WRITTEN["docs/tutorials.md"].split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """An empty folder with what the tutorials take from the repository."""
+    for name in ("examples", "recipes"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("heading", "made", "said"),
+    [
+        ("Own data", "report.html", "avg@n"),
+        ("Own reward", "runs/brief/model/config.json", "reward"),
+        ("Own environment", "episodes.jsonl", "completion"),
+        ("Compare two runs", "runs.html", "Options that differ"),
+    ],
+)
+def test_a_tutorial_runs_in_an_empty_folder(heading: str, made: str, said: str, clone: Path) -> None:
+    done = run("\n".join(blocks(tutorial(heading), "sh", "bash")), clone, timeout=500)
+    assert done.returncode == 0, done.stderr
+    assert (clone / made).exists()
+    assert said in done.stdout
+
+
+def test_the_tutorial_from_python_runs(clone: Path) -> None:
+    (clone / "notebook.py").write_text("\n".join(blocks(tutorial("From Python"), "python")))
+    done = run(f"{sys.executable} notebook.py", clone)
+    assert done.returncode == 0, done.stderr
+    assert "'correct'" in done.stdout.splitlines()[-1]
+
+
+def test_the_tutorial_on_slurm_has_options_of_rl() -> None:
+    (block,) = blocks(tutorial("On Slurm"), "bash")
+    assert subprocess.run(["bash", "-n"], input=block, text=True, check=False).returncode == 0
+    script, command = block.split("slurm.sh ")
+    assert (ROOT / f"{script.split()[-1]}slurm.sh").exists()
+    flags = {word for word in command.split() if word.startswith("--")}
+    assert flags <= flags_of(command.split()[0])
+
+
+def config_of_trl() -> dict[str, Any]:
+    """The keywords of the GRPOConfig on the page about TRL."""
+    (source, *_) = blocks(WRITTEN["docs/from-trl.md"], "python")
+    call = ast.parse(source).body[0]
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.value.keywords}
+
+
+def test_the_config_of_trl_and_the_recipe_beside_it_say_the_same(tmp_path: Path, monkeypatch: Any) -> None:
+    theirs = config_of_trl()
+    (recipe,) = blocks(WRITTEN["docs/from-trl.md"], "toml")
+    ours = tomllib.loads(recipe)["rl"]
+    assert set(theirs) <= {*trl_names.OURS, "lr_scheduler_type"}
+    options = {name: trl_names.OURS[name].options for name in theirs if name in trl_names.OURS}
+    pairs = {
+        name: (theirs[name], ours[option]) for name, ours_of in options.items() for option in ours_of if option in ours
+    }
+    numbers = [pair for pair in pairs.values() if not isinstance(pair[0], str | bool)]
+    assert len(numbers) >= 6
+    assert all(their == our for their, our in numbers), pairs
+    assert ours["n_batch"] == theirs["per_device_train_batch_size"] * theirs["gradient_accumulation_steps"]
+    (tmp_path / "recipe.toml").write_text(recipe)
+    (tmp_path / "rewards.py").write_text("def right(completion, row):\n    return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    resolve(part.strip() for part in blocks(WRITTEN["docs/from-trl.md"], "bash"))
+
+
+def test_names_of_trl_on_its_page_are_those_that_flags_are_answered_with() -> None:
+    table = WRITTEN["docs/from-trl.md"].split("## Names")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \|", table, re.M)
+    assert len(rows) > 15
+    for theirs, ours in rows:
+        known = [trl_names.OURS.get(name.split("=")[0]) for name in re.findall(r"`([^`]+)`", theirs)]
+        assert all(known), theirs
+        options = {configuration.flag_name(option) for each in known if each for option in each.options}
+        assert set(re.findall(r"`(--[\w-]+)", ours)) <= options, theirs
 
 
 def test_pages_have_commands() -> None:
@@ -257,16 +364,18 @@ def test_names_in_the_glossary_exist() -> None:
         "pipe.sh",
         pytest.param("resume.sh", marks=pytest.mark.slow),
         pytest.param("environment.sh", marks=pytest.mark.slow),
+        pytest.param("sweep.sh", marks=pytest.mark.slow),
         "reward.py",
         "objective.py",
     ],
 )
 def test_examples_run(name: str) -> None:
-    done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples")
+    done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples", timeout=550)
     assert done.returncode == 0, done.stderr
     expected = {
         "pipe.sh": "16 rows",
         "resume.sh": "the same bytes",
+        "sweep.sh": "Options that differ",
         "environment.sh": "target | look<|end|>",
         "reward.py": "correct",
         "objective.py": "gradient of cispo: [-1.0, -1.28, 0.9]",

@@ -80,6 +80,21 @@ def test_a_stage_that_loads_a_model_names_the_extra(environment: Path, tmp_path:
         assert "Traceback" not in finished.stderr
 
 
+def test_what_only_the_hub_needs_is_not_installed_and_named(environment: Path, tmp_path: Path) -> None:
+    """`datasets`, with pandas, is the extra `hub`: asked for before the work, and not where a file is misspelt."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"prompt": "2+3", "answer": "5"}) + "\n")
+    folder = run(environment, "convert", str(rows), "-o", str(tmp_path / "folder"))
+    assert folder.returncode == 4
+    assert folder.stderr.splitlines()[-1].endswith("datasets, which is not installed: pip install 'magcli[hub]'")
+    hub = run(environment, "convert", "nobody/none", "-o", str(tmp_path / "out.jsonl"))
+    assert hub.returncode == 4
+    assert "not a local file or folder; to read data sets of the hub: pip install 'magcli[hub]'" in hub.stderr
+    for package in ("datasets", "pandas", "PIL"):
+        command = [str(environment / "bin" / "python"), "-c", f"import {package}"]
+        assert subprocess.run(command, capture_output=True, timeout=60).returncode != 0, package
+
+
 def test_doctor_passes_and_says_what_torch_would_add(environment: Path) -> None:
     finished = run(environment, "doctor")
     assert "torch is not installed" in finished.stdout

@@ -126,6 +126,8 @@ class FolderSink:
 @contextlib.contextmanager
 def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink]:
     """A folder that appears when it is finished."""
+    import datasets  # noqa: F401 - what `finish` needs is missing before the work, not after it
+
     with durable.atomic_folder(path) as temp:
         sink = FolderSink(temp, schema)
         with sink.file:
@@ -181,7 +183,11 @@ def _reach_hub(name: str) -> None:
     """Fail quickly if the hub cannot be reached; the hub client would try for half a minute."""
     from urllib.parse import urlsplit
 
-    from huggingface_hub import constants
+    try:
+        from huggingface_hub import constants
+    except ModuleNotFoundError:
+        text = f"{name} is not a local file or folder; to read data sets of the hub: pip install 'magcli[hub]'"
+        raise EnvironmentFault(text) from None
 
     endpoint = urlsplit(constants.ENDPOINT)
     port = endpoint.port or (443 if endpoint.scheme == "https" else 80)

@@ -214,6 +214,8 @@ def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
         if value is not None
     ]
     colour = index % COLOURS
+    if not points:
+        return Markup("")
     path = Markup('<path class="line c{}" d="M{}"/>').format(colour, " ".join(f"{a},{b}" for a, b in points))
     if len(points) > MAX_DOTS:
         return path

@@ -16,7 +16,7 @@ from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
 from magcli.data.html import CONTENT_POLICY
 from magcli.evaluation.metrics import labels
-from magcli.report import chart, evaluation, formatting, history, landscapes, training
+from magcli.report import arms, chart, evaluation, formatting, history, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
 
 
@@ -34,6 +34,7 @@ class Contents:
     """The contents of the page by section; empty sections are omitted."""
 
     title: str
+    comparisons: Sequence[arms.Comparison]
     steps: Sequence[history.Step]
     runs: Sequence[training.Run]
     suites: Sequence[evaluation.Suite]
@@ -44,9 +45,17 @@ class Contents:
 
 
 def contents(
-    artifacts: Artifacts, title: str, defaults: history.Defaults, *, samples_at: Sequence[str], groups: int
+    artifacts: Artifacts,
+    title: str,
+    defaults: history.Defaults,
+    *,
+    samples_at: Sequence[str],
+    groups: int,
+    problems: arms.Problems | None = None,
 ) -> Contents:
     """Read all artifacts; samples of ``groups`` groups are shown for each update that ``samples_at`` names.
+
+    ``problems`` are those of the runs whose models were evaluated, by which the runs are ranked.
 
     Raises:
         DataError: an artifact that was named explicitly is damaged.
@@ -63,6 +72,7 @@ def contents(
     origins += [history.of_run(run.trained, defaults) for run in runs]
     return Contents(
         title,
+        arms.comparisons([run.trained.folder for run in runs], names, problems or {}),
         history.steps(artifacts.tables, [run.trained.history for run in runs]),
         runs,
         evaluation.suites([table for table in artifacts.tables if table.of_metrics]),

@@ -130,15 +130,20 @@ def downsample(lines: Sequence[Line], limit: int = MAX_POINTS) -> tuple[list[dic
     Missing values are ignored.
     """
     every = -(-len(lines) // limit) or 1
+    return averaged(lines, every), every
+
+
+def averaged(lines: Sequence[Line], every: int) -> list[dict[str, Any]]:
+    """Lines of metrics, each the mean of ``every`` neighbours (the last may be of fewer)."""
     if every == 1:
-        return [dict(line) for line in lines], 1
+        return [dict(line) for line in lines]
     points = []
     for first in range(0, len(lines), every):
         chunk = lines[first : first + every]
         names = dict.fromkeys(name for line in chunk for name in line)
         values = {name: [line[name] for line in chunk if line.get(name) is not None] for name in names}
         points.append({name: _aggregate(name, values[name]) for name in names})
-    return points, every
+    return points
 
 
 def _aggregate(name: str, values: Sequence[Any]) -> Any:

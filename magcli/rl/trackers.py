@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from magcli.console import Console
 from magcli.data import durable
@@ -277,6 +277,17 @@ class Uploader:
             self._console.warn(f"{message}; run the same command again to upload the rest", tracker=self._name)
 
 
+TRACKED = "tracked.json"
+"""The file of a run's folder with its id in trackers."""
+
+
+class StoredId(NamedTuple):
+    """A run's id, and the folder that it was made for."""
+
+    run: str
+    folder: str
+
+
 @contextlib.contextmanager
 def open_trackers(
     names: Sequence[Name], folder: Path, config: Mapping[str, Any], console: Console, *, resumed: bool
@@ -328,19 +339,43 @@ def _stdout_discarded() -> contextlib.AbstractContextManager[Any]:
 def run_id(folder: Path) -> str:
     """A run's id in trackers: the folder's name and a random suffix, stored in the folder.
 
+    A moved folder keeps its id. A copy, whose original is still at its place, gets one of its own.
+
     Raises:
         DataError: the file with the id is damaged.
     """
-    path = folder / "tracked.json"
-    if path.exists():
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["run"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
-    name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
-    with durable.atomic_file(path) as file:
-        file.write((json.dumps({"run": name}) + "\n").encode())
+    here = folder.resolve()
+    stored = _stored_id(here)
+    if stored and (stored.folder == str(here) or not _is_copy(stored)):
+        name = stored.run
+    else:
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', here.name)}-{secrets.token_hex(4)}"
+    now = StoredId(name, str(here))
+    if now != stored:
+        with durable.atomic_file(here / TRACKED) as file:
+            file.write((json.dumps(now._asdict()) + "\n").encode())
     return name
+
+
+def _stored_id(folder: Path) -> StoredId | None:
+    """What a run's folder says of its id; None if it was never tracked."""
+    path = folder / TRACKED
+    if not path.exists():
+        return None
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return StoredId(str(stored["run"]), str(stored.get("folder", folder)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
+
+
+def _is_copy(stored: StoredId) -> bool:
+    """Whether the folder that an id was made for is still there, with this id."""
+    try:
+        original = _stored_id(Path(stored.folder))
+    except (DataError, OSError):
+        return False
+    return original is not None and original.run == stored.run
 
 
 def _one_line(error: Exception) -> str:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sqlite3
 import struct
 import subprocess
@@ -86,6 +87,19 @@ def test_the_id_of_a_run_stays_the_same(tmp_path: Path) -> None:
     assert name.startswith("run-one----")
     (folder / "tracked.json").unlink()
     assert trackers.run_id(folder) != name
+
+
+def test_a_moved_run_keeps_its_id_and_a_copy_gets_one_of_its_own(tmp_path: Path) -> None:
+    first, moved, copy = (tmp_path / name for name in ("first", "moved", "copy"))
+    first.mkdir()
+    name = trackers.run_id(first)
+    first.rename(moved)
+    assert trackers.run_id(moved) == name
+    shutil.copytree(moved, copy)
+    of_copy = trackers.run_id(copy)
+    assert of_copy != name
+    assert trackers.run_id(copy) == of_copy, "also when it is asked again"
+    assert trackers.run_id(moved) == name
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]"])

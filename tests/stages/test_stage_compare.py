@@ -8,8 +8,8 @@ import pytest
 from calling import call_stage
 
 from magcli.errors import DataError, UsageError
+from magcli.report.comparison import differing, end_of, verdict
 from magcli.run.rundir import RunDir
-from magcli.stages.compare.work import differing, end_of, verdict
 
 
 def graded(path: Path, right: dict[str, int], samples: int = 8) -> Path:

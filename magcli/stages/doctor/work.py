@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from magcli.cluster.runtime import open_cluster
-from magcli.errors import TRAIN_PACKAGES, EnvironmentFault
+from magcli.errors import EXTRA_OF, EnvironmentFault
 from magcli.model.thoughts import THINK
 from magcli.plan.engines import require_vllm
 from magcli.stages.doctor import Config
@@ -89,7 +89,7 @@ def _packages() -> str:
         try:
             return version(name)
         except PackageNotFoundError:
-            if name not in TRAIN_PACKAGES:
+            if name not in EXTRA_OF:
                 raise
             return "not installed"
 

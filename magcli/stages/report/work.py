@@ -19,16 +19,20 @@ from magcli.evaluation.metrics import labels
 from magcli.report import page
 from magcli.report.discovery import Artifacts, discover, rows_of
 from magcli.report.evaluation import score_of
+from magcli.report.formatting import short_path
 from magcli.report.history import NOT_FILTERS
 from magcli.report.page import RolloutsPage
 from magcli.report.rollouts.page import write as write_rollouts
 from magcli.report.rollouts.source import of_run, of_table
 from magcli.run.rundir import RunDir, read_run
 from magcli.stages.report import DEFAULT_METRICS, Config
+from magcli.stages.shared.evaluations import stored_problems
 
 if TYPE_CHECKING:
+    from magcli.console import Console as MessageConsole
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
+    from magcli.evaluation.metrics import Problem
     from magcli.report.discovery import Table
     from magcli.report.evaluation import Score
     from magcli.report.page import Contents
@@ -56,9 +60,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
     paths = [str(Path(path).resolve()) for path in config.paths]
     title = config.title or f"Report on {', '.join(labels(paths))}"
-    contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    problems = _problems_of_runs(artifacts, job.console)
+    contents = page.contents(
+        artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples, problems=problems
+    )
     rollouts = _write_rollouts(out, artifacts, contents, job)
     size = page.write(out, replace(contents, rollouts=rollouts))
+    for comparison in contents.comparisons:
+        for ranking in comparison.rankings:
+            where = f"{ranking.suite}: " if ranking.suite else ""
+            for text in ranking.verdicts:
+                job.console.result(f"report: {where}{text}", event="ranking", suite=ranking.suite)
     job.console.result(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 
 
@@ -82,6 +94,28 @@ def _write_rollouts(out: Path, artifacts: Artifacts, contents: Contents, job: Jo
 
     artifacts.read_all([*runs, *tables], write_page)
     return pages
+
+
+def _problems_of_runs(artifacts: Artifacts, console: MessageConsole) -> dict[Path, dict[str, list[Problem]]]:
+    """The graded problems of the runs' models, by run and by suite or held-out table; of evaluations that kept them."""
+    by_run: dict[Path, dict[str, list[Problem]]] = {}
+    for metrics in artifacts.tables:
+        link = metrics.made_by
+        run = _run_of(str(link.config.get("model")), artifacts.runs) if link and metrics.of_metrics else None
+        if link is None or run is None:
+            continue
+        inputs = ", ".join(source.name for source in link.inputs)
+        for suite, problems in stored_problems(metrics.path, console).items():
+            by_run.setdefault(run, {})[suite or inputs] = problems
+    return by_run
+
+
+def _run_of(model: str, runs: Sequence[Path]) -> Path | None:
+    """The run whose model was evaluated: by its folder, or by the end of its name where the folders were moved."""
+    at_place = [run for run in runs if (run / "model").resolve() == Path(model).resolve()]
+    by_name = [run for run in runs if short_path(f"{run.resolve()}/model") == short_path(model)]
+    found = at_place or by_name
+    return found[0] if len(found) == 1 else None
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:

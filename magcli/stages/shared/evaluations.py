@@ -59,7 +59,7 @@ def sides_of(
             sides += [Side(model, estimates, {}) for model, estimates in models.items()]
         else:
             is_metrics = "metric" in source.schema.names
-            problems = _stored_problems(Path(source.name), console) if is_metrics else _graded(source)
+            problems = stored_problems(Path(source.name), console) if is_metrics else _graded(source)
             merged = {suite: equality.merge(of_suite, ks) for suite, of_suite in problems.items()}
             sides.append(Side(label, models.get(label) or _estimates(merged, ks, seed), merged))
     side_names = distinct(side.name for side in sides)
@@ -98,7 +98,7 @@ def _estimates(
     return estimates
 
 
-def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]]:
+def stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]]:
     """The completions from which a table of metrics was computed, if they still exist unchanged."""
     problems = {}
     for suite, stored in _stored_tables(metrics).items():

@@ -424,7 +424,8 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         EnvironmentFault: it is not installed.
     """
     if engine == "vllm":
-        usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
+        asked = "--schedule sync" if stage == "rl" else "--deterministic"
+        usage(not deterministic, f"{stage}: {asked} needs --engine torch")
         require_vllm()
 
 

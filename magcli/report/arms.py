@@ -1,0 +1,301 @@
+"""Several runs on one set of axes: what differs between them, their curves, and which is better on held-out problems.
+
+Runs that differ in nothing but their seed are one arm: its curve is the mean of its runs, its band their range.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from magcli.evaluation import metrics
+from magcli.evaluation.metrics import Problem, Side, distinct
+from magcli.report.chart import Chart, Series
+from magcli.report.comparison import ENDS, HEADLINE, differing, end_of, figure, options_of, short, verdict
+from magcli.report.training import ACCURACY_CHART, MAX_POINTS, averaged
+from magcli.report.training_charts import RL, SFT, ChartSpec, parts
+from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
+
+ACCURACY = ChartSpec(
+    "Held-out accuracy",
+    "Accuracy on held-out problems sampled during training.",
+    {HELD_OUT[0]: "accuracy"},
+    "percent",
+)
+SEED = "seed"
+MAX_NAME = 48
+"""An arm whose differing options are longer than this is called by the names of its runs."""
+
+Problems = Mapping[Path, Mapping[str, Sequence[Problem]]]
+"""The graded problems of the models of runs, by folder of the run and suite."""
+
+
+class Logged(NamedTuple):
+    """A run's record and its lines of metrics, with the parts of a custom reward."""
+
+    trained: Trained
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """Runs that differ in nothing but their seed; ``colour`` is that of its curves, rows and bars."""
+
+    name: str
+    colour: int
+    runs: Sequence[Logged]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The accuracy of an arm in one suite, and its paired difference to the best arm; texts in percent."""
+
+    arm: Arm
+    accuracy: str
+    by_seed: str
+    difference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The arms on one suite, best first, and what their differences say."""
+
+    suite: str
+    size: str
+    standings: Sequence[Standing]
+    verdicts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs of one stage side by side: ``rows`` are options that differ, then the ends of the curves, by arm."""
+
+    stage: str
+    arms: Sequence[Arm]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    rankings: Sequence[Ranking]
+    charts: Sequence[Chart]
+    flat: Sequence[str]
+    advice: str
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether an arm has several runs."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
+
+def comparisons(folders: Sequence[Path], names: Mapping[Path, str], problems: Problems) -> list[Comparison]:
+    """The runs of each stage that has several.
+
+    Raises:
+        DataError: the records of a run are damaged.
+    """
+    logged = {folder: _read(folder) for folder in folders}
+    stages = dict.fromkeys(run.trained.stage for run in logged.values())
+    of_stages = [[folder for folder in folders if logged[folder].trained.stage == stage] for stage in stages]
+    return [
+        _compare([logged[folder] for folder in of_stage], [names[folder] for folder in of_stage], problems)
+        for of_stage in of_stages
+        if len(of_stage) > 1
+    ]
+
+
+def _read(folder: Path) -> Logged:
+    return Logged(read_run(folder), [{**line, **parts(line)} for line in RunDir(folder).metrics()])
+
+
+def _compare(runs: Sequence[Logged], names: Sequence[str], problems: Problems) -> Comparison:
+    differ = differing([options_of(run.trained) for run in runs])
+    arms = arms_of(runs, names, differ)
+    stage = runs[0].trained.stage
+    specs = RL if stage == "rl" else SFT
+    charts, flat = _charts(arms, specs, "update" if stage == "rl" else "step")
+    rankings = _rankings(arms, problems)
+    rows = _option_rows(arms, list(differ)) + _end_rows(arms)
+    return Comparison(stage, arms, rows, rankings, charts, flat, "" if rankings else _advice(arms))
+
+
+def arms_of(runs: Sequence[Logged], names: Sequence[str], differ: Mapping[str, Sequence[Any]]) -> list[Arm]:
+    """Runs grouped by the options that differ, but for the seed, and named by them where that is short."""
+    options = {name: list(map(short, values)) for name, values in differ.items() if name != SEED}
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index in range(len(runs)):
+        key = tuple(values[index] for values in options.values())
+        groups.setdefault(key, []).append(index)
+    named = [
+        _name(dict(zip(options, key, strict=True)), [names[index] for index in members])
+        for key, members in groups.items()
+    ]
+    return [
+        Arm(name, colour, [runs[index] for index in members])
+        for colour, (name, members) in enumerate(zip(distinct(named), groups.values(), strict=True))
+    ]
+
+
+def _name(options: Mapping[str, str], names: Sequence[str]) -> str:
+    """The options of an arm, or the names of its runs if these are shorter than too many options."""
+    by_options = ", ".join(f"{name} {value}" for name, value in options.items())
+    if by_options and len(by_options) <= MAX_NAME:
+        return by_options
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _option_rows(arms: Sequence[Arm], differ: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The options that differ, and their values in each arm; of several seeds all."""
+    options = [[options_of(run.trained) for run in arm.runs] for arm in arms]
+    return [
+        (name, [", ".join(dict.fromkeys(short(of_run.get(name)) for of_run in of_arm)) for of_arm in options])
+        for name in differ
+    ]
+
+
+def _end_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
+    """The ends of the curves; of several seeds the mean, and the smallest and the largest."""
+    ends = [[end_of(run.lines) for run in arm.runs] for arm in arms]
+    rows: list[tuple[str, list[str]]] = []
+    for name in ("steps", *ENDS, HELD_OUT[0]):
+        values = [[end[name] for end in of_arm if end.get(name) is not None] for of_arm in ends]
+        if any(values):
+            rows.append((f"{name.replace('_', ' ')}, end", [_range_text(of_arm) for of_arm in values]))
+    return rows
+
+
+def _range_text(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    if min(values) == max(values):
+        return figure(values[0])
+    return f"{figure(sum(values) / len(values))} ({figure(min(values))} to {figure(max(values))})"
+
+
+def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple[list[Chart], list[str]]:
+    """A chart of the first metric of each specification, and a line of text for each that is one constant in all."""
+    most = max(len(run.lines) for arm in arms for run in arm.runs)
+    every = -(-most // MAX_POINTS) or 1
+    charts: list[Chart] = []
+    flat: list[str] = []
+    for spec in (*specs[:ACCURACY_CHART], ACCURACY, *specs[ACCURACY_CHART:]):
+        key, shown = next(iter(spec.keys.items()))
+        chart = _chart(arms, spec, key, unit, every)
+        values = {value for series in chart.series for value in series.values if value is not None}
+        title = spec.title if len(spec.keys) == 1 else f"{spec.title}: {shown}"
+        if len(values) > 1:
+            charts.append(replace(chart, title=title))
+        elif values:
+            flat.append(f"{title}: {chart.format(values.pop())}")
+    return charts, flat
+
+
+def _chart(arms: Sequence[Arm], spec: ChartSpec, key: str, unit: str, every: int) -> Chart:
+    """One metric of all arms by step; an arm without it keeps its colour and its place in the legend."""
+    points = [[_points(run.lines, key, every) for run in arm.runs] for arm in arms]
+    steps = sorted({step for of_arm in points for of_run in of_arm for step in of_run})
+    series = [_series(arm.name, of_arm, steps) for arm, of_arm in zip(arms, points, strict=True)]
+    return Chart(spec.title, "", unit, steps, series, "lines", spec.unit)
+
+
+def _points(lines: Sequence[Line], key: str, every: int) -> dict[int, float]:
+    """A metric of a run by step: means over ``every`` steps, or what was measured at intervals as it is."""
+    measured: Sequence[Line] = [line for line in lines if line.get(key) is not None]
+    if len(measured) > MAX_POINTS:
+        measured = averaged([line for line in lines if line["step"]], every)
+    return {line["step"]: line[key] for line in measured if line.get(key) is not None}
+
+
+def _series(name: str, runs: Sequence[Mapping[int, float]], steps: Sequence[int]) -> Series:
+    """The mean of an arm's runs where all have a value, and their range."""
+    values = [[run[step] for run in runs] if all(step in run for run in runs) else [] for step in steps]
+    means = [sum(of_step) / len(of_step) if of_step else None for of_step in values]
+    if len(runs) == 1:
+        return Series(name, means)
+    low = [min(of_step, default=None) for of_step in values]
+    high = [max(of_step, default=None) for of_step in values]
+    return Series(f"{name} ({len(runs)} seeds)", means, low, high)
+
+
+def _rankings(arms: Sequence[Arm], problems: Problems) -> list[Ranking]:
+    """The arms on each suite on which at least two were evaluated."""
+    by_run = {run.trained.folder: problems.get(run.trained.folder, {}) for arm in arms for run in arm.runs}
+    suites = dict.fromkeys(suite for of_run in by_run.values() for suite in of_run)
+    rankings = []
+    for suite in suites:
+        of_arms = [[by_run[run.trained.folder].get(suite, ()) for run in arm.runs] for arm in arms]
+        evaluated = {arm.colour: list(filter(None, of_arm)) for arm, of_arm in zip(arms, of_arms, strict=True)}
+        ranked = [arm for arm in arms if evaluated[arm.colour]]
+        if len(ranked) > 1:
+            rankings.append(_ranking(suite, ranked, evaluated))
+    return rankings
+
+
+def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[Sequence[Problem]]]) -> Ranking:
+    """The best arm by its mean accuracy, and the difference of each other arm to it, paired by problem."""
+    sides = {}
+    for arm in arms:
+        pooled = pool(evaluated[arm.colour])
+        estimates = {(suite, each.metric): each for each in metrics.estimate(pooled, ())}
+        sides[arm.name] = Side(arm.name, estimates, {suite: pooled})
+    best_first = sorted(sides.values(), key=lambda side: -side.estimates[suite, HEADLINE].value)
+    rows = [row for row in metrics.compare(best_first, ()) if row["metric"] == HEADLINE]
+    by_name = {arm.name: arm for arm in arms}
+    standings = [_standing(by_name[row["model"]], row, evaluated[by_name[row["model"]].colour]) for row in rows]
+    verdicts = [verdict({**row, "suite": ""}, rows[0]["model"]) for row in rows[1:]]
+    size = f"{rows[0]['num_problems']:,} problems, {rows[0]['num_samples']:,} samples of the best"
+    return Ranking(suite, size, standings, [_winner(rows), *verdicts])
+
+
+def pool(runs: Sequence[Sequence[Problem]]) -> list[Problem]:
+    """The problems that all runs of an arm answered, each with the samples of all."""
+    by_id = [{problem.id: problem for problem in of_run} for of_run in runs]
+    shared = [id for id in by_id[0] if all(id in of_run for of_run in by_id)]
+    return [_merged([of_run[id] for of_run in by_id]) for id in shared]
+
+
+def _merged(problems: Sequence[Problem]) -> Problem:
+    return replace(
+        problems[0],
+        answers=tuple(answer for problem in problems for answer in problem.answers),
+        correct=tuple(verdict for problem in problems for verdict in problem.correct),
+        correct_anywhere=tuple(verdict for problem in problems for verdict in problem.correct_anywhere),
+        lengths=(),
+        one_language=(),
+        truncated=(),
+        has_format=(),
+    )
+
+
+def _standing(arm: Arm, row: Mapping[str, Any], runs: Sequence[Sequence[Problem]]) -> Standing:
+    accuracy = _interval(row, "value", "low", "high", "")
+    difference = _interval(row, "difference", "difference_low", "difference_high", "+")
+    by_seed = ", ".join(f"{100 * _mean_accuracy(of_run):.1f}" for of_run in runs) if len(runs) > 1 else ""
+    return Standing(arm, accuracy, by_seed, difference)
+
+
+def _mean_accuracy(problems: Sequence[Problem]) -> float:
+    """avg@n: the mean over problems of the share of correct samples."""
+    return sum(sum(problem.correct) / len(problem.correct) for problem in problems) / len(problems)
+
+
+def _interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str) -> str:
+    """A share in percent with its interval; empty if the row has none."""
+    if row.get(value) is None:
+        return ""
+    text = f"{100 * row[value]:{sign}.1f}"
+    if row.get(low) is None or row.get(high) is None:
+        return text
+    return f"{text} [{100 * row[low]:{sign}.1f}, {100 * row[high]:{sign}.1f}]"
+
+
+def _winner(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Whether the best arm is better than every other one with certainty."""
+    best, *others = rows
+    certain = [row for row in others if row.get("difference_high") is not None and row["difference_high"] < 0]
+    name, accuracy = best["model"], _interval(best, "value", "low", "high", "")
+    if len(certain) == len(others):
+        return f"{name} is best: {accuracy} %, better than every other one with certainty"
+    return f"{name} has the highest accuracy, {accuracy} %, but is not better than every other one with certainty"
+
+
+def _advice(arms: Sequence[Arm]) -> str:
+    """How the runs are compared problem by problem, where no evaluation of two of them is there."""
+    model = arms[0].runs[0].trained.folder / "model"
+    return f"magcli evaluate HELD-OUT --model {model} --completions FOLDER/completions.arrow -o FOLDER/metrics.arrow"

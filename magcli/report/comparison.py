@@ -1,0 +1,89 @@
+"""How runs and evaluations differ: their options, the ends of their curves, and what a paired difference says.
+
+`magcli compare` prints it, and the page of `magcli report` shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from magcli.run.rundir import HELD_OUT, Line, Trained
+from magcli.run.settings import CHOSEN, DIGEST
+
+ENDS = ("reward", "correct", "entropy", "length_mean", "loss", "held_out_loss")
+"""The metrics of steps of which the end is compared."""
+
+END_SHARE = 10
+"""The mean is over the last 1 / END_SHARE of the steps."""
+
+ACCURACY = HELD_OUT[:3]
+"""The accuracy on held-out problems during training, with its interval."""
+
+HEADLINE = "avg@n"
+"""The metric by which the last line says what is better."""
+
+
+def options_of(run: Trained) -> dict[str, Any]:
+    """The options of a run, what ``auto`` resolved to, and its inputs; without the run's own folder."""
+    chosen = run.options.get(CHOSEN, {})
+    tables = {"inputs": [f"{table.name} {table.sha256[:8]}".strip() for table in run.inputs]}
+    return {**run.options, **chosen, **tables, "command": run.stage, CHOSEN: None}
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The settings that are not equal in all, by name, with their values.
+
+    A digest is left out where the option that it belongs to differs too.
+    """
+    names = dict.fromkeys(name for options_of_run in settings for name in options_of_run)
+    values = {name: [options_of_run.get(name) for options_of_run in settings] for name in names}
+    differ = {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+    return {name: row for name, row in differ.items() if name.removesuffix(DIGEST) not in {*differ} - {name}}
+
+
+def end_of(lines: Sequence[Line]) -> dict[str, Any]:
+    """The number of steps, the mean of each metric over the last of them, and the last accuracy with its interval."""
+    steps = [line for line in lines if line["step"]]
+    last = steps[-max(1, len(steps) // END_SHARE) :]
+    end: dict[str, Any] = {"steps": len(steps)}
+    for name in ENDS:
+        measured = [line[name] for line in last if line.get(name) is not None]
+        if not measured and (earlier := [line[name] for line in steps if line.get(name) is not None]):
+            measured = earlier[-1:]  # what is measured at intervals only
+        if measured:
+            end[name] = sum(measured) / len(measured)
+    evaluated = [line for line in lines if line.get("accuracy") is not None]
+    return end | {name: evaluated[-1].get(name) for name in ACCURACY} if evaluated else end
+
+
+def accuracy(end: Mapping[str, Any]) -> str:
+    """The last accuracy on held-out problems in percent, with its interval."""
+    value, low, high = (end.get(name) for name in ACCURACY)
+    if value is None:
+        return "-"
+    return f"{100 * value:.1f}" + ("" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]")
+
+
+def verdict(row: Mapping[str, Any], first: str) -> str:
+    """What a row of a comparison says about its model and the first one, in one line."""
+    where = f"{row['suite']}: " if row["suite"] else ""
+    pair = f"{where}{row['model']} against {first}"
+    if row.get("difference") is None:
+        why = "they share no problem, or the completions of one are not there (evaluate --completions keeps them)"
+        return f"{pair}: no difference by problem: {why}"
+    difference, low, high = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+    if low is None or high is None:
+        return f"{pair}: {100 * difference:+.1f} points on a single problem"
+    better = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse with certainty"
+    interval = f"{100 * difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{pair}: {interval} on {row['num_paired']:,} problems, {better}"
+
+
+def short(value: Any) -> str:
+    """The value of an option, of a digest or a list its beginning."""
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return "-" if value in (None, "", [], {}) else text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def figure(value: float | None) -> str:
+    """A metric with four digits, a count with all."""
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
