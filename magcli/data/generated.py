@@ -1,6 +1,6 @@
 """Tables that a library makes from a name: ``reasoning-gym:NAME?size=100&seed=0`` and ``verifiers:NAME?size=100``.
 
-What follows the question mark are options of the library: numbers, truth values and lists as JSON, other values as text.
+What follows the question mark are options: numbers, truth values and lists as JSON, other values as text.
 """
 
 import difflib

@@ -1,12 +1,13 @@
 """Problems that reasoning-gym generates, as a table: ``reasoning-gym:NAME?size=500&seed=0&OPTION=VALUE``.
 
-The column ``reasoning_gym`` has what the library's scorer needs: the family, its options, and the answer and metadata of
-the problem. ``magcli.environments.reasoning_gym`` grades by it. Some families have no answer, as many are right.
+The column ``reasoning_gym`` has what the library's scorer needs: the family, its options, the answer, and the metadata.
+``magcli.environments.reasoning_gym`` grades by it. Some families have no answer, as many are right.
 """
 
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib.metadata import version
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -38,12 +39,10 @@ def library() -> ModuleType:
     Raises:
         EnvironmentFault: it is not installed.
     """
-    try:
-        import reasoning_gym
-    except ModuleNotFoundError as error:
-        if error.name != "reasoning_gym":
-            raise
-        raise missing(LIBRARY) from None
+    if find_spec("reasoning_gym") is None:
+        raise missing(LIBRARY)
+    import reasoning_gym
+
     return reasoning_gym
 
 

@@ -1,4 +1,4 @@
-"""The tasks of a taskset of Prime Intellect's ``verifiers`` (0.4), as a table: ``verifiers:NAME?size=100&OPTION=VALUE``.
+"""The tasks of a taskset of Prime Intellect's ``verifiers`` (0.4) as a table: ``verifiers:NAME?size=100&OPTION=VALUE``.
 
 NAME is what ``verifiers`` itself calls the taskset: a package that is installed, or a folder of the working directory.
 The column ``verifiers`` has the task, as the library's traces have it; ``magcli.environments.tasksets`` grades by it.
@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import islice
 from types import ModuleType
 from typing import Any
@@ -41,14 +42,14 @@ def library() -> ModuleType:
     Raises:
         EnvironmentFault: it is not installed, or older than its tasksets of version 1.
     """
+    if find_spec(LIBRARY) is None:
+        raise missing(LIBRARY)
     try:
         import verifiers.v1 as vf
     except ModuleNotFoundError as error:
         if error.name == "verifiers.v1":
             raise EnvironmentFault("verifiers is older than 0.4: pip install --upgrade verifiers") from None
-        if error.name != LIBRARY:
-            raise EnvironmentFault(f"verifiers needs the package {error.name}, which is not installed") from None
-        raise missing(LIBRARY) from None
+        raise EnvironmentFault(f"verifiers needs the package {error.name}, which is not installed") from None
     return vf
 
 

@@ -1,7 +1,7 @@
 """Tasksets of Prime Intellect's ``verifiers`` (0.4) as environments: their tools, and their own weighted rewards.
 
-A conversation becomes the library's own ``Trace``, and its task scores that, exactly as ``verifiers replay`` does. Tools
-run in the process of the environment, each call by the library's own server class.
+A conversation becomes the library's own ``Trace``, and its task scores that, as ``verifiers replay`` does. Tools run in
+the process of the environment, each call by the library's own server class.
 
 A task with a runtime, such as a container, is refused: its rewards run what a model wrote. So are tasksets whose
 ``Env`` plays several agents or a user, and hooks that change requests.

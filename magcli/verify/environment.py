@@ -25,10 +25,12 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from magcli.errors import UsageError, first_line
 from magcli.verify import custom
+from magcli.verify.loading import loading
 from magcli.verify.returned import as_reward
 from magcli.verify.reward import Reward, ungraded
 
@@ -177,6 +179,20 @@ def asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequen
         UsageError: as ``terms_of``.
         EnvironmentFault: programs cannot be isolated on this machine.
     """
+    if not spec.startswith(TASKSETS):
+        return _asked(spec, isolation)
+    opened = cache(_asked)
+
+    def ask(what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
+        # The library takes long to import, for which a worker that starts has no time.
+        with loading():
+            ready = opened(spec, isolation)
+        return ready(what, row, messages)
+
+    return ask
+
+
+def _asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequence[Message]], Reply | Reward]:
     terms = terms_of(spec)
     kind = kind_of(spec)
     extra = {"sandbox": _sandbox(isolation)} if _takes_sandbox(kind) else {}
