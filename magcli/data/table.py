@@ -1,5 +1,5 @@
 """Read and write tables by name: ``-`` (a stream), .arrow, .feather, .parquet, .jsonl, .json (one array), both also as
-.gz, .csv, `datasets` folders; read hub ids.
+.gz, .csv, `datasets` folders; read hub ids and what ``magcli.data.generated`` makes.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from magcli.data import (
     durable,
     features,
     folder,
+    generated,
     inside,
     inspect_log,
     json_columns,
@@ -79,7 +80,8 @@ def read(name: str, bad: BadRow | None = None, head: int = 0) -> Source:
 
     Raises:
         DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
-        EnvironmentFault: a hub data set cannot be loaded.
+        UsageError: a library has nothing of the name that follows its own.
+        EnvironmentFault: a hub data set cannot be loaded, or a library is not installed.
     """
     source = _open(name, bad or refuse_lost(name), head)
     schema = types.plain_schema(source.schema, name)
@@ -96,7 +98,7 @@ def expand(names: Sequence[str]) -> list[str]:
     """
     expanded: list[str] = []
     for name in names:
-        if os.path.lexists(name) or not any(sign in name for sign in "*?["):
+        if os.path.lexists(name) or generated.is_generated(name) or not any(sign in name for sign in "*?["):
             expanded.append(name)
             continue
         files = sorted(glob.glob(name, recursive=True))
@@ -126,6 +128,8 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
         before, colon, split = name.partition(":")
         if colon and Path(before).is_dir():
             return _open_folder(Path(before), split, bad, head)
+        if generated.is_generated(name):
+            return _open_generated(name)
         if "://" in name:
             raise DataError(f"{name} is a URL; download the file, or pipe it in: curl -L URL | magcli ...")
         if _may_be_hub_id(path):
@@ -136,6 +140,15 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
     if name.endswith(SIDE_FILES):
         raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
     return _open_file(path, bad, head)
+
+
+def _open_generated(name: str) -> Source:
+    """The table that a library makes. Raises UsageError and EnvironmentFault as the library's module does."""
+    from magcli.data import reasoning_gym, tasksets
+
+    readers = {reasoning_gym.LIBRARY: reasoning_gym.read, tasksets.LIBRARY: tasksets.read}
+    request = generated.requested(name)
+    return readers[request.library](request)
 
 
 def _open_file(path: Path, bad: BadRow, head: int) -> Source:

@@ -132,6 +132,7 @@ DUMPS: tuple[Layout, ...] = (
             "prompt|system": Place(("task.data", "id"), readers.asked_of_task),
             "answer": Place(("task.data",), readers.answer_of_task),
             "completion|thoughts": Place(("traces",), responses.of_traces),
+            "messages": Place(("traces", "task.data", "id"), responses.turns_of_traces),
         },
     ),
     Layout(

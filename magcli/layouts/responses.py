@@ -93,26 +93,59 @@ def last_output(output: Any, messages: Any, error: Any = None) -> Said:
     return _choice(choices[0])
 
 
+def is_trace(value: Any) -> bool:
+    """Whether a value is a trace of verifiers: messages in nodes."""
+    nodes = value.get("nodes") if isinstance(value, Mapping) else None
+    if not isinstance(nodes, list) or not nodes:
+        return False
+    return all(isinstance(node, Mapping) and isinstance(node.get("message"), Mapping) for node in nodes)
+
+
 def of_traces(traces: Any) -> Said:
-    """What was said in the traces of an episode of verifiers, each of which is a sample.
+    """What was said last in the traces of an episode of verifiers, each of which is a sample.
 
     Raises:
-        Unreadable: they are of several agents, or an agent had several turns.
+        Unreadable: they are of several agents.
     """
+    listed = _of_one_agent(traces)
+    return _joined([_last_said(_path(trace)) for trace in listed]) if listed else {"completion": [], "thoughts": []}
+
+
+def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[Any]:
+    """The conversation of an episode of verifiers; its task and id are not needed any more.
+
+    Raises:
+        Unreadable: it has several traces.
+    """
+    listed = _of_one_agent(traces)
+    if len(listed) > 1:
+        raise Unreadable("several-completions", f"the episode has {len(listed)} traces; one is expected")
+    return [node["message"] for trace in listed for node in _path(trace)]
+
+
+def _of_one_agent(traces: Any) -> list[Mapping[str, Any]]:
     listed = [trace for trace in traces or () if isinstance(trace, Mapping)]
     agents = {str(trace["agent"].get("name")) for trace in listed if isinstance(trace.get("agent"), Mapping)}
     if len(agents) > 1:
         names = ", ".join(sorted(agents))
         raise Unreadable("several-agents", f"the episode has the agents {names}; traces of one are expected")
-    return _joined([_of_trace(trace) for trace in listed]) if listed else {"completion": [], "thoughts": []}
+    return listed
 
 
-def _of_trace(trace: Mapping[str, Any]) -> Said:
+def _path(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The nodes of a trace from the first message to the model's last one; others are of branches that it left."""
     nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
-    spoken = [node.get("message") for node in nodes if node.get("sampled")]
-    if len(spoken) > 1:
-        raise Unreadable("several-turns", f"the trace has {len(spoken)} turns of the assistant; one is expected")
-    message = spoken[0] if spoken else None
+    at = max((number for number, node in enumerate(nodes) if node.get("sampled")), default=len(nodes) - 1)
+    path: list[Mapping[str, Any]] = []
+    while 0 <= at < len(nodes) and len(path) < len(nodes):
+        path.append(nodes[at])
+        parent = nodes[at].get("parent")
+        at = parent if isinstance(parent, int) else -1
+    return path[::-1]
+
+
+def _last_said(path: Sequence[Mapping[str, Any]]) -> Said:
+    message = path[-1].get("message") if path and path[-1].get("sampled") else None
     return turn(message) if isinstance(message, Mapping) else {"completion": None, "thoughts": None}
 
 

@@ -25,10 +25,12 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from magcli.errors import UsageError, first_line
 from magcli.verify import custom
+from magcli.verify.loading import loading
 from magcli.verify.returned import as_reward
 from magcli.verify.reward import Reward, ungraded
 
@@ -46,8 +48,13 @@ Ask = Literal["reply", "reward"]
 SHIPPED = {
     "calculator": "magcli.environments.calculator:Calculator",
     "python": "magcli.environments.python:Python",
+    "reasoning-gym": "magcli.environments.reasoning_gym:ReasoningGym",
 }
 """The environments that have a name."""
+
+TASKSETS = "verifiers:"
+"""What the name of a taskset of ``verifiers`` follows."""
+_TASKSET_CLASS = "magcli.environments.tasksets:environment_class"
 
 KEYS = ("role", "content", "name", "tool_call_id")
 """What a message may have."""
@@ -91,10 +98,33 @@ def located(spec: str) -> str:
     """
     if spec in SHIPPED:
         return SHIPPED[spec]
+    if spec.startswith(TASKSETS):
+        return _TASKSET_CLASS
     if ":" not in spec:
-        names = ", ".join(SHIPPED)
+        names = ", ".join((*SHIPPED, f"{TASKSETS}NAME"))
         raise UsageError(f"environment {spec!r}: name it as file.py:Class or module:Class, or use one of {names}")
     return spec
+
+
+def kind_of(spec: str) -> Callable[..., Any]:
+    """The class of an environment.
+
+    Raises:
+        UsageError: there is none of this name.
+        EnvironmentFault: the library that it belongs to is not installed.
+    """
+    kind = custom.load(located(spec), OPTION)
+    if spec.startswith(TASKSETS):
+        return kind(spec.removeprefix(TASKSETS))  # type: ignore[no-any-return]  # a class, made for the taskset
+    if hasattr(kind, "check_installed"):
+        kind.check_installed()
+    return kind
+
+
+def identity_of(spec: str) -> dict[str, Any]:
+    """What determines an environment's replies and rewards besides its options: digests of sources, and versions."""
+    own = getattr(kind_of(spec), "identity", dict)
+    return custom.digests(located(spec), OPTION) | own()
 
 
 def terms_of(spec: str) -> Terms:
@@ -103,7 +133,7 @@ def terms_of(spec: str) -> Terms:
     Raises:
         UsageError: there is no such class, it lacks its method, or an attribute has no such value.
     """
-    kind = custom.load(located(spec), OPTION)
+    kind = kind_of(spec)
     if not inspect.isclass(kind):
         raise UsageError(f"environment {spec!r} is a {type(kind).__name__}, not a class")
     for name in ("reply", "reward"):
@@ -149,8 +179,22 @@ def asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequen
         UsageError: as ``terms_of``.
         EnvironmentFault: programs cannot be isolated on this machine.
     """
+    if not spec.startswith(TASKSETS):
+        return _asked(spec, isolation)
+    opened = cache(_asked)
+
+    def ask(what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
+        # The library takes long to import, for which a worker that starts has no time.
+        with loading():
+            ready = opened(spec, isolation)
+        return ready(what, row, messages)
+
+    return ask
+
+
+def _asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequence[Message]], Reply | Reward]:
     terms = terms_of(spec)
-    kind = custom.load(located(spec), OPTION)
+    kind = kind_of(spec)
     extra = {"sandbox": _sandbox(isolation)} if _takes_sandbox(kind) else {}
     try:
         environment = kind(**extra)
@@ -176,7 +220,7 @@ def asked(spec: str, isolation: str) -> Callable[[Ask, Mapping[str, Any], Sequen
 def runs_programs(spec: str) -> bool:
     """Whether an environment takes a sandbox for programs. Raises UsageError as ``terms_of``."""
     terms_of(spec)
-    return _takes_sandbox(custom.load(located(spec), OPTION))
+    return _takes_sandbox(kind_of(spec))
 
 
 def _takes_sandbox(kind: Callable[..., Any]) -> bool:

@@ -149,3 +149,27 @@ def test_generate_drops_a_row_whose_environment_fails(guesser, problems, tmp_pat
     rows = [json.loads(line) for line in dropped.read_text().splitlines()]
     assert {row["drop_reason"] for row in rows} == {"environment-error"}
     assert "KeyError" in rows[0]["drop_detail"]
+
+
+def test_grade_asks_the_environment_about_a_completion_and_about_a_conversation(tmp_path, capsys):
+    said = [{"role": "user", "content": "3?"}, {"role": "assistant", "content": "no"}]
+    rows = [
+        {"id": "a", "prompt": "3?", "answer": "3", "completion": "<think>x</think>3"},
+        {"id": "b", "prompt": "3?", "answer": "3", "completion": "no", "messages": [*said, *said]},
+    ]
+    path, out = tmp_path / "completions.jsonl", tmp_path / "graded.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("grade", path, output=out, quiet=False, environment=f"{TOYS}:Cup")
+    graded = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["reward"], row["correct"]) for row in graded] == [(1.0, True), (2.0, False)]
+    assert [row["reward_parts"] for row in graded] == [{"asked": 2.0}] * 2
+    assert "mean reward 1.5 (1 to 2)" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="has no reward of its own"):
+        call_stage("grade", path, output=out, environment=f"{TOYS}:Hint")
+
+
+def test_grade_names_an_environment_that_fails(tmp_path):
+    path, out = tmp_path / "completions.jsonl", tmp_path / "graded.jsonl"
+    path.write_text(json.dumps({"id": "a", "prompt": "3?", "completion": "3"}) + "\n")
+    with pytest.raises(UsageError, match=r"reward of .*:BadReward: TypeError"):
+        call_stage("grade", path, output=out, environment=f"{TOYS}:BadReward")

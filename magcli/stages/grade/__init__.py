@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared import cluster, options
+from magcli.stages.shared.environment_check import check_environment
 
 INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
 RESUMES = True
@@ -18,7 +19,7 @@ EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 
 
 @dataclass(frozen=True)
-class Config(options.RewardOptions, cluster.ClusterOptions):
+class Config(options.EnvironmentOptions, options.RewardOptions, cluster.ClusterOptions):
     """Options of `magcli grade`."""
 
     opening: str = opt(
@@ -29,7 +30,7 @@ class Config(options.RewardOptions, cluster.ClusterOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    if config.reward:
+    if config.reward or config.environment:
         return ("id", "completion")
     return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.penalty_end else ()))
 
@@ -38,4 +39,7 @@ def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_reward("grade", config)
     options.check_thoughts("grade", config.thoughts)
+    check_environment("grade", config, config.environment, config.reward)
+    judges = options.environment_judges(config.environment)
+    usage(judges or not config.environment, f"grade: --environment {config.environment} has no reward of its own")
     usage(config.penalty_end > 0 or config.penalty_width == 0, "grade: --penalty-width requires --penalty-end")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from magcli.model.thoughts import form_named
 from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import Config, reads
-from magcli.stages.shared import forms, graders, tables
+from magcli.stages.shared import environments, forms, graders, tables
 from magcli.verify.reward import columns, failed
 from magcli.verify.types import UNCOUNTED
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.data.source import Rows
+    from magcli.environments.workers import Environment
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify import Grader
@@ -38,31 +40,51 @@ UNIT, CODE_UNIT = 64, 8
 
 
 def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
-    """Tries a custom reward function on the first row."""
-    return graders.reward_trial(config)
+    """Tries a custom reward function or an environment on the first row."""
+    return graders.reward_trial(config) or environments.environment_trial(config, config.environment)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """The resolved isolation level, and the digest of a user's own reward."""
-    return graders.grader_identity(config, config.reward)
+    """The resolved isolation level, and the digest of a user's own reward or environment."""
+    return graders.grader_identity(config, config.reward, config.environment)
 
 
 def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
-    return extend_schema(input_schema, CUSTOM_REWARD if config.reward else REWARD)
+    return extend_schema(input_schema, CUSTOM_REWARD if _is_custom(config) else REWARD)
+
+
+def _is_custom(config: Config) -> bool:
+    """Whether the reward is a user's own, or that of an environment."""
+    return bool(config.reward or config.environment)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Grade in worker processes and sandboxes, in the order of the rows."""
     form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
-    grader = graders.open_grader(config, config.reward)
+    grader = graders.open_grader(config, config.reward, config.environment)
     verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
+    with ExitStack() as stack:
+        if config.environment:
+            environment = stack.enter_context(environments.open_environment(config, config.environment))
+            verdict = partial(judged, environment, form, config.opening)
+        yield from _graded_rows(config, rows, job, grader, verdict)
+
+
+def _graded_rows(
+    config: Config,
+    rows: Rows,
+    job: Job,
+    grader: Grader,
+    verdict: Callable[[Mapping[str, Any]], Awaitable[Reward]],
+) -> Rows:
+    """The rows with their verdicts."""
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, to_rows(part)))
-        return Result(with_columns(part, columns(verdicts, custom=bool(config.reward))))
+        return Result(with_columns(part, columns(verdicts, custom=_is_custom(config))))
 
     window = 4 * config.workers
     yield from resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions")
@@ -72,11 +94,11 @@ def report(config: Config, rows: Rows, job: Job) -> Rows:
     """Report accuracy and reasons at the end of the graded rows."""
     counts: VerdictCounts | None = None
     for batch in rows:
-        counts = counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))
+        counts = counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))
         counts.add(batch)
         counts.warn(job)
         yield batch
-    (counts or VerdictCounts(_chosen_form(job), custom=bool(config.reward))).report(job)
+    (counts or VerdictCounts(_chosen_form(job), custom=_is_custom(config))).report(job)
 
 
 def choose(config: Config, rows: Rows, job: Job) -> None:
@@ -107,6 +129,15 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
         raise
     except Exception as error:
         return failed(error)
+
+
+async def judged(environment: Environment, form: ThoughtForm, opening: str, row: Mapping[str, Any]) -> Reward:
+    """The reward that an environment gives the conversation of a row: its messages, or its prompt and completion."""
+    messages = row.get("messages")
+    if not messages:
+        answer = {"role": "assistant", "content": opening + _with_thoughts(row, form)}
+        messages = [{"role": "user", "content": str(row.get("prompt") or "")}, answer]
+    return await environment.reward(row, messages)
 
 
 def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
@@ -157,7 +188,7 @@ class VerdictCounts:
     def warn(self, job: Job) -> None:
         """Say at once that the reward function failed; the reasons at the end tell how often it did."""
         if self.first_error:
-            job.console.warn(f"grade: the reward function failed on {self.first_error}; such rows are not counted")
+            job.console.warn(f"grade: the reward failed on {self.first_error}; such rows are not counted")
             self.first_error = ""
 
     def report(self, job: Job) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.stages.shared.options import environment_judges
 from magcli.verify import custom, sandbox
-from magcli.verify.environment import OPTION, located
+from magcli.verify.environment import identity_of
 from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def grader_identity(config: GraderOptions, function: str = "", environment: str 
 
 def environment_identity(spec: str) -> dict[str, Any]:
     """Digests of the source of an environment and of what it imports; an empty text is none."""
-    return function_identity(**{OPTION: located(spec)}) if spec else {}
+    return identity_of(spec) if spec else {}
 
 
 def function_identity(**functions: str) -> dict[str, Any]:

@@ -248,8 +248,8 @@ class EnvironmentOptions:
 
     environment: str = opt(
         "",
-        "Environment that answers the model's turns, such as a tool: python, calculator, or your own class, as "
-        "module:Class or file.py:Class.",
+        "Environment that answers the model's turns or grades them: python, calculator, reasoning-gym, verifiers:NAME, "
+        "or your own class, as module:Class or file.py:Class.",
         panel=SAMPLING,
     )
 

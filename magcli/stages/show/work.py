@@ -14,7 +14,7 @@ from magcli.data.selection import first
 from magcli.data.statistics import ColumnStatistics
 from magcli.data.values import readable_rows
 from magcli.errors import DataError
-from magcli.layouts import describe
+from magcli.layouts import describe, responses
 from magcli.model.messages import text_of, thoughts_of, without_thoughts
 from magcli.stages.shared import forms
 from magcli.stages.show import Config
@@ -128,9 +128,19 @@ def _row(row: dict[str, Any], number: int, config: Config, thoughts: ThoughtForm
 
 
 def _cell(value: Any, thoughts: ThoughtForm) -> str:
+    if isinstance(value, list) and value and all(map(responses.is_trace, value)):
+        return "\n".join(_trace(part, thoughts) for part in value)
     if isinstance(value, list) and any(map(_is_turn, value)):
         return "\n".join(_turn(part, thoughts) if _is_turn(part) else str(part) for part in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _trace(trace: dict[str, Any], form: ThoughtForm) -> str:
+    """The rewards of a trace of verifiers, as score times weight, and its turns."""
+    rewards = {name: reward for name, reward in (trace.get("rewards") or {}).items() if isinstance(reward, dict)}
+    parts = ", ".join(f"{name} {reward['score']:.6g} x {reward['weight']:.6g}" for name, reward in rewards.items())
+    turns = [node["message"] for node in trace["nodes"]]
+    return "\n".join([f"rewards: {parts or 'none'}", *(_turn(turn, form) for turn in turns)])
 
 
 def _is_turn(value: Any) -> bool:
