@@ -92,10 +92,13 @@ class SlotModel:
     def score(self, context: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The log-probs ``[tokens]`` of tokens after a context, in float32; no slot changes."""
         sequence = torch.tensor([*context, *tokens], device=self.device)
-        steps = torch.arange(len(sequence) - 1, device=self.device)
-        batch = self._batch(steps[:0], 0, [len(steps)])
-        logits = self._run(sequence[:-1], steps, batch, steps[len(context) - 1 :])
-        return logits.log_softmax(-1).gather(1, sequence[len(context) :, None])[:, 0]
+        inputs, targets = sequence[:-1], sequence[len(context) :]
+        positions = torch.arange(len(inputs), device=self.device)
+        no_slots = positions[:0]
+        batch = self._batch(no_slots, 0, [len(inputs)])
+        before_targets = positions[len(context) - 1 :]  # each token is predicted at the position before it
+        logprobs = self._run(inputs, positions, batch, before_targets).log_softmax(-1)
+        return logprobs.gather(1, targets[:, None])[:, 0]
 
     def _decode(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor | None:
         return self._run(tokens, positions, self._batch(positions, span, [])) if len(tokens) else None
@@ -103,17 +106,26 @@ class SlotModel:
     def _mixed(
         self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
     ) -> tuple[Tensor | None, list[Prefix]]:
-        rows, lengths = len(tokens), [len(prompt) for prompt in prompts]
+        """One token of each slot and whole prompts behind them, in one row: logits of the slots, and the prompts' ends.
+
+        Of a prompt only the last position has logits.
+        """
+        num_slots, lengths = len(tokens), [len(prompt) for prompt in prompts]
         batch = self._batch(positions, span, lengths)
-        flat = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
-        steps = torch.cat([torch.arange(length, device=self.device) for length in lengths])
-        ends = rows - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
-        keep = torch.cat([torch.arange(rows, device=self.device), ends])
-        logits = self._run(torch.cat([tokens, flat]), torch.cat([positions, steps]), batch, keep)
+        prompt_tokens = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
+        prompt_positions = torch.cat([torch.arange(length, device=self.device) for length in lengths])
+        slot_rows = torch.arange(num_slots, device=self.device)
+        last_rows = num_slots - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
+        logits = self._run(
+            torch.cat([tokens, prompt_tokens]),
+            torch.cat([positions, prompt_positions]),
+            batch,
+            torch.cat([slot_rows, last_rows]),
+        )
         keys = torch.split(torch.stack(batch.keys), lengths, dim=2)
         values = torch.split(torch.stack(batch.values), lengths, dim=2)
-        parts = zip(keys, values, logits[rows:], strict=True)
-        return logits[:rows] if rows else None, [Prefix(*part) for part in parts]
+        prefixes = [Prefix(*part) for part in zip(keys, values, logits[num_slots:], strict=True)]
+        return logits[:num_slots] if num_slots else None, prefixes
 
     def _prefill(self, prompt: tuple[int, ...]) -> Prefix:
         """A prompt alone, right-padded (which causal attention never sees) to a multiple of 16 tokens."""

@@ -123,12 +123,20 @@ def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
 
 
 def _plan(rows: int, head: Head, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
-    row, device = 4 * len(head.weight), head.weight.device.type
-    most = chunk or max(1, memory.LOGITS_BYTES // row)
+    """How this number of rows is scored; ``chunk``: the most whose logits are stored, by default what memory allows."""
+    device = head.weight.device.type
+    row_bytes = memory.FP32 * len(head.weight)
+    block_bytes = BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"])
+    most_stored = chunk or max(1, memory.LOGITS_BYTES // row_bytes)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-    block = min(most, max(1, BLOCK_BYTES.get(device, BLOCK_BYTES["cuda"]) // row))
-    stores = rows <= most and torch.is_grad_enabled()
-    return ScorePlan(block, stores, entropy_grad, products, head.softcap, _factors(device, products))
+    return ScorePlan(
+        block=min(most_stored, max(1, block_bytes // row_bytes)),
+        store=rows <= most_stored and torch.is_grad_enabled(),
+        entropy_grad=entropy_grad,
+        products=products,
+        softcap=head.softcap,
+        factors=_factors(device, products),
+    )
 
 
 def _factors(device: str, products: torch.dtype) -> torch.dtype:

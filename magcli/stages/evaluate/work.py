@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -237,16 +238,30 @@ def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
 
 
 def _report(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
-    width = max(len(f"{suite} {estimate.metric}".strip()) for suite, estimate in estimates)
-    for suite, estimate in estimates:
-        sign = "+" if "difference" in estimate.metric else ""
-        value, low, high = (scale(estimate.metric) * number for number in (estimate.value, estimate.low, estimate.high))
-        bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(a single problem has no interval)"
-        text = f"{f'{suite} {estimate.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
-        counts = f"{estimate.num_problems} problems, {estimate.num_samples} samples"
-        if estimate.num_left_out:
-            counts += f"; {estimate.num_left_out} problems left out"
-        job.console.result(f"{text}  {counts}", event="metric", **_row(suite, estimate))
+    """Print a line for each estimate, in columns."""
+    names = [f"{suite} {estimate.metric}".strip() for suite, estimate in estimates]
+    width = max(map(len, names))
+    for name, (suite, estimate) in zip(names, estimates, strict=True):
+        text = f"{name:<{width}}  {_value_text(estimate)}  {_counts_text(estimate)}"
+        job.console.result(text, event="metric", **_row(suite, estimate))
+
+
+def _value_text(estimate: Estimate) -> str:
+    """A value with its interval, of a difference with signs; an interval of a single problem is not a number."""
+    sign = "+" if "difference" in estimate.metric else ""
+    factor = scale(estimate.metric)
+    value = f"{factor * estimate.value:{sign}.1f}"
+    if isnan(estimate.low):
+        return f"{value}  (a single problem has no interval)"
+    return f"{value}  [{factor * estimate.low:{sign}.1f}, {factor * estimate.high:{sign}.1f}]"
+
+
+def _counts_text(estimate: Estimate) -> str:
+    """Of how many problems and samples an estimate is."""
+    counts = f"{estimate.num_problems} problems, {estimate.num_samples} samples"
+    if estimate.num_left_out:
+        counts += f"; {estimate.num_left_out} problems left out"
+    return counts
 
 
 def _compared(config: Config, job: Job) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.math.difficulty import Rules, band, count_samples, judge, needed, summarise
@@ -92,11 +93,8 @@ def _decision(row: dict[str, Any], summary: Summary | None, judgement: str) -> D
 
 def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
     """The problems by samples of a model."""
-    if not config.environment:
-        yield from _sampled_in(config, rows, job, None)
-        return
-    model = templates.open_model(config.model, config)
-    with environments.opened_episodes(config, config.environment, model, config.system) as episodes:
+    open_model = partial(templates.open_model, config.model, config)
+    with environments.opened_episodes(config, config.environment, open_model, config.system) as episodes:
         yield from _sampled_in(config, rows, job, episodes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import completion_columns, sample_problem
@@ -44,11 +45,8 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
-    if not config.environment:
-        yield from _sampled(config, rows, job, None)
-        return
-    model = templates.open_model(config.model, config)
-    with environments.opened_episodes(ENVIRONMENT, config.environment, model, config.system) as episodes:
+    open_model = partial(templates.open_model, config.model, config)
+    with environments.opened_episodes(ENVIRONMENT, config.environment, open_model, config.system) as episodes:
         yield from _sampled(config, rows, job, episodes)
 
 

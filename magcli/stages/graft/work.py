@@ -79,8 +79,10 @@ def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]
 
 
 def _report(rounded: Rounded, planned: Plan, out: Path, job: Job) -> None:
-    types = ", ".join(f"{source} to {target}" for source, target in sorted(rounded.types))
-    changes = f"{rounded.changed:,} of {rounded.values:,} values changed"
-    how = f"rounded from {types}: {changes}" if types else "bit by bit"
+    """Say how many tensors were taken over, whether exactly, and where the model is."""
+    how = "bit by bit"
+    if rounded.types:
+        types = ", ".join(f"{source} to {target}" for source, target in sorted(rounded.types))
+        how = f"rounded from {types}: {rounded.changed:,} of {rounded.values:,} values changed"
     text = f"graft: {len(planned)} text tensors {how}; model in {out}"
     job.console.result(text, event="grafted", tensors=len(planned), changed=rounded.changed, path=str(out))

@@ -33,12 +33,13 @@ def turn_renderer(model: Model, system: Path | None) -> TurnRenderer:
 
 @contextmanager
 def opened_episodes(
-    config: GraderOptions, spec: str, model: Model, system: Path | None
+    config: GraderOptions, spec: str, open_model: Callable[[], Model], system: Path | None
 ) -> Iterator[TextEpisodes | None]:
-    """The environment that an option names, for stages that sample text; None without one."""
+    """The environment that an option names, for stages that sample text; None, and no model, without one."""
     if not spec:
         yield None
         return
+    model = open_model()
     with open_environment(config, spec) as environment:
         yield text_episodes(environment, model, system)
 
