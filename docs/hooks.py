@@ -170,7 +170,7 @@ def page(entry: Entry) -> str:
     parts = [f"# magcli {entry.name}", f"**{escape(' '.join(title.split()))}**"]
     parts += [escape(" ".join(paragraph.split())) for paragraph in paragraphs]
     parts += [tables_of(stage), f"```sh\n{wrapped(stage.EXAMPLE)}\n```", guides(entry.name)]
-    parts += ["## Options", option_tables(stage), nested_tables(stage)]
+    parts += ["## Options", option_tables(stage), recipe_keys(stage), nested_tables(stage)]
     parts += ["### Tables and running", table(("option", "meaning"), main_options(entry.name, stage))]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -213,7 +213,11 @@ def option_tables(stage: Stage) -> str:
     """The options of a stage, one table a panel."""
     kinds = configuration.field_types(stage.Config)
     placed = in_panels(stage.Config, stage.FIRST)
-    fields = [(panel, field) for panel, field in placed if configuration.has_flag(kinds[field.name])]
+    fields = [
+        (panel, field)
+        for panel, field in placed
+        if configuration.has_flag(kinds[field.name]) and field.name not in stage.IN_RECIPE
+    ]
     panels = dict.fromkeys(panel for panel, _ in fields)
     title = "The options that matter first" if stage.FIRST else "This stage"
     return "\n\n".join(
@@ -224,6 +228,17 @@ def option_tables(stage: Stage) -> str:
         )
         for panel in panels
     )
+
+
+def recipe_keys(stage: Stage) -> str:
+    """The options that are for recipes, in the order of the stage."""
+    if not stage.IN_RECIPE:
+        return ""
+    kinds = configuration.field_types(stage.Config)
+    fields = {field.name: field for field in dataclasses.fields(stage.Config)}
+    rows = [(f"`{name}`", *option(fields[name], kinds[name])[1:]) for name in stage.IN_RECIPE]
+    about = f"Keys of the table `[{stage.name}]` that `--help` does not list. A flag of the same name works too."
+    return f"### In a recipe\n\n{about}\n\n{table(('key', 'type', 'default', 'meaning'), rows)}"
 
 
 def option(field: Any, kind: Any) -> tuple[str, ...]:

@@ -156,10 +156,13 @@ def _add(app: typer.Typer, entry: Entry, stage: Stage, stages: Iterable[str]) ->
             run_command(stage, names, arguments)
 
     # Typer reads the flags of a command from its signature.
-    signature = [*_table_parameters(stage), *_option_parameters(stage.Config, stage.FIRST)]
+    signature = [*_table_parameters(stage), *_option_parameters(stage)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
     paragraphs = [" ".join(paragraph.split()) for paragraph in stage.doc.split("\n\n")]
+    if stage.IN_RECIPE:
+        keys = ", ".join(name.rstrip("_") for name in stage.IN_RECIPE)
+        paragraphs.append(f"More keys of a recipe, which a page of the documentation explains: {keys}.")
     app.command(
         entry.name,
         short_help=entry.help,
@@ -213,10 +216,11 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     return parameters
 
 
-def _option_parameters(config_class: Any, first: Sequence[str]) -> list[inspect.Parameter]:
-    kinds = configuration.field_types(config_class)
+def _option_parameters(stage: Stage) -> list[inspect.Parameter]:
+    """The parameters of a stage's own options; those for recipes are not listed, and neither are former names."""
+    kinds = configuration.field_types(stage.Config)
     parameters = []
-    for panel, field in in_panels(config_class, first):
+    for panel, field in in_panels(stage.Config, stage.FIRST):
         kind = kinds[field.name]
         if not configuration.has_flag(kind):
             continue
@@ -226,10 +230,11 @@ def _option_parameters(config_class: Any, first: Sequence[str]) -> list[inspect.
             help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
             rich_help_panel=panel,
+            hidden=field.name in stage.IN_RECIPE,
         )
         flag_type = list[str] | None if field.metadata["several"] else _flag_type(kind)
         parameters.append(_parameter(field.name, Annotated[flag_type, option], None))
-    for name, present in configuration.former_names(config_class).items():
+    for name, present in configuration.former_names(stage.Config).items():
         kind = configuration.former_type(kinds[present])
         text = f"The former name of {configuration.flag_name(present)}."
         hidden = typer.Option(_flags(name, kind), help=text, hidden=True)

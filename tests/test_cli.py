@@ -56,7 +56,9 @@ def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name:
     assert "Example: magcli" in text
     assert stage_of(name).EXAMPLE.startswith(f"magcli {name}")
     for option, kind in field_types(stage_of(name).Config).items():
-        assert (flag_name(option) in text) is has_flag(kind)
+        listed = has_flag(kind) and option not in stage_of(name).IN_RECIPE
+        assert (f"{flag_name(option)} " in text) is listed, option
+    assert all(option.rstrip("_") in text for option in stage_of(name).IN_RECIPE)
 
 
 FORMER = [(name, former) for name in NAMES for former in former_names(stage_of(name).Config).items()]

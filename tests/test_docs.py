@@ -120,18 +120,19 @@ def test_readme_lists_every_stage_and_no_other() -> None:
     assert sorted(named) == sorted(entry.name for entry in STAGES)
 
 
-def former_flags(command: str) -> set[str]:
-    """The flags by which options were once called, which still work but have no line on a page."""
-    former = configuration.former_names(stage_of(command).Config)
-    flags = {configuration.flag_name(name) for name in former}
+def unlisted_flags(command: str) -> set[str]:
+    """The flags by which options were once called, and those of keys for recipes, which have no line on a page."""
+    unlisted = [*configuration.former_names(stage_of(command).Config), *stage_of(command).IN_RECIPE]
+    flags = {configuration.flag_name(name) for name in unlisted}
     return flags | {f"--no-{flag[2:]}" for flag in flags}
 
 
 def test_every_stage_has_a_page_with_all_of_its_options() -> None:
     for entry in STAGES:
         page = GENERATED[f"stages/{entry.name}.md"]
-        listed = flags_of(entry.name) - {"--help"} - former_flags(entry.name)
+        listed = flags_of(entry.name) - {"--help"} - unlisted_flags(entry.name)
         assert all(f"`{flag}`" in page for flag in listed), entry.name
+        assert all(f"`{key}`" in page for key in stage_of(entry.name).IN_RECIPE), entry.name
         assert f"({entry.name}.md)" in GENERATED["stages/index.md"]
 
 

@@ -73,6 +73,7 @@ class Stage:
     preview: Callable[[Any, Rows, Job], int] | None = None
     forecast: Callable[[Any, Console], None] | None = None
     FIRST: Sequence[str] = ()
+    IN_RECIPE: Sequence[str] = ()
     INPUTS: str = ""
     OUTPUT: str = ROWS
     EXAMPLE: str = ""

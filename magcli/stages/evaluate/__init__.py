@@ -18,5 +18,6 @@ EXAMPLE = (
     "magcli evaluate examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 --ks 1,4 "
     "-o evaluation.arrow"
 )
+IN_RECIPE = ("deadline", "verify_deadline", "gpu_memory", "vllm_eager", "template_args")
 
-__all__ = ["Config", "check", "reads", "side_outputs"]
+__all__ = ["IN_RECIPE", "Config", "check", "reads", "side_outputs"]

@@ -16,5 +16,9 @@ from magcli.stages.landscape.config import Config, check, defaults, reads, side_
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
 OUTPUT = "the points (also in the output folder)"
 EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
+IN_RECIPE = (
+    "penalty_end", "penalty_width", "language", "num_tests", "partial", "verify_deadline",
+    "gpu_memory", "vllm_eager", "template_args",
+)  # fmt: skip
 
-__all__ = ["Config", "check", "defaults", "reads", "side_outputs"]
+__all__ = ["IN_RECIPE", "Config", "check", "defaults", "reads", "side_outputs"]

@@ -27,6 +27,7 @@ from magcli.stages.shared import cluster, options
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
 EXAMPLE = "magcli make-tests examples/weak_programs.jsonl --tries 30 -o more-tests.arrow --dropped no-tests.jsonl"
+IN_RECIPE = ("deadline", "gpu_memory", "vllm_eager", "template_args")
 
 
 @dataclass(frozen=True)

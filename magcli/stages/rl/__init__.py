@@ -25,4 +25,14 @@ FIRST = (
 )  # fmt: skip
 """The options that matter first."""
 
-__all__ = ["FIRST", "Config", "check", "defaults", "reads", "side_outputs"]
+IN_RECIPE = (
+    "clip_low", "clip_high", "advantage_norm", "loss_norm", "tis_cap", "entropy_bonus", "shuffle_rewards",
+    "warmup", "weight_decay", "max_norm", "lora_alpha", "retire_after", "defer_after",
+    "language", "num_tests", "partial", "verify_deadline",
+    "evaluate_every", "eval_samples", "eval_max_tokens", "eval_temperature", "eval_slots",
+    "generator_devices", "transfer", "vllm_sleep", "vllm_eager", "min_trainers",
+    "keep_checkpoints", "save_dtype", "template_args",
+)  # fmt: skip
+"""What a run decides by itself, or has a value of its paper, and nobody changes from one command to the next."""
+
+__all__ = ["FIRST", "IN_RECIPE", "Config", "check", "defaults", "reads", "side_outputs"]

@@ -23,6 +23,7 @@ EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"
 )
+IN_RECIPE = ("deadline", "gpu_memory", "vllm_eager", "template_args")
 
 RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
