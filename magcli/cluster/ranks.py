@@ -42,6 +42,21 @@ Part = Callable[[Any], Any]
 """A rank's part of a call: gets its state, and returns what only of rank 0 is sent back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What ranks leave room for, and what they wait for.
+
+    ``beside``: processes that are started later. ``patience``: seconds to wait for nodes, if those that are alive are
+    too few for the ranks.
+    """
+
+    beside: Sequence[Demand] = ()
+    patience: float = math.inf
+
+
+ANY_ROOM = Room()
+
+
 class RanksLost(MemberLost):
     """A rank is gone, so the others cannot go on; the group can be started again."""
 
@@ -105,8 +120,7 @@ class RankGroup:
         surroundings: Surroundings,
         say: Callable[[str], None],
         timeout: float,
-        beside: Sequence[Demand] = (),
-        patience: float = math.inf,
+        room: Room = ANY_ROOM,
     ) -> "RankGroup":
         """Start the processes where there is room, those of a node next to each other, and make their states.
 
@@ -118,8 +132,7 @@ class RankGroup:
             surroundings: working directory and variables of each.
             say: told every 30 seconds what is waited for.
             timeout: seconds that a call may take.
-            beside: processes that are started later, for which the ranks leave room.
-            patience: seconds to wait for nodes, if those that are alive are too few for the ranks.
+            room: what they leave, and how long they wait for it.
 
         Raises:
             EnvironmentFault: there is no room for them, or not beside the others.
@@ -128,7 +141,7 @@ class RankGroup:
         """
         import ray
 
-        cluster.check_placeable("trainer ranks", size, resources, beside=beside)
+        cluster.check_placeable("trainer ranks", size, resources, beside=room.beside)
         actor_class: Any = ray.remote(RankActor).options(
             num_cpus=resources.cpus,
             num_gpus=resources.gpus,
@@ -138,10 +151,10 @@ class RankGroup:
         names = [f"rank {rank}" for rank in range(size)]
         group = cls([], names, timeout)
         try:
-            with cluster.room_kept(beside, say):
+            with cluster.room_kept(room.beside, say):
                 create = partial(actor_class.remote, surroundings)
                 group._actors = [create() for _ in range(size)]
-                wait = _Wait(cluster, size, resources, beside, say, patience)
+                wait = _Wait(cluster, size, resources, room.beside, say, room.patience)
                 locations = group._placed(create, wait)
             group._take_seats(cluster, open_state, locations)
         except BaseException:

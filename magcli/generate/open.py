@@ -11,8 +11,9 @@ from magcli.generate.types import Completion, Generator, Message, Sampling, Weig
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
-from magcli.plan import machine, memory
-from magcli.plan.engines import policy_engine, require_vllm
+from magcli.plan import memory
+from magcli.plan.engines import may_be_replaced, policy_engine, require_vllm
+from magcli.plan.machine import Machine
 
 if TYPE_CHECKING:
     from magcli.generate.torch_policy import TorchPolicy
@@ -132,7 +133,7 @@ def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | Vl
     try:
         return _open_vllm(spec, console)
     except EnvironmentFault as fault:
-        if spec.engine != "auto" or not embedded_fits(spec):
+        if not (may_be_replaced(spec.engine) and embedded_fits(spec)):
             raise
         console.warn(f"{fault}; sampling with --engine torch instead")
         return _open_torch(spec)
@@ -151,7 +152,7 @@ def embedded_fits(spec: Spec) -> bool:
     on_gpu = spec.device.startswith("cuda")
     in_bf16 = spec.torch_dtype.itemsize == memory.BF16
     plan = memory.EnginePlan(shape_of(spec.model), slots=1, longest=spec.model.context, bf16=in_bf16, on_gpu=on_gpu)
-    room = machine.installed_card(spec.device) if on_gpu else machine.host()
+    room = Machine.ask(spec.device).required_card()
     return memory.peak_bytes(memory.engine_lines(plan)) <= room.usable
 
 

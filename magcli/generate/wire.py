@@ -65,9 +65,9 @@ class Spec:
     @property
     def torch_dtype(self) -> "torch.dtype":
         """The dtype of the engine's weights."""
-        from magcli.model.compute import dtype_of
+        from magcli.plan.formats import torch_dtype
 
-        return dtype_of("fp32" if self.deterministic else self.dtype, self.model, self.device)
+        return torch_dtype("fp32" if self.deterministic else self.dtype, self.model, self.device)
 
     @property
     def gpu_numbers(self) -> list[int]:

@@ -90,11 +90,6 @@ def use_threads(model: Model, rows: int) -> int:
     return torch.get_num_threads()
 
 
-def dtype_of(name: Literal["auto", "bf16", "fp32"], model: Model, device: str) -> torch.dtype:
-    """The torch dtype of a sampling engine's weights for the value of ``--dtype``."""
-    return DTYPES[choose(model, device, "sampling").format if name == "auto" else name]
-
-
 @cache
 def _measured(device: str, hidden: int, inner: int, purpose: Purpose) -> Choice:
     def works(rows: int) -> list[Callable[[], object]]:

@@ -1,8 +1,9 @@
 """Whether a run fits a card, and the smallest change of its options that makes it fit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Literal
 
 from magcli.model.shape import ModelShape
 from magcli.plan import memory
@@ -142,6 +143,11 @@ def without_recomputation(plan: Plan, usable: int) -> Plan:
     return kept if SURE * kept.peak <= usable else plan
 
 
+def as_fast_as_fits(asked: Literal["auto", "yes", "no"], plan: Plan, *, on_gpu: bool, usable: int) -> Plan:
+    """The plan of a run on a card: with ``auto`` activations are recomputed only if the run might not fit else."""
+    return without_recomputation(plan, usable) if asked == "auto" and on_gpu else plan
+
+
 def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:
     """Training of LoRA adapters of this rank instead of all weights, unless it is on."""
     if plan.training.lora_rank or plan.training.ranks > 1:
@@ -175,10 +181,22 @@ def offloaded_moments(plan: Plan) -> list[Change]:
 
 def smallest(plan: Plan, kinds: Sequence[Sequence[Change]], usable: int) -> tuple[Change, ...] | None:
     """The cheapest changes, at most one of each kind, after which a plan fits; None if nothing does."""
+    for changes in sorted(_combinations(kinds), key=_cost):
+        if changed(plan, changes).peak <= usable:
+            return changes
+    return None
+
+
+def _combinations(kinds: Sequence[Sequence[Change]]) -> Iterator[tuple[Change, ...]]:
+    """All ways to take at most one change of each kind."""
     options = [[None, *kind] for kind in kinds]
-    choices = [tuple(change for change in choice if change is not None) for choice in product(*options)]
-    by_cost = sorted(choices, key=lambda choice: (sum(change.cost for change in choice), len(choice)))
-    return next((choice for choice in by_cost if changed(plan, choice).peak <= usable), None)
+    for taken in product(*options):
+        yield tuple(change for change in taken if change is not None)
+
+
+def _cost(changes: Sequence[Change]) -> tuple[int, int]:
+    """What changes cost together; of equal costs, fewer changes come first."""
+    return sum(change.cost for change in changes), len(changes)
 
 
 def changed(plan: Plan, changes: Sequence[Change]) -> Plan:

@@ -37,6 +37,45 @@ class Card:
     is_gpu: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is for a run on a ``device``: the ``gpus`` that PyTorch finds, and the card that it has to fit.
+
+    ``card`` is None if PyTorch finds no such GPU.
+    """
+
+    device: str
+    gpus: int
+    card: Card | None
+
+    @classmethod
+    def ask(cls, device: str, named: str = "", *, planned: bool = False) -> "Machine":
+        """Ask this machine; ``named`` is the size of another card, such as 24G, to check the run for.
+
+        A run that is only ``planned`` for another card is not about the GPUs of this machine.
+
+        Raises:
+            UsageError: it is no size.
+        """
+        if named:
+            return cls(device, 0 if planned else gpus(), named_card(named))
+        if not device.startswith("cuda"):
+            return cls(device, gpus(), host())
+        number = gpus()
+        return cls(device, number, installed_card(device) if gpu_number(device) < number else None)
+
+    def required_card(self) -> Card:
+        """The card.
+
+        Raises:
+            EnvironmentFault: PyTorch finds no such GPU.
+        """
+        if self.card is None:
+            text = f"--device {self.device}: PyTorch finds {self.gpus} GPUs; see magcli doctor"
+            raise EnvironmentFault(f"{text}; if a cluster has them, say their memory, such as --card 80G")
+        return self.card
+
+
 def gpus() -> int:
     """The number of GPUs that PyTorch finds."""
     import torch
@@ -68,17 +107,9 @@ def usable(free: int) -> int:
 
 
 def installed_card(device: str) -> Card:
-    """A card of this machine; memory of other processes is not usable.
-
-    Raises:
-        EnvironmentFault: PyTorch finds no such GPU.
-    """
+    """A card of this machine, which PyTorch finds; memory of other processes is not usable."""
     import torch
 
-    number = torch.device(device).index or 0
-    if number >= gpus():
-        text = f"--device {device}: PyTorch finds {gpus()} GPUs; see magcli doctor"
-        raise EnvironmentFault(f"{text}; if a cluster has them, say their memory, such as --card 80G")
     free, total = torch.cuda.mem_get_info(device)
     return Card(f"{torch.cuda.get_device_name(device)} ({device})", total, usable(free))
 

@@ -75,6 +75,12 @@ class Processes:
         usage(wanted <= len(free), self._too_few(len(free), gpus))
         return free[:wanted]
 
+    def idle_cards(self, gpus: int, devices: Sequence[str]) -> Sequence[str]:
+        """The GPUs of a machine with ``gpus`` that neither a trainer rank nor one of the engines' ``devices`` uses."""
+        if not (self.on_gpu and self.generators):
+            return ()
+        return sorted(set(first_cards(gpus)) - set(devices) - set(self.trainer_cards))
+
     def _too_few(self, free: int, gpus: int) -> str:
         """The message where fewer GPUs than the generators' ranks have no trainer rank, with what to change."""
         ranks = self.tensor_parallel

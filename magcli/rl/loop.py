@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from magcli.errors import DataError, Stopped
 from magcli.generate.digest import WeightsFault, check_arrivals, combined
-from magcli.generate.rank_transfer import RankReceiver
 from magcli.generate.types import RolloutEngine, Sampler
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
@@ -35,7 +34,7 @@ from magcli.rl.metrics import (
     with_probe,
 )
 from magcli.rl.outcomes import GroupOutcomes
-from magcli.rl.probe import PROBE_TOKENS, Run, probe
+from magcli.rl.probe import PROBE_TOKENS, Run, inline, probe
 from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
@@ -46,8 +45,6 @@ from magcli.run.rundir import Line, RunDir
 from magcli.run.shutdown import SaveFirst
 from magcli.run.units import WorkThread, every, in_daemon_thread
 from magcli.train import checkpoint
-
-Result = TypeVar("Result")
 
 COUNTS_EVERY = 60.0
 """Seconds between the lines that count groups, also while all of them are dropped."""
@@ -220,9 +217,8 @@ async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str
         WeightsFault: they did not arrive in an engine as they were sent.
     """
     try:
-        if trainer.ranks_send:
-            assert isinstance(engine, RankReceiver), "only generators take weights from trainer ranks"
-            sent, arrivals = await engine.load_from_ranks(trainer)
+        if trainer.sends_to is not None:
+            sent, arrivals = await trainer.sends_to.load_from_ranks(trainer)
         else:
             weights, sent = await run(partial(trainer.weights, engine.sent_dtype))
             arrivals = await engine.load(weights, trainer.done)
@@ -276,12 +272,20 @@ def repeat_updates(
         metrics = trainer.learn(batch.trained, settings)
         seconds = time.monotonic() - started
         times = Times(seconds, 0.0, 0, repeated_idle(metrics.seconds, seconds))
+        repeated = RepeatedUpdate(batch, settings, metrics, times)
         if trainer.done == max(checkpointing.ledger.batches) > len(checkpointing.lines):
-            return RepeatedUpdate(batch, settings, metrics, times)
-        line = record(trainer, checkpointing, batch, metrics, times, mismatch_summary([]))
-        checkpointing.save_due(trainer)
-        monitor.update(line)
+            return repeated
+        finish_update(repeated, mismatch_summary([]), trainer, checkpointing, monitor)
     return None
+
+
+def finish_update(
+    repeated: RepeatedUpdate, delivered: Line, trainer: Trainer, checkpointing: Checkpointing, monitor: Monitor
+) -> None:
+    """Record a repeated update, write what is due after it, and show it."""
+    line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
+    checkpointing.save_due(trainer)
+    monitor.update(line)
 
 
 async def record_repeated(
@@ -298,12 +302,10 @@ async def record_repeated(
         Stopped: an engine does not compute what the trainer does.
     """
     # Ranks that send a replaced generator its weights need the event loop meanwhile.
-    run: Run = in_daemon_thread if trainer.ranks_send else inline
+    run: Run = in_daemon_thread if trainer.sends_to is not None else inline
     probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, run)
     delivered = {**delivered, **probed}
-    line = record(trainer, checkpointing, repeated.batch, repeated.metrics, repeated.times, delivered)
-    checkpointing.save_due(trainer)
-    monitor.update(line)
+    finish_update(repeated, delivered, trainer, checkpointing, monitor)
     check_probe(delivered, trainer.done)
 
 
@@ -491,8 +493,3 @@ class Clock:
         load_share = loading / seconds if self._scheduler.generates_during_updates else 0.0
         idle = self._scheduler.utilization.metrics(totals[0], load_share=load_share)
         return Times(seconds, working, int(tokens), idle)
-
-
-async def inline(work: Callable[[], Result]) -> Result:
-    """Run in this thread."""
-    return work()

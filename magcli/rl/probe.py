@@ -6,7 +6,7 @@ needs no samples, so it is possible after each update, with every placement and 
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from magcli.generate.types import Rollout, Sampler, Scores
 from magcli.rl.metrics import mismatch_fault, mismatch_summary
@@ -15,6 +15,8 @@ from magcli.rl.types import Group, StageSettings
 
 Run = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 """Runs work of the trainer, in this thread or in another."""
+
+Result = TypeVar("Result")
 
 PROBE_TOKENS = 512
 """Tokens of a full probe, enough for a verdict (``Limits.mismatch_tokens``)."""
@@ -98,3 +100,8 @@ def scored_groups(sequences: Sequence[ProbeSequence], scores: Scores, version: i
         rollout = Rollout(0, context, tokens, tuple(logprobs), ((0, version),), "length", 0)
         groups.append(Group(number, {}, context, (rollout,), ("",), (), None))
     return groups
+
+
+async def inline(work: Callable[[], Result]) -> Result:
+    """Run in this thread."""
+    return work()

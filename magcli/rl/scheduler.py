@@ -8,6 +8,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from magcli.errors import Stopped
 from magcli.generate.types import Rollout
@@ -23,6 +24,23 @@ from magcli.rl.utilization import SlotState, TrainerState, Utilization
 from magcli.verify.types import UNGRADED
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When groups may start.
+
+    Attributes:
+        synchronous: each batch is sampled from one version of the weights.
+        staleness: S, in updates.
+        updates: number of updates of the run.
+        generates_during_updates: whether the engines work while the trainer does; else both take turns on one device.
+    """
+
+    synchronous: bool
+    staleness: int
+    updates: int
+    generates_during_updates: bool = True
+
+
 class RolloutScheduler:
     """The groups that are running, ready to train, or dropped since the last update.
 
@@ -32,10 +50,8 @@ class RolloutScheduler:
         ledger: records their events.
         store: holds finished groups, also those of an interrupted process.
         stages: the sizes of the run's stages.
-        synchronous: sample each batch from one version of the weights.
-        staleness: S, in updates.
-        updates: number of updates of the run.
-        generates_during_updates: whether the engines work while the trainer does; else both take turns on one device.
+        schedule: when groups may start.
+        custom_reward: the reward is not the recipe's, and may be on any scale.
         clock: the time in seconds.
     """
 
@@ -46,11 +62,8 @@ class RolloutScheduler:
         ledger: Ledger,
         store: RolloutStore,
         stages: TrainingStages,
+        schedule: Schedule,
         *,
-        synchronous: bool,
-        staleness: int,
-        updates: int,
-        generates_during_updates: bool = True,
         custom_reward: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,11 +72,13 @@ class RolloutScheduler:
         self.ledger = ledger
         self.store = store
         self.stages = stages
-        self.synchronous = synchronous
-        self.generates_during_updates = generates_during_updates
+        self.synchronous = schedule.synchronous
+        self.generates_during_updates = schedule.generates_during_updates
         self.clock = clock
-        max_queued = 2 if generates_during_updates else 1
-        self.admission = Admission(sampler.group_size, staleness, updates, max_queued, version=self.version)
+        max_queued = 2 if schedule.generates_during_updates else 1
+        self.admission = Admission(
+            sampler.group_size, schedule.staleness, schedule.updates, max_queued, version=self.version
+        )
         self.utilization = Utilization(clock())
         self.trainer_state: TrainerState = "generation"
         self.stage = 0

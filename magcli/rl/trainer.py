@@ -18,7 +18,7 @@ from torch import Tensor
 from magcli.errors import Stopped
 from magcli.generate.digest import digests
 from magcli.generate.packed import pack
-from magcli.generate.rank_transfer import Meeting, Sent, WeightPlan
+from magcli.generate.rank_transfer import Meeting, RankReceiver, Sent, WeightPlan
 from magcli.generate.types import Digests, Rollout, Weights
 from magcli.generate.weights import WeightFile, untied
 from magcli.rl.metrics import mismatch_summary
@@ -56,7 +56,7 @@ class Trainer:
 
     ``unused_ends`` has the texts, by id, of tokens that look like an end but do not stop completions.
     ``sends_adapters``: the engines get LoRA adapters themselves, not the weights that they are merged into.
-    ``ranks_send``: the ranks, in other processes, send the engines their weights themselves, by ``send``.
+    ``sends_to`` are engines that the ranks, in other processes, send their weights to themselves, by ``send``.
     """
 
     controller: RankController
@@ -70,7 +70,7 @@ class Trainer:
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
     sends_adapters: bool = False
-    ranks_send: bool = False
+    sends_to: RankReceiver | None = None
     weights_folder: Path | None = None
     """Where ranks in other processes put weights for this one; None: in the shared memory of this machine."""
     last_lr: float = 0.0

@@ -151,17 +151,23 @@ class Job:
         values, decisions = {}, []
         for option, value in asked.items():
             if value == "auto":
-                value = next((work.notes[option] for work in resumed if option in work.notes), "auto")
-            if value == "auto" and self.whole is not None:
-                value = self.whole.chosen.get(option, "auto")
-            if value == "auto":
-                value, reason = decide(option)
-                decisions.append(f"{option} {value} ({reason})")
+                known = self._known(option, resumed)
+                if known is None:
+                    known, reason = decide(option)
+                    decisions.append(f"{option} {known} ({reason})")
+                value = known
             values[option] = value
         if decisions:
             self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
         self.record(values, unfinished)
         return values
+
+    def _known(self, option: str, resumed: Sequence[Notes]) -> str | None:
+        """What unfinished work, or the run that a shard is part of, has resolved an option to."""
+        recorded: list[Mapping[str, str]] = [work.notes for work in resumed]
+        if self.whole is not None:
+            recorded.append(self.whole.chosen)
+        return next((values[option] for values in recorded if option in values), None)
 
     def record(self, values: Mapping[str, str], unfinished: Sequence[Notes] | None = None) -> None:
         """Record what options left to ``auto`` resolved to; ``unfinished`` as in ``choose``."""

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 NAME, VARLEN_NAME = "magcli_packed", "magcli_varlen"
 """The names under which transformers knows our attention functions."""
 
-AttentionName = Literal["auto", "sdpa", "varlen"]
+AttentionName = Literal["fastest", "sdpa", "varlen"]
 """Attention by PyTorch's kernels for padded batches, or by FlashAttention's for rows of sequences in bf16 (``varlen``);
-``auto`` is the latter where a device has the kernel and it computes what the model computes."""
+the ``fastest`` is the latter where a device has the kernel and it computes what the model computes."""
 
 SHORTEST = 0.75
 """Minimum ratio of a bucket's shortest sequence to its longest: lower means fewer batches, higher less padding."""
@@ -216,7 +216,7 @@ def use_packed_attention(model: "PreTrainedModel", attention: AttentionName = "s
     Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate, or whose hidden states would
     not be its own, and for a device that has no such attention.
     """
-    if attention == "auto":
+    if attention == "fastest":
         _use_fastest(model)
         return
     if attention == "varlen":

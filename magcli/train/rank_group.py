@@ -1,16 +1,16 @@
 """Several trainer ranks, in processes of a cluster."""
 
-import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
 from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import RankGroup, RanksLost, Seat
-from magcli.cluster.runtime import Cluster, Demand, Resources
+from magcli.cluster.ranks import ANY_ROOM, RankGroup, RanksLost, Room, Seat
+from magcli.cluster.runtime import Cluster, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import WAITING_SECONDS, OpenState, RankCommand, RankState, SaveEnded
@@ -33,8 +33,7 @@ class ClusterRanks:
         say: Callable[[str], None],
         fsdp_size: int = 0,
         timeout: float = TIMEOUT,
-        beside: Sequence[Demand] = (),
-        patience: float = math.inf,
+        room: Room = ANY_ROOM,
     ) -> None:
         self._cluster = cluster
         self._device = device
@@ -42,8 +41,7 @@ class ClusterRanks:
         self._say, self._timeout = say, timeout
         self._size = size
         self._fsdp_size = fsdp_size
-        self._beside = beside
-        self._patience = patience
+        self._room = room
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
 
@@ -63,8 +61,7 @@ class ClusterRanks:
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
             timeout=self._timeout,
-            beside=() if is_local else self._beside,
-            patience=self._patience,
+            room=replace(self._room, beside=()) if is_local else self._room,
         )
 
     def run(self, commands: Sequence[RankCommand]) -> Any:

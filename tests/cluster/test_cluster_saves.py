@@ -18,6 +18,7 @@ from test_cluster_ranks import ranks_below
 from magcli.cluster.runtime import open_cluster
 from magcli.errors import EnvironmentFault
 from magcli.model.model import Model
+from magcli.plan.formats import TrainerPlan
 from magcli.run.rundir import RunDir
 from magcli.stages import sft
 from magcli.stages.sft import work as sft_work
@@ -80,7 +81,7 @@ def opened(cluster, model_dir, say=print) -> tuple[ClusterRanks, RankController]
     ranks = ClusterRanks(cluster, 2, "cpu", threads=1, say=say)
     controller = RankController(ranks)
     config = sft.Config(model=str(model_dir), system=Path("none"))
-    controller.open(sft_work._open_state(config, Model.open(model_dir)))
+    controller.open(sft_work._open_state(config, Model.open(model_dir), TrainerPlan()))
     return ranks, controller
 
 

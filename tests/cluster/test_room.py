@@ -8,7 +8,7 @@ import pytest
 import ray
 
 from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import RankActor, RankGroup, Seat
+from magcli.cluster.ranks import RankActor, RankGroup, Room, Seat
 from magcli.cluster.runtime import Cluster, Demand, Node, Resources, open_cluster
 from magcli.errors import EnvironmentFault
 
@@ -38,7 +38,7 @@ def start_ranks(cluster: Cluster, beside: Demand) -> RankGroup:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
     surroundings = Surroundings(str(Path.cwd()))
     return RankGroup.start(
-        cluster, 2, own_seat, Resources(cpus=1), surroundings=surroundings, say=print, timeout=60.0, beside=[beside]
+        cluster, 2, own_seat, Resources(cpus=1), surroundings=surroundings, say=print, timeout=60.0, room=Room([beside])
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from magcli.model import compute
-from magcli.model.compute import Choice, choose_for, dtype_of
+from magcli.model.compute import Choice, choose_for
 from magcli.model.device import default_device
 from magcli.model.model import Model
+from magcli.plan.formats import torch_dtype
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Make an x86 processor behave like one without AVX-512 and AMX."""
@@ -108,8 +109,8 @@ def test_products_too_small_to_share_take_one_thread(environment, expected, tiny
 
 def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
-    assert dtype_of("fp32", Model.open(tiny_model_dir), "cpu") == torch.float32
-    assert dtype_of("bf16", Model.open(tiny_model_dir), "cpu") == torch.bfloat16
+    assert torch_dtype("fp32", Model.open(tiny_model_dir), "cpu") == torch.float32
+    assert torch_dtype("bf16", Model.open(tiny_model_dir), "cpu") == torch.bfloat16
 
 
 def test_without_a_driver_the_device_is_the_cpu(tmp_path):

@@ -14,7 +14,7 @@ from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
 from magcli.rl.outcomes import MAX_WRONG
-from magcli.rl.scheduler import RolloutScheduler
+from magcli.rl.scheduler import RolloutScheduler, Schedule
 from magcli.rl.store import RolloutStore
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.rl.types import Group, StageSettings
@@ -104,9 +104,7 @@ def scheduled(path, clock, stages=None, synchronous=False, **sizes):
         ledger,
         RolloutStore(path),
         TrainingStages([StageOptions()] * len(stages), settings),
-        synchronous=synchronous,
-        staleness=sizes["staleness"],
-        updates=sizes["updates"],
+        Schedule(synchronous, sizes["staleness"], sizes["updates"]),
     )
 
 

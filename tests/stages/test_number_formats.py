@@ -13,6 +13,7 @@ from magcli.errors import UsageError
 from magcli.model import compute
 from magcli.model.compute import Choice
 from magcli.model.model import Model
+from magcli.plan.formats import Formats
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal
 from magcli.run.rundir import RunDir
@@ -57,18 +58,18 @@ def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch
     def opened(machine_format, **options):
         machine(monkeypatch, machine_format)
         with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-            config = training.resolve_formats(rl.Config(model="m", **options), Model.open("m"), folder, job)
+            found = training.resolve_formats(rl.Config(model="m", **options), Model.open("m"), folder, job)
             folder.log({"step": 1})
-            return config.bf16, config.dtype
+            return found
 
-    assert opened("fp32") == ("no", "fp32")
-    assert opened("bf16") == ("no", "fp32")
-    assert opened("bf16", dtype="bf16") == ("no", "bf16")
-    assert opened("fp32") == ("no", "bf16")
+    assert opened("fp32") == Formats(False, "fp32")
+    assert opened("bf16") == Formats(False, "fp32")
+    assert opened("bf16", dtype="bf16") == Formats(False, "bf16")
+    assert opened("fp32") == Formats(False, "bf16")
     assert chosen(tmp_path / "run") == {"bf16": "no", "dtype": "bf16"}
     (tmp_path / "run" / "model").mkdir()
     (tmp_path / "run" / "model" / "config.json").write_text("{}")
-    assert opened("fp32") == ("no", "bf16")
+    assert opened("fp32") == Formats(False, "bf16")
     assert job.chosen == {"bf16": "no", "dtype": "bf16"}
     with pytest.raises(UsageError, match=r"holds a run with bf16 'no' .now 'yes'."):
         opened("bf16", bf16="yes")
@@ -84,10 +85,10 @@ def test_formats_of_training_and_sampling_are_reported_together(tmp_path, monkey
 def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
     machine(monkeypatch, "bf16")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        config = training.resolve_formats(
+        found = training.resolve_formats(
             rl.Config(model="m", schedule="sync"), Model.open("m"), folder, job, exact=True
         )
-    assert (config.bf16, config.dtype) == ("no", "fp32")
+    assert found == Formats(False, "fp32")
 
 
 def test_unfinished_rows_keep_their_initial_format(tmp_path, monkeypatch, job):

@@ -18,7 +18,6 @@ from calling import call_stage
 from safetensors.torch import load_file
 
 from magcli.cli import NAMES
-from magcli.cluster.runtime import LOCAL, Cluster
 from magcli.command import stage_of
 from magcli.config import as_json, field_types
 from magcli.console import Console
@@ -26,13 +25,15 @@ from magcli.errors import MagError
 from magcli.model import compute
 from magcli.model.compute import Choice
 from magcli.model.model import Model
+from magcli.plan.forecast import advice
 from magcli.plan.machine import Card
+from magcli.plan.machine import Machine as Found
 from magcli.run.job import Drops, Job
 from magcli.run.rundir import RunDir
-from magcli.stages.rl import memory, sampling_engine
-from magcli.stages.rl.config import Config, check, transfer_of
-from magcli.stages.rl.sharing import shares_base
-from magcli.stages.shared import engines, forecast, training
+from magcli.stages.rl.config import Config, check
+from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.sampling_engine import generators_demand
+from magcli.stages.shared import training
 
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parent / "recorded"
@@ -110,31 +111,29 @@ def chosen(options, machine, folder):
     model = Model.open("model")
     with RunDir.open(folder, "rl", {}, restart=True) as run:
         job = Job("rl", Console(quiet=True), Drops(keep=False))
-        config = training.resolve_formats(config, model, run, job, exact=config.schedule == "sync")
-    devices = sampling_engine.sampling_devices(config, cards=machine.gpus)
-    planned = memory.plan_memory(config, model)
-    config = memory.as_planned(config, planned)
-    engine, expected = sampling_engine.engine_name(config), sampling_engine._expected(config)
-    on_gpu = bool(machine.gpus)
+        formats = training.resolve_formats(config, model, run, job, exact=config.schedule == "sync")
+    plan = RunPlan.of(config, model, Found.ask(config.device, config.card), formats=formats)
+    trainer, engines, forecast = plan.trainer, plan.engines, plan.forecast
+    assert "'auto'" not in repr((trainer, engines)), "nothing is still to be decided"
     return {
-        "bf16": config.bf16,
-        "dtype": config.dtype,
-        "engine": engine,
-        "devices": ",".join(devices),
-        "transfer": transfer_of(config),
-        "ranks-send": sampling_engine.ranks_send_weights(config, Cluster(LOCAL)),
-        "adapters": sampling_engine.sends_adapters(config, model),
-        "shares-base": shares_base(config, model, on_gpu=on_gpu),
-        "recompute": training.checkpoints_activations(config, on_gpu=on_gpu),
-        "bf16-base": training.has_bf16_base(config, model, bf16=config.bf16 == "yes"),
-        "sleep": config.vllm_sleep,
-        "share": f"{sampling_engine.gpu_share(config, devices):.3f}",
-        "eager": engines.starts_eager(config.vllm_eager, [expected], slots=config.n_async),
-        "micro-tokens": planned.plan.training.micro_tokens,
-        "beside": sampling_engine.generators_demand(config) or "-",
-        "peak": f"{planned.plan.peak / GIB:.2f}",
-        "disk": f"{sum(line.size for line in planned.disk) / GIB:.2f}",
-        "fits": planned.fits or forecast.advice(planned),
+        "bf16": "yes" if trainer.bf16 else "no",
+        "dtype": engines.dtype,
+        "engine": engines.name,
+        "devices": ",".join(engines.devices),
+        "transfer": engines.transfer,
+        "ranks-send": engines.ranks_send,
+        "adapters": engines.adapter_rank > 0,
+        "shares-base": engines.on_base_of_trainer,
+        "recompute": trainer.recomputes,
+        "bf16-base": trainer.bf16_base,
+        "sleep": "yes" if engines.sleeps else "no",
+        "share": f"{engines.share:.3f}",
+        "eager": engines.eager,
+        "micro-tokens": forecast.plan.training.micro_tokens,
+        "beside": generators_demand(config) or "-",
+        "peak": f"{forecast.plan.peak / GIB:.2f}",
+        "disk": f"{sum(line.size for line in forecast.disk) / GIB:.2f}",
+        "fits": forecast.fits or advice(forecast),
     }
 
 

@@ -11,32 +11,45 @@ from magcli.cluster.runtime import Cluster
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.model.model import Model
+from magcli.plan.machine import Card, Machine
 from magcli.stages.generate import Config as GenerateConfig
-from magcli.stages.rl.config import Config, transfer_of
-from magcli.stages.rl.sampling_engine import gpu_share, ranks_send_weights, sampling_devices, sends_adapters
+from magcli.stages.rl.config import Config, processes
+from magcli.stages.rl.plan import RunPlan
 from magcli.stages.shared import trainers
 from magcli.stages.shared.options import check_attention
 from magcli.train import varlen
 
+CARD = Card("a made-up card", 80 << 30, 80 << 30)
 ON_GPU = Config(model="m", run=Path("run"), device="cuda", engine="vllm")
 
 
-def test_one_card_is_shared_with_the_trainer() -> None:
-    assert sampling_devices(ON_GPU, cards=1) == ("cuda",)
-    assert gpu_share(ON_GPU, ["cuda:0"]) == 0.35
-    assert gpu_share(replace(ON_GPU, gpu_memory=0.5), ["cuda:0"]) == 0.5
+@pytest.fixture
+def engines(tiny_model_dir):
+    """The engines that are planned for options and a number of GPUs."""
+
+    def planned(gpus: int = 0, **options):
+        config = replace(ON_GPU, model=str(tiny_model_dir), **options)
+        return RunPlan.of(config, Model.open(tiny_model_dir), Machine(config.device, gpus, CARD)).engines
+
+    return planned
 
 
-def test_generators_get_a_card_each_that_has_no_trainer() -> None:
-    assert sampling_devices(replace(ON_GPU, generators=2, trainers=4), cards=8) == ["cuda:4", "cuda:5"]
-    assert sampling_devices(replace(ON_GPU, generators=2, device="cuda:1"), cards=3) == ["cuda:0", "cuda:2"]
-    assert gpu_share(replace(ON_GPU, generators=2, trainers=4), ["cuda:4", "cuda:5"]) == 0.9
+def test_one_card_is_shared_with_the_trainer(engines) -> None:
+    assert engines(1).devices == ("cuda",)
+    assert engines(1).share == pytest.approx(0.35)
+    assert engines(1, gpu_memory=0.5).share == 0.5
 
 
-def test_two_generators_on_one_card_divide_its_share() -> None:
-    config = replace(ON_GPU, generators=2, generator_devices=("cuda:1",))
-    assert sampling_devices(config, cards=2) == ("cuda:1",)
-    assert gpu_share(config, ["cuda:1"]) == 0.45
+def test_generators_get_a_card_each_that_has_no_trainer(engines) -> None:
+    assert engines(8, generators=2, trainers=4).devices == ["cuda:4", "cuda:5"]
+    assert engines(8, generators=2, trainers=4).idle == ["cuda:6", "cuda:7"]
+    assert engines(3, generators=2, device="cuda:1").devices == ["cuda:0", "cuda:2"]
+    assert engines(8, generators=2, trainers=4).share == 0.9
+
+
+def test_two_generators_on_one_card_divide_its_share(engines) -> None:
+    planned = engines(2, generators=2, generator_devices=("cuda:1",))
+    assert (planned.devices, planned.share) == (("cuda:1",), 0.45)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +63,7 @@ def test_two_generators_on_one_card_divide_its_share() -> None:
 )
 def test_what_would_leave_cards_idle_is_refused(config: Config, cards: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        sampling_devices(config, cards=cards)
+        processes(config).sampling_devices(cards)
 
 
 def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> None:
@@ -77,17 +90,20 @@ def test_more_ranks_than_cards_are_refused_before_they_start(monkeypatch) -> Non
         ({"generator_devices": ("cpu",)}, "file", False),
     ],
 )
-def test_several_ranks_on_gpus_send_their_weights_themselves(changes, transfer, ranks_send) -> None:
-    config = replace(replace(ON_GPU, trainers=4, generators=2), **changes)
-    assert transfer_of(config) == transfer
-    assert ranks_send_weights(config, Cluster("local")) == ranks_send
-    assert ranks_send_weights(config, Cluster("auto")) == (config.trainers > 1 and config.generators > 0)
-    assert not ranks_send_weights(config, None)
+def test_several_ranks_on_gpus_send_their_weights_themselves(changes, transfer, ranks_send, engines) -> None:
+    asked = {"trainers": 4, "generators": 2} | changes
+    if not asked["generators"]:
+        assert processes(replace(ON_GPU, **asked)).transfer("auto") == transfer
+        return
+    planned = engines(8, **asked)
+    assert (planned.transfer, planned.ranks_send) == (transfer, ranks_send)
+    on_nodes = engines(0, cluster="auto", **asked)
+    assert on_nodes.elsewhere
+    assert on_nodes.ranks_send == (asked["trainers"] > 1)
 
 
-def test_devices_on_a_cpu_are_as_named() -> None:
-    config = Config(model="m", run=Path("run"), generators=3, device="cpu")
-    assert sampling_devices(config, cards=0) == ("cpu",)
+def test_devices_on_a_cpu_are_as_named(engines) -> None:
+    assert engines(generators=3, device="cpu").devices == ("cpu",)
 
 
 def test_vllm_on_a_gpu_gets_256_slots() -> None:
@@ -110,9 +126,9 @@ def test_vllm_on_a_gpu_gets_256_slots() -> None:
         ({"lora": 1024}, False),
     ],
 )
-def test_vllm_gets_adapters_where_it_can_apply_them(changes, sent, tiny_model_dir) -> None:
-    config = Config(model=str(tiny_model_dir), run=Path("run"), device="cpu", engine="vllm", dtype="fp32")
-    assert sends_adapters(replace(config, **changes), Model.open(tiny_model_dir)) == sent
+def test_vllm_gets_adapters_where_it_can_apply_them(changes, sent, engines) -> None:
+    options = {"device": "cpu", "dtype": "fp32"} | changes
+    assert engines(2, **options).adapter_rank == (changes["lora"] if sent else 0)
 
 
 @pytest.mark.parametrize(

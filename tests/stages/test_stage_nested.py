@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText
 
 from magcli.data import table
 from magcli.run.rundir import RunDir
-from magcli.stages.rl import sampling_engine
+from magcli.stages.rl import plan, sampling_engine
 
 TRACES = [
     {"id": str(n), "prompt": f"{n}+1?", "completion": f"<think>one more</think>\\boxed{{{n + 1}}}"} for n in range(8)
@@ -86,7 +86,7 @@ def test_a_nested_text_model_goes_through_the_pipeline(family, tiny_model_dir, t
 
 
 def test_the_engine_shares_the_frozen_weights_of_a_nested_text_model(tiny_model_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
+    monkeypatch.setattr(plan, "_shares_base", lambda given, rank, *, on_gpu: True)  # as on a GPU
     opened = []
     monkeypatch.setattr(sampling_engine, "open_policy", lambda spec: opened.append(spec))
     source = make_nested("mistral3", tiny_model_dir, tmp_path / "source")

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from magcli.errors import UsageError
 from magcli.run.rundir import RunDir
-from magcli.stages.rl import sampling_engine
+from magcli.stages.rl import plan, sampling_engine
 
 LORA = TRAINED | {"lora": 4, "lr": 1e-2, "checkpoint_every": 2}
 ASYNC = {name: value for name, value in LORA.items() if name != "schedule"}
@@ -92,7 +92,7 @@ def test_merged_weights_in_bf16_reach_the_engine_in_either_placement(generators,
 def test_an_engine_on_the_frozen_weights_of_the_trainer_agrees_with_it_and_resumes(
     stored_in, guesser, letters, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sampling_engine, "shares_base", lambda config, model, *, on_gpu: True)  # as on a GPU
+    monkeypatch.setattr(plan, "_shares_base", lambda given, rank, *, on_gpu: True)  # as on a GPU
     opened = []
     monkeypatch.setattr(sampling_engine, "open_policy", lambda spec: opened.append(spec))
     model = in_bf16(guesser, tmp_path / "stored") if stored_in == "bf16" else guesser

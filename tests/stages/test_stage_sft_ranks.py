@@ -13,6 +13,7 @@ from training_ranks import killed_once, on_ranks
 from magcli.data import table
 from magcli.errors import UsageError
 from magcli.model.model import Model
+from magcli.plan.formats import TrainerPlan
 from magcli.run.rundir import RunDir
 from magcli.stages import rl, sft
 from magcli.stages.rl.models import open_state as open_rl_state
@@ -99,7 +100,7 @@ def opened_in_slices(ranks, stage, folder):
     Model.load = refuse
     make_config, open_state = (rl.Config, open_rl_state) if stage == "rl" else (sft.Config, sft_work._open_state)
     config = make_config(model=str(folder), system=Path("none"))
-    state = open_state(config, Model.open(folder))(ranks, False)
+    state = open_state(config, Model.open(folder), TrainerPlan())(ranks, False)
     return [type(parameter).__name__ for parameter in state.model.parameters()], state.original is not None
 
 

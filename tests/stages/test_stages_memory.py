@@ -13,10 +13,11 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.model.model import Model
 from magcli.plan import machine, memory
+from magcli.plan.machine import Machine
 from magcli.rl.trainer import Learn
 from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config, check
-from magcli.stages.rl.memory import as_planned, plan_memory
+from magcli.stages.rl.plan import RunPlan
 from magcli.stages.shared import forecast
 from magcli.train.sft import TrainStep
 
@@ -31,6 +32,11 @@ QWEN_7B = QWEN_1_5B | {
     "tie_word_embeddings": False, "vocab_size": 152064,
 }  # fmt: skip
 SHORT = {name: value for name, value in TRAINED.items() if name not in ("updates", "trajectory_every")}
+
+
+def planned(config, model):
+    """The plan of a dry run."""
+    return RunPlan.of(config, model, Machine.ask(config.device, config.card, planned=True))
 
 
 @pytest.fixture
@@ -74,7 +80,8 @@ def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_al
     command = ["sft", "--model", config_alone, "--card", "24G", "--lora", "16", *keeps, "--dry-run", "--json"]
     done = magcli(*command, cwd=tmp_path)
     assert done.returncode == 4
-    memory_event, error = map(json.loads, done.stderr.splitlines())
+    plan_event, memory_event, error = map(json.loads, done.stderr.splitlines())
+    assert plan_event["message"] == "sft: the run trains in bf16 adapters of rank 16"
     assert memory_event["fits"] is False
     assert memory_event["peak"] == max(
         sum(line["bytes"] for line in memory_event["lines"] if phase in line["phases"]) for phase in memory.PHASES
@@ -119,14 +126,14 @@ def test_on_a_cpu_only_a_clear_lack_of_memory_is_a_warning(letters, guesser, tmp
 
 def test_generators_have_cards_of_their_own(config_alone, monkeypatch):
     config = Config(model=str(config_alone), run=Path("run"), card="80G", engine="torch")
-    alone = plan_memory(replace(config, generators=2), Model.open(config_alone))
-    beside = plan_memory(config, Model.open(config_alone))
+    alone = planned(replace(config, generators=2), Model.open(config_alone)).forecast
+    beside = planned(config, Model.open(config_alone)).forecast
     assert alone.plan.engine is None
     engine = beside.plan.engine
     assert engine is not None
     resident = memory.engine_weight_bytes(engine) + memory.cache_bytes(engine)
     assert resident <= 0.35 * beside.card.total
-    with_vllm = plan_memory(replace(config, engine="vllm"), Model.open(config_alone))
+    with_vllm = planned(replace(config, engine="vllm"), Model.open(config_alone)).forecast
     assert with_vllm.plan.share == round(0.35 * with_vllm.card.total)
 
 
@@ -136,43 +143,42 @@ def test_vllm_sleeps_during_updates_where_both_do_not_fit_at_once(tmp_path):
     model = Model.open(tmp_path)
     base = Config(model=str(tmp_path), run=Path("run"), card="80G", engine="vllm", device="cpu")
     config = replace(base, offload="moments", micro_tokens=2048)
-    made = plan_memory(config, model)
+    made = planned(config, model).forecast
     assert made.plan.sleeps
     assert made.fits
     phases = memory.phase_bytes(made.plan.lines)
     assert phases["sampling"] > made.plan.share
     assert max(phases["forward"], phases["scoring"], phases["backward"]) + made.plan.share > made.card.usable
-    awake = plan_memory(replace(config, vllm_sleep="no"), model)
+    awake = planned(replace(config, vllm_sleep="no"), model).forecast
     assert (awake.plan.sleeps, awake.fits) == (False, False)
-    small = plan_memory(replace(config, lora=32), model)
+    small = planned(replace(config, lora=32), model).forecast
     assert (small.plan.sleeps, small.fits) == (False, True), "adapters fit beside vLLM"
-    assert plan_memory(replace(config, lora=32, vllm_sleep="yes"), model).plan.sleeps
+    assert planned(replace(config, lora=32, vllm_sleep="yes"), model).forecast.plan.sleeps
 
 
-@pytest.mark.parametrize(("card", "planned"), [("80G", "no"), ("24G", "yes")])
+@pytest.mark.parametrize(("card", "recomputes"), [("80G", "no"), ("24G", "yes")])
 @pytest.mark.parametrize("asked", ["auto", "yes", "no"])
-def test_activations_are_recomputed_where_the_run_might_not_fit_else(card, planned, asked, config_alone):
+def test_activations_are_recomputed_where_the_run_might_not_fit_else(card, recomputes, asked, config_alone):
     config = Config(
         model=str(config_alone), run=Path("run"), card=card, engine="vllm", generators=1, device="cpu",
         micro_tokens=8192, activation_checkpointing=asked,
     )  # fmt: skip
-    made = plan_memory(config, Model.open(config_alone))
-    used = as_planned(config, made).activation_checkpointing
-    assert used == (planned if asked == "auto" else asked)
-    assert made.plan.training.activation_checkpointing == (used == "yes")
+    plan = planned(config, Model.open(config_alone))
+    assert plan.trainer.recomputes == ((recomputes if asked == "auto" else asked) == "yes")
+    assert plan.forecast.plan.training.activation_checkpointing == plan.trainer.recomputes
 
 
 def test_vllm_gets_a_share_in_which_its_weights_fit_and_the_run_uses_it(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
     config = Config(model=str(tmp_path), run=Path("run"), card="24G", engine="vllm", device="cpu", lora=32)
-    made = plan_memory(config, Model.open(tmp_path))
+    plan = planned(config, Model.open(tmp_path))
+    made = plan.forecast
     weights = memory.BF16 * made.plan.training.shape.parameters
     assert 0.35 * made.card.total < weights < made.plan.share
     assert not made.fits
-    used = as_planned(config, made)
-    assert used.vllm_sleep == "yes"
-    assert round(used.gpu_memory * made.card.total) == made.plan.share
-    asked = plan_memory(replace(config, gpu_memory=0.5), Model.open(tmp_path))
+    assert plan.engines.sleeps
+    assert round(plan.engines.share * made.card.total) == made.plan.share
+    asked = planned(replace(config, gpu_memory=0.5), Model.open(tmp_path)).forecast
     assert asked.plan.share == round(0.5 * made.card.total)
 
 

@@ -12,12 +12,14 @@ from magcli.errors import UsageError
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
 from magcli.plan import fit, memory
+from magcli.plan.machine import Machine
 from magcli.stages import clean_math, evaluate, filter_math, generate, landscape, make_tests, rl, translate
 from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config as RLConfig
 from magcli.stages.rl.config import check as check_rl
-from magcli.stages.rl.memory import plan_memory
-from magcli.stages.rl.sampling_engine import check_devices, generators_demand, gpu_share, sampling_devices
+from magcli.stages.rl.config import processes
+from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.sampling_engine import check_devices, generators_demand
 from magcli.stages.shared import parallel
 from magcli.stages.shared.shared_engines import devices
 
@@ -89,11 +91,11 @@ def test_engines_of_a_cluster_get_gpus_of_one_node(monkeypatch, gpus) -> None:
 
 def test_each_generator_gets_as_many_cards_as_it_has_ranks() -> None:
     of_four = replace(ON_GPUS, trainers=4)
-    assert sampling_devices(of_four, cards=8) == ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]
-    assert gpu_share(of_four, ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]) == 0.9
+    assert processes(of_four).sampling_devices(8) == ["cuda:4", "cuda:5", "cuda:6", "cuda:7"]
+    assert processes(of_four).gpu_share(["cuda:4", "cuda:5", "cuda:6", "cuda:7"]) == 0.9
     beside = replace(ON_GPUS, generators=0, device="cuda:1")
-    assert sampling_devices(beside, cards=4) == ["cuda:1", "cuda:2"]
-    assert gpu_share(beside, ["cuda:1", "cuda:2"]) == 0.35
+    assert processes(beside).sampling_devices(4) == ["cuda:1", "cuda:2"]
+    assert processes(beside).gpu_share(["cuda:1", "cuda:2"]) == 0.35
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_each_generator_gets_as_many_cards_as_it_has_ranks() -> None:
 )
 def test_too_few_cards_for_the_ranks_are_refused(changes, message) -> None:
     with pytest.raises(UsageError, match=message):
-        sampling_devices(replace(ON_GPUS, trainers=5, **changes), cards=8)
+        processes(replace(ON_GPUS, trainers=5, **changes)).sampling_devices(8)
 
 
 def test_trainer_ranks_and_the_ranks_of_generators_add_up(gpus) -> None:
@@ -165,6 +167,7 @@ def test_the_forecast_divides_weights_and_cache(tiny_model_dir) -> None:
 
 def test_the_share_beside_a_trainer_is_smaller_with_more_ranks(tiny_model_dir) -> None:
     config = RLConfig(model=str(tiny_model_dir), run=Path("run"), card="300M", engine="vllm", device="cpu")
-    model = Model.open(tiny_model_dir)
-    shares = [plan_memory(replace(config, tensor_parallel=ranks), model).plan.share for ranks in (1, 2)]
-    assert shares[0] > shares[1] > 0.35 * plan_memory(config, model).card.total
+    model, machine = Model.open(tiny_model_dir), Machine.ask("cpu", "300M", planned=True)
+    forecasts = [RunPlan.of(replace(config, tensor_parallel=ranks), model, machine).forecast for ranks in (1, 2)]
+    shares = [forecast.plan.share for forecast in forecasts]
+    assert shares[0] > shares[1] > 0.35 * forecasts[0].card.total

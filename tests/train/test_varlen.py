@@ -107,11 +107,11 @@ def test_soft_caps_are_refused_at_the_start():
 
 def test_auto_leaves_out_padding_where_the_model_allows_it():
     plain = small("qwen3")
-    use_packed_attention(plain, "auto")
+    use_packed_attention(plain, "fastest")
     assert plain.config._attn_implementation == VARLEN_NAME
     capped = small("gemma2", sliding_window=8, attn_logit_softcapping=2.0)
     other = copy.deepcopy(capped)
-    use_packed_attention(capped, "auto")
+    use_packed_attention(capped, "fastest")
     assert capped.config._attn_implementation == NAME
     use_packed_attention(other)
     packed = pack(sequences_of([5, 12, 30]))
@@ -124,7 +124,7 @@ def test_auto_is_attention_with_padding_without_the_kernel(monkeypatch):
 
     monkeypatch.setattr(varlen, "require", missing)
     model = small("qwen3")
-    use_packed_attention(model, "auto")
+    use_packed_attention(model, "fastest")
     assert model.config._attn_implementation == NAME
 
 

@@ -26,6 +26,7 @@ from magcli.generate.service import Opened
 from magcli.generate.wire import Spec
 from magcli.landscape.components import coordinates, perturbed
 from magcli.landscape.visits import VISIT
+from magcli.plan.engines import starts_eager
 from magcli.plan.ranks import ALONE
 from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
@@ -142,7 +143,7 @@ def _open_policy(work: Work, dtype: DType, console: Console | None) -> TorchPoli
             config.device,
             gpu_memory=config.gpu_memory or ALONE,
             tensor_parallel=config.tensor_parallel,
-            eager=engines.starts_eager(config.vllm_eager, expected, slots=config.num_slots),
+            eager=starts_eager(config.vllm_eager, expected, slots=config.num_slots),
         ),
         console,
     )

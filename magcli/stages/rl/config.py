@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from magcli.cluster.runtime import LOCAL, address_for
 from magcli.config import check_bounds, opt
@@ -27,10 +27,6 @@ from magcli.stages.shared import (
 from magcli.stages.shared.environment_check import check_environment
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
-
-if TYPE_CHECKING:
-    from magcli.generate.wire import TransferName
-
 
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
@@ -93,8 +89,9 @@ class Config(
     )
     loss: str = opt(
         MAGISTRAL,
-        "Policy loss: magistral, grpo, dr-grpo, dapo, gspo, cispo, rloo or reinforce++, with the paper's values of the "
-        "four options after this one where they are not given; or your own, as module:function or file.py:function.",
+        "Policy loss: magistral, grpo, dr-grpo, dapo, gspo, cispo, rloo or reinforce++, with the paper's clip_low, "
+        "clip_high, advantage_norm and loss_norm where a recipe does not give them; or your own, as module:function or "
+        "file.py:function.",
         panel=OBJECTIVE,
     )
     clip_low: float = opt(
@@ -275,15 +272,11 @@ def _check_generator_devices(devices: Sequence[str], generators: int, ranks: int
     usage(len(devices) <= generators, text)
 
 
-def processes(config: Config) -> Processes:
-    """The processes that the options ask for."""
+def processes(config: Config, ranks: int = 0) -> Processes:
+    """The processes that the options ask for, with this number of trainer ranks, or all."""
+    trainers = ranks or config.trainers
     devices = config.generator_devices
-    return Processes(config.device, config.trainers, config.generators, config.tensor_parallel, devices)
-
-
-def transfer_of(config: Config) -> TransferName:
-    """How new weights reach the generators of this machine."""
-    return processes(config).transfer(config.transfer)
+    return Processes(config.device, trainers, config.generators, config.tensor_parallel, devices)
 
 
 def _check_broadcast(asked: Processes) -> None:

@@ -10,46 +10,53 @@ from magcli.errors import usage
 from magcli.model.model import Model
 from magcli.stages.shared import training
 from magcli.train.commands import RankState
+from magcli.train.optim import adamw
 from magcli.train.packing import use_packed_attention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from magcli.plan.formats import TrainerPlan
     from magcli.stages.rl.config import Config
     from magcli.train.commands import OpenState
     from magcli.train.distributed import Ranks
 
 
-def open_state(config: Config, model: Model) -> OpenState:
+def open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     """The function that loads a rank's state: its weights, optimizer, the reference model of a KL penalty, the teacher.
 
     With LoRA the reference is the model itself, with its adapters off.
     """
 
-    def reference(ranks: Ranks, policy: PreTrainedModel, bf16: bool) -> PreTrainedModel | None:
+    def reference(ranks: Ranks, policy: PreTrainedModel) -> PreTrainedModel | None:
         if not config.kl:
             return None
         if config.lora:
             return policy
         copy = model.load(dtype=torch.float32, device=str(ranks.device))
-        use_packed_attention(copy, training.attention_of(config, bf16=bf16))
+        use_packed_attention(copy, plan.attention)
         return copy.requires_grad_(False)
 
-    def teacher(ranks: Ranks, bf16: bool) -> PreTrainedModel | None:
+    def teacher(ranks: Ranks) -> PreTrainedModel | None:
         if not config.teacher:
             return None
-        return training.frozen_model(config, Model.open(config.teacher), ranks, bf16=bf16)
+        return training.frozen_model(plan, Model.open(config.teacher), ranks)
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(config, model, ranks, bf16=bf16, seed=config.seed)
+        sharded = training.sharded_model(plan, model, ranks, seed=config.seed)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(config, sharded.model),
+            adamw(
+                sharded.model,
+                lr=config.lr,
+                weight_decay=config.weight_decay,
+                offload_moments=plan.offloads_moments,
+            ),
             model.tokenizer,
-            reference=reference(ranks, sharded.model, bf16),
-            original=None if ranks.rank else training.original(config, model),
-            teacher=teacher(ranks, bf16),
+            reference=reference(ranks, sharded.model),
+            original=None if ranks.rank else training.original(model, config.save_dtype),
+            teacher=teacher(ranks),
         )
 
     return opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -24,15 +24,16 @@ from magcli.model import targets
 from magcli.model.chat import check_vocabulary
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
-from magcli.model.shape import shape_of
 from magcli.model.targets import TokensWithMask, show_mask
-from magcli.plan import fit, memory
+from magcli.plan import forecast as plans
+from magcli.plan.engines import starts_eager
+from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
 from magcli.stages.sft import Config
+from magcli.stages.sft.plan import RunPlan
 from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
-from magcli.stages.shared.forecast import Forecast
 from magcli.train import optim, sft
 from magcli.train.commands import RankState
 from magcli.train.optim import SFT_LR, default_lr
@@ -41,6 +42,9 @@ from magcli.train.sft import Example, default_step_tokens
 if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.data.source import Rows
+    from magcli.model.compute import Format
+    from magcli.model.save import Original
+    from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
@@ -113,43 +117,12 @@ def forecast(config: Config, console: Console) -> None:
 
 
 def _announce_memory(config: Config, model: Model, console: Console, longest: int = 0) -> None:
-    """Announce the memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
-    make_forecast = partial(_forecast, config, model, longest)
-    forecasts.announce(make_forecast, model, console, stage="sft", folder=config.run)
+    """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
 
+    def make() -> RunPlan:
+        return RunPlan.of(config, model, Machine.ask(config.device, config.card), longest=longest)
 
-def _forecast(config: Config, model: Model, longest: int = 0) -> Forecast:
-    """The memory of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
-    card = forecasts.card_for(config)
-    shape = shape_of(model)
-    bf16 = forecasts.trains_in_bf16(config, model, card)
-    trainer = memory.TrainingPlan(
-        shape,
-        micro_tokens=max(min(config.micro_tokens, config.step_tokens or config.micro_tokens), longest),
-        on_gpu=card.is_gpu,
-        bf16=bf16,
-        ranks=config.fsdp_size or config.trainers,
-        lora_rank=config.lora,
-        bf16_base=training.has_bf16_base(config, model, bf16=bf16),
-        offload_moments=config.offload == "moments" and card.is_gpu,
-        activation_checkpointing=training.checkpoints_activations(config, on_gpu=card.is_gpu),
-        loads_whole=training.loads_whole(model, config.trainers, from_scratch=config.from_scratch),
-    )
-    engine = None
-    if config.eval_table is not None and config.engine == "torch":
-        tokens = min(forecasts.UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
-        in_bf16 = config.dtype == "bf16" or (config.dtype == "auto" and card.is_gpu)
-        engine = memory.EnginePlan(shape, config.eval_slots, tokens, in_bf16, card.is_gpu)
-    plan = forecasts.as_fast_as_fits(config, fit.Plan(trainer, engine=engine, engine_stays=False), card)
-    changes = [
-        fit.recomputation(plan),
-        fit.smaller_micro_batches(plan, longest=longest),
-        fit.offloaded_moments(plan),
-        fit.adapters(plan, bf16_base=forecasts.would_have_bf16_base(config, model, card)),
-    ]
-    return Forecast(
-        "sft", plan, card, changes, memory.disk_lines(trainer, checkpoints=config.keep_checkpoints, trajectory=0)
-    )
+    forecasts.announce(make, model, console, stage="sft", folder=config.run)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -167,10 +140,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with ExitStack() as stack:
         _require_examples(examples, job, where)
         tokens = sum(len(example.tokens) for example in examples)
-        config = replace(config, step_tokens=config.step_tokens or default_step_tokens(tokens))
+        step_tokens = config.step_tokens or default_step_tokens(tokens)
         folder = stack.enter_context(training.run_folder("sft", config, job, LENGTHS))
-        formats = ("bf16", "dtype") if config.eval_table else ("bf16",)
-        config = training.resolve_formats(config, model, folder, job, formats)
+        names = ("bf16", "dtype") if config.eval_table else ("bf16",)
+        formats = training.resolve_formats(config, model, folder, job, names)
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
@@ -178,21 +151,27 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
             held_out = _held_out(config, model, job)
-            train = partial(_train, config, model, examples, held_out, job, folder)
+            inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder)
+            train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
-def _train(
-    config: Config,
-    model: Model,
-    examples: Sequence[Example],
-    held_out: Sequence[Example],
-    job: Job,
-    folder: RunDir,
-    after_loss: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a run starts from, the first time and when its ranks were lost."""
+
+    config: Config
+    model: Model
+    formats: Formats
+    examples: Sequence[Example]
+    held_out: Sequence[Example]
+    step_tokens: int
+    folder: RunDir
+
+
+def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
     """Train from the folder's last checkpoint to the end, and write the model to it.
 
     ``after_loss``: as ``opened`` of ``trainers``.
@@ -200,42 +179,50 @@ def _train(
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    longest = max(len(example.tokens) for example in examples)
+    config, model, folder = inputs.config, inputs.model, inputs.folder
+    longest = max(len(example.tokens) for example in inputs.examples)
+    planned = partial(
+        RunPlan.of,
+        config,
+        model,
+        Machine.ask(config.device, config.card),
+        formats=inputs.formats,
+        longest=longest,
+        step_tokens=inputs.step_tokens,
+    )
 
     def fits(ranks: int) -> bool:
-        return _forecast(replace(config, trainers=ranks), model, longest).fits
+        return planned(ranks=ranks).forecast.fits
 
     with ExitStack() as stack:
-        evaluator = stack.enter_context(_open_evaluator(config, model, job.console))
-        opened = trainers.opened("sft", config, job.console, after_loss=after_loss, fits=fits)
+        evaluator = stack.enter_context(_open_evaluator(config, inputs.formats.dtype, model, console))
+        opened = trainers.opened("sft", config, console, after_loss=after_loss, fits=fits)
         _, controller = stack.enter_context(opened)
-        config = replace(config, trainers=controller.size)
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         run = sft.SFTRun(folder, *every, evaluator)
-        planned = _forecast(config, model, longest)
-        forecasts.check(planned, folder.path, job.console)
-        config = training.with_checkpointing_as_planned(config, planned.plan)
-        with job.console.waiting_for("sft: loading the model"):
-            trainer = _make_trainer(config, model, examples, held_out, controller)
+        plan = planned(ranks=controller.size)
+        plans.check(plan.forecast, folder.path, console)
+        with console.waiting_for("sft: loading the model"):
+            trainer = _make_trainer(inputs, plan, controller)
         trainer.try_saving(folder.model)
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
         total, done = len(trainer.steps), trainer.done
         if not config.lr:
-            job.console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+            console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
         if done:
-            job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
-        sizes = {"epochs": config.epochs, "traces": len(examples), "max_steps": config.max_steps}
-        sft_progress.say_steps(total, step_tokens=config.step_tokens, console=job.console, **sizes)
-        with job.console.progress(total, "steps", "sft") as bar:
+            console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+        sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
+        sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
+        with console.progress(total, "steps", "sft") as bar:
             bar.advance(done, reused=True)
-            report = partial(sft_progress.report_step, bar, job.console, done + 1, total)
-            sft.train(trainer, run, report, partial(sft_progress.say_saved, job.console))
+            report = partial(sft_progress.report_step, bar, console, done + 1, total)
+            sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
-        job.console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
-    job.console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+        console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
+    console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:
@@ -305,7 +292,7 @@ def _held_out(config: Config, model: Model, job: Job) -> list[Example]:
 
 
 @contextmanager
-def _open_evaluator(config: Config, model: Model, console: Console) -> Iterator[EvaluateModel | None]:
+def _open_evaluator(config: Config, dtype: Format, model: Model, console: Console) -> Iterator[EvaluateModel | None]:
     """The function that evaluates the model of a folder on --eval-table; None without that option.
 
     The seeds and the order of the samples are the same each time, and those of a float32 model in the embedded engine
@@ -316,21 +303,21 @@ def _open_evaluator(config: Config, model: Model, console: Console) -> Iterator[
         return
     with graders.open_grader(config) as grader:
         held_out = heldout.open_held_out("sft", config, model, grader, system=config.system, seed=config.seed)
-        yield lambda folder: asyncio.run(_accuracy(config, model, held_out, folder, console))
+        yield lambda folder: asyncio.run(_accuracy(config, dtype, model, held_out, folder, console))
 
 
 async def _accuracy(
-    config: Config, model: Model, held_out: HeldOut, folder: Path, console: Console
+    config: Config, dtype: Format, model: Model, held_out: HeldOut, folder: Path, console: Console
 ) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
     generator = open_generator(
         Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
         engine=config.engine,
-        dtype=config.dtype,
+        dtype=dtype,
         slots=config.eval_slots,
-        deterministic=config.engine == "torch" and config.dtype == "fp32",
+        deterministic=config.engine == "torch" and dtype == "fp32",
         device=config.device,
-        eager=engines.starts_eager("auto", [held_out.expected], slots=config.eval_slots),
+        eager=starts_eager("auto", [held_out.expected], slots=config.eval_slots),
         console=console,
     )
     try:
@@ -339,26 +326,25 @@ async def _accuracy(
         await generator.close()
 
 
-def _make_trainer(
-    config: Config, model: Model, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
-) -> SFTTrainer:
+def _make_trainer(inputs: Inputs, plan: RunPlan, controller: RankController) -> SFTTrainer:
     """The weights to train, over all ranks, and the schedule of steps."""
-    use_threads(model, min(config.micro_tokens, config.step_tokens))
-    controller.open(_open_state(config, model), bf16=config.bf16 == "yes")
+    config, examples, step_tokens = inputs.config, inputs.examples, inputs.step_tokens
+    use_threads(inputs.model, min(plan.trainer.micro_tokens, step_tokens))
+    controller.open(_open_state(config, inputs.model, plan.trainer), bf16=plan.trainer.bf16)
     lengths = [len(example.tokens) for example in examples]
-    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
+    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
     return sft.SFTTrainer(
         controller,
         examples,
         steps,
-        held_out,
+        inputs.held_out,
         lr=config.lr or _default_lr(config, controller),
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
-        micro_tokens=config.micro_tokens,
+        micro_tokens=plan.trainer.micro_tokens,
         max_norm=config.max_norm,
-        bf16=config.bf16 == "yes",
+        bf16=plan.trainer.bf16,
     )
 
 
@@ -367,21 +353,27 @@ def _default_lr(config: Config, controller: RankController) -> float:
     return default_lr(controller.facts.weights, at_24b=SFT_LR, lora=bool(config.lora))
 
 
-def _open_state(config: Config, model: Model) -> OpenState:
+def _open_state(config: Config, model: Model, plan: TrainerPlan) -> OpenState:
     """The function that loads a rank's state: its weights, LoRA adapters with --lora, and the optimizer."""
 
+    def original() -> Original:
+        return training.original(model, config.save_dtype, from_scratch=config.from_scratch)
+
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        sharded = training.sharded_model(
-            config, model, ranks, bf16=bf16, from_scratch=config.from_scratch, seed=config.seed
-        )
+        sharded = training.sharded_model(plan, model, ranks, from_scratch=config.from_scratch, seed=config.seed)
         sharded.train()
         optim.seed_all(config.seed)
         return RankState(
             ranks,
             sharded,
-            training.optimizer(config, sharded.model),
+            optim.adamw(
+                sharded.model,
+                lr=config.lr,
+                weight_decay=config.weight_decay,
+                offload_moments=plan.offloads_moments,
+            ),
             model.tokenizer,
-            original=None if ranks.rank else training.original(config, model),
+            original=None if ranks.rank else original(),
         )
 
     return opened

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import SamplingPlan
 from magcli.errors import usage
 from magcli.generate.open import open_generator
 from magcli.generate.types import Sampling
-from magcli.generate.vllm_eager import decode_steps, starts_sooner
 from magcli.model.chat import prompt_tokens, system_prompt, to_messages
 from magcli.model.model import Model
 from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.plan.engines import Expected, starts_eager
 from magcli.plan.ranks import ALONE
 from magcli.stages.shared import forms, templates
 from magcli.stages.shared.options import SamplingOptions
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from magcli.run.types import Notes
     from magcli.stages.shared.options import DType, EngineOptions, LocalEngineOptions
     from magcli.verify.grader import Grader
-
-
-Expected = tuple[int, int]
-"""A number of completions, and the most tokens of each."""
 
 
 def open_engine(
@@ -81,13 +77,6 @@ def _expected(config: EngineOptions, job: Job) -> Sequence[Expected] | None:
     if job.total is None or not isinstance(config, SamplingOptions):
         return None
     return [(job.total * config.samples, config.max_tokens)]
-
-
-def starts_eager(asked: Literal["auto", "yes", "no"], expected: Sequence[Expected] | None, *, slots: int) -> bool:
-    """Whether vLLM starts without compilation: as ``asked``, else if what is ``expected`` ends sooner then."""
-    if asked != "auto":
-        return asked == "yes"
-    return expected is not None and starts_sooner(decode_steps(expected, slots))
 
 
 def sampling_format(

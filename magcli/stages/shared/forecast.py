@@ -1,36 +1,24 @@
-"""The forecast of memory and disk that `sft` and `rl` report before they start; runs that cannot fit are refused."""
+"""What a forecast of `sft` and `rl` needs of the problems, and what it says of this machine's shared memory."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
-from io import StringIO
-from typing import TYPE_CHECKING, Any
-
-from rich import box
-from rich.console import Console as RichConsole
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magcli.errors import EnvironmentFault
 from magcli.generate.weights import SHARED_MEMORY
-from magcli.model import compute
-from magcli.plan import fit, machine, memory
-from magcli.plan.memory import AFTER_LOADING, UPDATE
-from magcli.stages.shared import engines, training
+from magcli.plan import forecast as forecasts
+from magcli.plan.forecast import size
+from magcli.stages.shared import engines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.console import Console
     from magcli.model.model import Model
-    from magcli.plan.fit import Change, Plan
-    from magcli.plan.machine import Card
-    from magcli.plan.memory import Line, Phase
-    from magcli.stages.shared.options import TrainingOptions
-
-GIB, MIB = 1 << 30, 1 << 20
+    from magcli.plan.forecast import Forecast
 
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt where no table was read."""
@@ -38,46 +26,16 @@ UNKNOWN_PROMPT = 512
 CANDIDATES = 8
 """Prompts that are tokenized to find the longest."""
 
-CLEARLY = 1.15
-"""Ratio of a run's memory to this machine's free memory above which it is warned of: the forecast's accuracy."""
 
-WHEN = {"loading": "while loading", "forward": "forward pass", "scoring": "backward pass of the logits",
-        "backward": "backward pass of the layers", "sampling": "while sampling"}  # fmt: skip
-"""The phases in messages."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The memory of a run on a ``card``; ``changes`` are what its options could do about it, by kind."""
-
-    stage: str
-    plan: Plan
-    card: Card
-    changes: Sequence[Sequence[Change]]
-    disk: Sequence[Line]
+class Planned(Protocol):
+    """The plan of a run."""
 
     @property
-    def fits(self) -> bool:
-        """Whether the largest phase fits."""
-        return self.plan.peak <= self.card.usable
+    def forecast(self) -> Forecast:
+        """What it takes."""
 
-    @property
-    def host(self) -> Sequence[Line]:
-        """What ranks on GPUs take of host memory, which is not checked: on a cluster it is that of other machines."""
-        return memory.host_lines(self.plan.training)
-
-
-def card_for(config: TrainingOptions) -> Card:
-    """The card that a run is checked for: the one of --card, that of --device, or this machine's memory."""
-    if config.card:
-        return machine.named_card(config.card)
-    return machine.installed_card(config.device) if config.device.startswith("cuda") else machine.host()
-
-
-def as_fast_as_fits(config: TrainingOptions, plan: Plan, card: Card) -> Plan:
-    """The plan of a run on a card: with ``auto`` activations are recomputed only if the run might not fit else."""
-    decides = config.activation_checkpointing == "auto" and card.is_gpu
-    return fit.without_recomputation(plan, card.usable) if decides else plan
+    def text(self) -> str:
+        """It in one line."""
 
 
 def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -> None:
@@ -94,155 +52,26 @@ def warn_of_small_shared_memory(weights: int, console: Console, *, stage: str) -
         )
 
 
-def trains_in_bf16(config: TrainingOptions, model: Model, card: Card) -> bool:
-    """Whether the matrix products of training are in bf16."""
-    if config.bf16 != "auto":
-        return config.bf16 == "yes"
-    return card.is_gpu or compute.choose(model, config.device, "training").format == "bf16"
-
-
 def longest_prompt(rows: Iterable[Mapping[str, Any]], model: Model, system: str | None) -> int:
     """Tokens of the longest prompt, looked for among those with most characters."""
     candidates = nlargest(CANDIDATES, rows, key=lambda row: len(str(row["prompt"])))
     return max((engines.prompt_length(row, model, system) for row in candidates), default=UNKNOWN_PROMPT)
 
 
-def would_have_bf16_base(config: TrainingOptions, model: Model, card: Card) -> bool:
-    """Whether the frozen weights would be in bf16 if the run had LoRA adapters."""
-    with_adapters = replace(config, lora=1)
-    return training.has_bf16_base(with_adapters, model, bf16=trains_in_bf16(config, model, card))
-
-
-def announce(make: Callable[[], Forecast], model: Model, console: Console, *, stage: str, folder: Path) -> None:
-    """Print the forecast of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
+def announce(make: Callable[[], Planned], model: Model, console: Console, *, stage: str, folder: Path) -> None:
+    """Print the plan of a dry run, and refuse what cannot fit; a model that is not there yet is not checked.
 
     Raises:
         EnvironmentFault: the run does not fit its GPU, or the model's folder is there and cannot be read.
     """
     try:
-        forecast = make()
+        plan = make()
     except EnvironmentFault as error:
         if model.is_local:
             raise
         console.say(f"{stage}: dry run: memory is not checked: {error}", event="not-checked", reason=str(error))
         return
-    show(forecast, console)
-    warn_of_full_disk(forecast, folder, console)
-    require(forecast, console)
-
-
-def check(forecast: Forecast, folder: Path, console: Console) -> None:
-    """Report at the start of a run whether it fits its GPU; refuse it if not.
-
-    Raises:
-        EnvironmentFault: it does not fit.
-    """
-    warn_of_full_disk(forecast, folder, console)
-    require(forecast, console)
-    if forecast.card.is_gpu:
-        console.say(summary(forecast), event="memory", peak=forecast.plan.peak, usable=forecast.card.usable)
-
-
-def show(forecast: Forecast, console: Console) -> None:
-    """Print the parts of the memory and of the disk, a line each, and the peak."""
-    plan, card = forecast.plan, forecast.card
-    if console.as_json:
-        console.say(
-            summary(forecast),
-            event="memory",
-            fits=forecast.fits,
-            card=card.name,
-            usable=card.usable,
-            peak=plan.peak,
-            lines=[{"part": line.name, "bytes": line.size, "phases": line.phases} for line in plan.lines],
-            host=[{"part": line.name, "bytes": line.size} for line in forecast.host],
-            disk=[{"part": line.name, "bytes": line.size} for line in forecast.disk],
-        )
-    else:
-        console.say(table(forecast) + (summary(forecast) if forecast.fits else ""))
-
-
-def summary(forecast: Forecast) -> str:
-    """The peak in one line."""
-    phases = memory.phase_bytes(forecast.plan.lines)
-    largest = max(phases, key=lambda phase: phases[phase])
-    card = forecast.card
-    verb = "fits" if forecast.fits else "does not fit"
-    need = f"{forecast.stage}: the peak is {size(phases[largest])} ({WHEN[largest]})"
-    return f"{need}; it {verb} the {size(card.usable)} that {card.name} has for it"
-
-
-def table(forecast: Forecast) -> str:
-    """The parts as a table for people."""
-    rows = Table(box=box.SIMPLE)
-    for heading in ("memory", "size", "when"):
-        rows.add_column(heading, justify="right" if heading == "size" else "left")
-    for line in forecast.plan.lines:
-        rows.add_row(line.name, size(line.size), when(line.phases))
-    for line in forecast.host:
-        rows.add_row(f"host: {line.name}", size(line.size), when(line.phases))
-    for line in forecast.disk:
-        rows.add_row(f"disk: {line.name}", size(line.size), "on disk")
-    text = StringIO()
-    RichConsole(file=text, width=100).print(rows)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines() if line.strip()) + "\n"
-
-
-def when(phases: Sequence[Phase]) -> str:
-    """The phases of a part in words."""
-    if set(phases) >= set(AFTER_LOADING):
-        return "always"
-    if set(phases) == set(UPDATE):
-        return "updates"
-    return ", ".join(WHEN[phase] for phase in phases)
-
-
-def size(number: int) -> str:
-    """A number of bytes in GiB, or MiB below 1 GiB."""
-    return f"{number / GIB:,.1f} GiB" if number >= GIB else f"{number / MIB:,.1f} MiB"
-
-
-def require(forecast: Forecast, console: Console) -> None:
-    """Refuse a run that does not fit its GPU; on a CPU only warn, if it clearly takes more memory than is free.
-
-    Raises:
-        EnvironmentFault: it does not fit; the message has the smallest change that makes it fit.
-    """
-    if forecast.card.is_gpu:
-        if not forecast.fits:
-            raise EnvironmentFault(f"{summary(forecast)}; {advice(forecast)}")
-    elif forecast.plan.peak > CLEARLY * forecast.card.usable:
-        console.warn(f"{summary(forecast)}; {advice(forecast)}", peak=forecast.plan.peak)
-
-
-def advice(forecast: Forecast) -> str:
-    """What to do about a run that does not fit."""
-    changes = fit.smallest(forecast.plan, forecast.changes, forecast.card.usable)
-    if changes:
-        return f"it would with {flags(changes)}"
-    split = fit.sharded(forecast.plan, forecast.changes, forecast.card.usable) if forecast.card.is_gpu else None
-    if split is not None:
-        ranks, changes = split
-        options = f"--trainers {ranks} {flags(changes)}".rstrip()
-        generators = ", and more cards for --generators" if forecast.stage == "rl" else ""
-        return f"take a smaller model, or {ranks} such cards with {options}{generators}"
-    return "no option makes it fit; take a smaller model"
-
-
-def flags(changes: Sequence[Change]) -> str:
-    """The options of changes, as they are written in a command."""
-    return " ".join(change.flags for change in changes)
-
-
-def warn_of_full_disk(forecast: Forecast, folder: Path, console: Console) -> None:
-    """Warn before a run if the disk of its folder has less space than the run will write."""
-    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
-    wanted = sum(line.size for line in forecast.disk)
-    if wanted > free:
-        console.warn(
-            f"{forecast.stage}: the run writes up to {size(wanted)}, and {existing} has {size(free)} free; lower "
-            "--keep-checkpoints, or give another --run",
-            wanted=wanted,
-            free=free,
-        )
+    console.say(plan.text(), event="plan")
+    forecasts.show(plan.forecast, console)
+    forecasts.warn_of_full_disk(plan.forecast, folder, console)
+    forecasts.require(plan.forecast, console)

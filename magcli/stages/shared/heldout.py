@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from magcli.environments.workers import Environment
     from magcli.generate.types import Generator
     from magcli.model.model import Model
+    from magcli.plan.engines import Expected
     from magcli.stages.shared.options import EvaluationOptions
     from magcli.verify.grader import CompletionGrader, Grader
 
@@ -48,7 +49,7 @@ class HeldOut:
     slots: int
 
     @property
-    def expected(self) -> engines.Expected:
+    def expected(self) -> Expected:
         """The number of completions, and the most tokens of each."""
         return len(self.problems) * self.plan.samples, self.plan.sampling.max_tokens
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.cluster.ranks import RanksLost
+from magcli.cluster.ranks import RanksLost, Room
 from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster
 from magcli.errors import usage
 from magcli.generate.weights import sweep
@@ -67,13 +65,13 @@ def opened(
                 cluster.check_room(beside)
             yield cluster, RankController(OneProcess(config.device))
             return
-        patience = math.inf
+        number, room = config.trainers, Room(beside)
         if cluster.is_local:
             _check_cards(stage, config)
         elif after_loss:
-            config = replace(config, trainers=_ranks_after_loss(stage, config, cluster, console, beside, fits))
-            patience = REPLACEMENT_SECONDS  # Ray may not know yet that a node is gone
-        ranks = _cluster_ranks(stage, config, cluster, console, beside, patience)
+            number = _ranks_after_loss(stage, config, cluster, console, beside, fits)
+            room = Room(beside, REPLACEMENT_SECONDS)  # Ray may not know yet that a node is gone
+        ranks = _cluster_ranks(stage, config, number, cluster, console, room)
         try:
             yield cluster, RankController(ranks)
         finally:
@@ -165,25 +163,29 @@ def _check_cards(stage: str, config: RankOptions) -> None:
 
 
 def _cluster_ranks(
-    stage: str, config: RankOptions, cluster: Cluster, console: Console, beside: Sequence[Demand], patience: float
+    stage: str,
+    config: RankOptions,
+    number: int,
+    cluster: Cluster,
+    console: Console,
+    room: Room,
 ) -> ClusterRanks:
-    """Several trainer ranks, which start when their state is opened."""
+    """This number of trainer ranks, several, which start when their state is opened."""
 
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
 
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
-        threads = share_threads(torch.get_num_threads(), config.trainers, sum(demand.number for demand in beside))
+        threads = share_threads(torch.get_num_threads(), number, sum(demand.number for demand in room.beside))
     return ClusterRanks(
         cluster,
-        config.trainers,
+        number,
         config.device,
         threads=threads,
         say=say,
         fsdp_size=config.fsdp_size,
-        beside=beside,
-        patience=patience,
+        room=room,
     )
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from magcli.generate.open import embedded_fits
-from magcli.generate.vllm_eager import COMPILING_SECONDS, EAGER_STEP_SECONDS, decode_steps, starts_sooner
 from magcli.generate.vllm_start import gpu_settings
 from magcli.generate.wire import Spec
 from magcli.model.model import Model
 from magcli.plan import machine
+from magcli.plan.engines import COMPILING_SECONDS, EAGER_STEP_SECONDS, decode_steps, starts_eager, starts_sooner
 from magcli.plan.machine import Card
-from magcli.stages.shared.engines import starts_eager
 
 
 def test_steps_are_the_waves_of_all_slots_times_their_tokens() -> None:

@@ -1,0 +1,275 @@
+"""The parts of a run of `magcli rl`: what its options, its model and its plan open and build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from magcli.generate.text import SamplerText
+from magcli.generate.types import Sampling
+from magcli.model.compute import use_threads
+from magcli.model.ends import unused_ends
+from magcli.rl.curriculum import Curriculum, StageProblems
+from magcli.rl.evaluation import EvaluationTimes
+from magcli.rl.ledger import Ledger, read
+from magcli.rl.live import Curves
+from magcli.rl.loop import Checkpointing
+from magcli.rl.rollouts import GroupSampler
+from magcli.rl.scheduler import RolloutScheduler, Schedule
+from magcli.rl.shared_weights import remove_weights_in
+from magcli.rl.store import RolloutStore
+from magcli.rl.trainer import Trainer
+from magcli.rl.training_stages import StageOptions, TrainingStages
+from magcli.rl.types import Numerics, Objective, StageSettings
+from magcli.stages.rl.config import Config, has_own_reward
+from magcli.stages.rl.display import Display, say_start
+from magcli.stages.rl.environment import episodes_in
+from magcli.stages.rl.models import open_state
+from magcli.stages.rl.output import rollouts_of
+from magcli.stages.rl.sampling_engine import opened_engine, samples_beside_trainer
+from magcli.stages.rl.verifiers import open_verifiers
+from magcli.stages.shared import engines, forms, graders
+from magcli.stages.shared.run_sizes import options_in
+from magcli.train.optim import RL_LR, default_lr
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magcli.cluster.runtime import Cluster
+    from magcli.environments.workers import Environment
+    from magcli.generate.types import RolloutEngine
+    from magcli.model.model import Model
+    from magcli.model.thoughts import ThoughtForm
+    from magcli.plan.formats import Formats
+    from magcli.rl.curriculum import Row
+    from magcli.rl.evaluation import Measure
+    from magcli.rl.trackers import LogLines
+    from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
+    from magcli.stages.rl.plan import RunPlan
+    from magcli.stages.shared.heldout import HeldOut
+    from magcli.train.controller import RankController
+    from magcli.verify.grader import CompletionGrader, Grader
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a run starts from, the first time and when its ranks were lost.
+
+    ``problems`` are those of the run, then of each stage with its own table.
+    """
+
+    config: Config
+    model: Model
+    formats: Formats
+    problems: Sequence[Sequence[dict[str, Any]]]
+    job: Job
+    folder: RunDir
+    log_lines: LogLines
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run finds or opens before it is planned: its processes, what grades, and the problems that are usable."""
+
+    cluster: Cluster | None
+    controller: RankController
+    grader: Grader
+    model: Model
+    rows: Sequence[Sequence[Row]]
+    environment: Environment | None
+    held_out: HeldOut | None
+
+    @property
+    def usable(self) -> list[Row]:
+        """The problems of the run and of all its stages."""
+        return [row for part in self.rows for row in part]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What trains; engine and verifiers are opened in the event loop."""
+
+    inputs: Inputs
+    plan: RunPlan
+    around: Surroundings
+    trainer: Trainer
+    stages: TrainingStages
+    checkpointing: Checkpointing
+    opened_engine: AbstractAsyncContextManager[RolloutEngine]
+    opened_verifiers: AbstractAsyncContextManager[CompletionGrader]
+
+    def scheduler(self, engine: RolloutEngine, grader: CompletionGrader) -> RolloutScheduler:
+        """What samples groups of completions and hands out batches of them."""
+        config, around, checkpointing = self.inputs.config, self.around, self.checkpointing
+        return RolloutScheduler(
+            build_sampler(config, around.model, engine, grader, around.environment),
+            build_curriculum(config, around.rows, checkpointing.ledger),
+            checkpointing.ledger,
+            checkpointing.store,
+            self.stages,
+            Schedule(
+                synchronous=config.schedule == "sync",
+                staleness=config.staleness,
+                updates=config.updates,
+                generates_during_updates=samples_beside_trainer(self.plan.engines, engine),
+            ),
+            custom_reward=has_own_reward(config),
+        )
+
+
+@contextmanager
+def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Parts]:
+    """The parts of a run, resumed from the last checkpoint of its folder."""
+    config, folder, console = inputs.config, inputs.folder, inputs.job.console
+    trainer = build_trainer(config, around.model, plan, around.controller)
+    trainer.weights_folder = _weights_folder(around.cluster, folder)
+    stages = build_stages(config, around.model.thoughts)
+    around.controller.try_saving(folder.model)
+    with closing(Ledger(folder.ledger)) as ledger:
+        checkpointing = _checkpointing(config, folder, ledger, around)
+        checkpointing.resume(trainer)
+        engine = opened_engine(plan, around.model, around.cluster, trainer, console)
+        verifiers = open_verifiers(config, around.grader, around.usable, around.cluster, console)
+        yield Parts(inputs, plan, around, trainer, stages, checkpointing, engine, verifiers)
+
+
+@contextmanager
+def shown(parts: Parts) -> Iterator[Display]:
+    """Shows the progress of a run, from the update on from which it is resumed."""
+    inputs, trainer, checkpointing = parts.inputs, parts.trainer, parts.checkpointing
+    config, console = inputs.config, inputs.job.console
+    curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
+    inputs.log_lines(checkpointing.complete_lines())
+    with console.progress(config.updates, "updates", "rl", curves.draw) as bar:
+        display = Display(config, checkpointing, bar, curves, inputs.log_lines, console)
+        say_start(config, checkpointing.ledger, trainer, console)
+        bar.advance(trainer.done, reused=True)
+        yield display
+
+
+def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
+    """Where trainer ranks put weights for this process: of a cluster in the run's folder, which all nodes share."""
+    if cluster is None or cluster.is_local:
+        return None
+    remove_weights_in(folder.path)
+    return folder.path
+
+
+def _checkpointing(config: Config, folder: RunDir, ledger: Ledger, around: Surroundings) -> Checkpointing:
+    every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
+    store = RolloutStore(folder.path, {forms.THOUGHTS: around.model.thoughts.name}, rollouts_of(config))
+    times = EvaluationTimes(config.evaluate_every if around.held_out else 0, config.updates)
+    return Checkpointing(folder, ledger, store, *every, times)
+
+
+def build_measure(
+    around: Surroundings, engine: RolloutEngine, grader: CompletionGrader, scheduler: RolloutScheduler
+) -> Measure | None:
+    """The function that evaluates the weights of the run's engine on held-out problems; None without --eval-table."""
+    model, held_out = around.model, around.held_out
+    if held_out is None:
+        return None
+    started, ended = scheduler.evaluation_started, scheduler.evaluation_ended
+    generator = SamplerText(engine, model.tokenizer, model.ends, model.thoughts, started, ended)
+    return partial(replace(held_out, grader=grader).accuracy, generator)
+
+
+def build_trainer(config: Config, model: Model, plan: RunPlan, controller: RankController) -> Trainer:
+    """The policy to train, on all ranks."""
+    use_threads(model, config.n_async)
+    numerics = Numerics(plan.trainer.micro_tokens, config.max_norm, bf16=plan.trainer.bf16)
+    controller.open(open_state(config, model, plan.trainer), bf16=plan.trainer.bf16)
+    return Trainer(
+        controller,
+        updates=config.updates,
+        lr=config.lr or default_lr(controller.facts.weights, at_24b=RL_LR, lora=bool(config.lora)),
+        warmup=config.warmup,
+        shuffle_rewards=config.shuffle_rewards,
+        seed=config.seed,
+        numerics=numerics,
+        unused_ends=unused_ends(model.tokenizer, model.ends),
+        sends_adapters=plan.engines.adapter_rank > 0,
+    )
+
+
+def build_stages(config: Config, thoughts: ThoughtForm) -> TrainingStages:
+    """The stages of the recipe, or a single one, for a model with this form of thoughts."""
+    options = config.stage or (StageOptions(),)
+    settings = [_settings(options_in(stage, config), thoughts) for stage in options]
+    return TrainingStages(options, settings)
+
+
+def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
+    objective = Objective(
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        advantage_norm=config.advantage_norm,
+        loss_norm=config.loss_norm,
+        tis_cap=config.tis_cap,
+        kl=config.kl,
+        entropy_bonus=config.entropy_bonus,
+        advantage=config.advantage,
+        loss=config.loss,
+        max_tokens=config.max_tokens,
+        teacher=bool(config.teacher),
+    )
+    return StageSettings(
+        objective,
+        groups_per_step=config.n_mini // config.group_size,
+        batch_groups=config.n_batch // config.group_size,
+        async_groups=config.n_async // config.group_size,
+        sampling=Sampling(config.max_tokens, config.temperature),
+        rule=graders.reward_rule(config, thoughts),
+    )
+
+
+def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
+    """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
+    curriculum = stage_curriculum(config, rows)
+    for event in read(ledger.path):
+        curriculum.replay(event)
+    return curriculum
+
+
+def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
+    """The curriculum of a run that has not begun.
+
+    Raises:
+        DataError: a stage has no problem, or no pass rates for its band.
+    """
+    remaining_pools = iter(rows)
+    pool = next(remaining_pools)
+    stages = []
+    for stage in config.stage or (StageOptions(),):
+        if stage.data is not None:
+            pool = next(remaining_pools)
+        stages.append(StageProblems(pool, stage.band))
+    any_scale = has_own_reward(config) and config.diverse_by == "reward"
+    rules = {"retire_after": config.retire_after, "defer_after": config.defer_after}
+    return Curriculum(stages, config.seed, any_scale=any_scale, **rules)
+
+
+def build_sampler(
+    config: Config,
+    model: Model,
+    engine: RolloutEngine,
+    grader: CompletionGrader,
+    environment: Environment | None = None,
+) -> GroupSampler:
+    """The sampler of groups, or of episodes in an environment."""
+    return GroupSampler(
+        engine,
+        grader,
+        model.tokenizer,
+        model.ends,
+        engines.system_text(config.system, model.thoughts),
+        model.thoughts,
+        config.group_size,
+        config.diverse_by,
+        config.seed,
+        None if environment is None else episodes_in(environment, config, model, engine),
+    )

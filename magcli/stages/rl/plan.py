@@ -1,0 +1,318 @@
+"""What a run of `magcli rl` does where, in which formats, and whether it fits: from options, model and machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from magcli.cluster.runtime import LOCAL, address_for
+from magcli.generate.vllm_adapter import accepts
+from magcli.model.model import Model
+from magcli.model.shape import ModelShape, shape_of
+from magcli.plan import fit, formats, memory
+from magcli.plan.engines import Engines, may_be_replaced, policy_engine, starts_eager
+from magcli.plan.fit import Plan
+from magcli.plan.forecast import Forecast
+from magcli.plan.formats import Formats, TrainerPlan
+from magcli.plan.memory import EnginePlan, TrainingPlan
+from magcli.plan.ranks import ALONE, BESIDE_TRAINER, numbered
+from magcli.stages.rl.config import Config, processes
+from magcli.stages.shared import training
+from magcli.stages.shared.forecast import UNKNOWN_PROMPT
+from magcli.stages.shared.run_sizes import options_in
+
+if TYPE_CHECKING:
+    from magcli.plan.engines import PolicyName
+    from magcli.plan.fit import Change
+    from magcli.plan.machine import Card, Machine
+    from magcli.plan.ranks import Processes
+
+PADDING = 1.1
+"""Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """How a run trains and samples, and what memory and disk it takes; nothing in it is still to be decided."""
+
+    trainer: TrainerPlan
+    engines: Engines
+    forecast: Forecast
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        model: Model,
+        machine: Machine,
+        *,
+        formats: Formats | None = None,
+        longest_prompt: int = UNKNOWN_PROMPT,
+        ranks: int = 0,
+    ) -> RunPlan:
+        """The plan of a run.
+
+        Args:
+            config, model, machine: what it follows from.
+            formats: those of a run that has begun; by default those that are expected.
+            longest_prompt: its tokens.
+            ranks: how many trainer ranks go on after a loss; by default all.
+
+        Raises:
+            UsageError: GPUs would be idle, or there are fewer than engines.
+            EnvironmentFault: there is no such GPU, or the model's configuration is missing or damaged.
+        """
+        given = _given(config, model, machine, formats, longest_prompt, ranks or config.trainers)
+        forecast = _forecast(given)
+        return cls(_trainer(given, forecast), _engines(given, forecast, machine), forecast)
+
+    def text(self) -> str:
+        """The plan in one line."""
+        trainer, engines = self.trainer, self.engines
+        where = "on the cluster" if engines.elsewhere else f"on {', '.join(engines.devices)}"
+        samples = f"samples by {engines.name} in {engines.dtype} {where}"
+        if engines.number:
+            samples += f", {engines.number} generators with weights by {engines.transfer}"
+        if engines.sleeps:
+            samples += ", asleep during updates"
+        return f"rl: the run {trainer.text()}; it {samples}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a plan follows from, with what several of its parts need."""
+
+    config: Config
+    model: Model
+    card: Card
+    formats: Formats
+    shape: ModelShape
+    prompt: int
+    ranks: int
+    exact: bool
+    asked: Processes
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence, prompt included."""
+        return min(self.prompt + self.largest("max_tokens"), self.model.context)
+
+    def largest(self, option: str) -> int:
+        """The largest value of a size among the run and its stages."""
+        in_stages = [options_in(stage, self.config) for stage in self.config.stage]
+        return max(int(getattr(sizes, option)) for sizes in (self.config, *in_stages))
+
+    @property
+    def base_in_bf16(self) -> bool:
+        """Whether the frozen weights under adapters are, or would be, in bf16."""
+        return formats.frozen_in_bf16(self.model, bf16=self.formats.bf16)
+
+
+def _given(config: Config, model: Model, machine: Machine, given: Formats | None, prompt: int, ranks: int) -> _Given:
+    card = machine.required_card()
+    exact = config.schedule == "sync"
+    if given is None:
+        given = formats.expected(config.bf16, config.dtype, model, config.device, on_gpu=card.is_gpu, exact=exact)
+    return _Given(config, model, card, given, shape_of(model), prompt, ranks, exact, processes(config, ranks))
+
+
+def _shares_base(given: _Given, rank: int, *, on_gpu: bool) -> bool:
+    """Whether the embedded engine takes the weights under LoRA adapters of a ``rank`` from the trainer of its process.
+
+    On a CPU it does not: there it keeps weights in a layout of their own, which is faster. Models for which magcli has
+    no decoder of its own are loaded a second time.
+    """
+    if not (rank and on_gpu) or given.config.generators or given.exact or given.model.decoder is None:
+        return False
+    return (given.formats.dtype == "bf16") == given.base_in_bf16
+
+
+def _trainer(given: _Given, forecast: Forecast) -> TrainerPlan:
+    """How each rank trains; activations are recomputed as in the forecast."""
+    config, training_memory = given.config, forecast.plan.training
+    return TrainerPlan(
+        given.ranks,
+        bf16=given.formats.bf16,
+        attention=formats.attention(config.attention, bf16=given.formats.bf16),
+        recomputes=training_memory.activation_checkpointing,
+        micro_tokens=config.micro_tokens,
+        lora_rank=config.lora,
+        lora_alpha=config.lora_alpha,
+        bf16_base=training_memory.bf16_base,
+        offloads_moments=config.offload == "moments",
+    )
+
+
+def _engines(given: _Given, forecast: Forecast, machine: Machine) -> Engines:
+    """Which engines sample, where, and how weights reach them."""
+    config, asked = given.config, given.asked
+    name = policy_engine(config.engine, asked.first_device, deterministic=given.exact)
+    elsewhere = config.generators > 0 and address_for(config.cluster) != LOCAL
+    devices = _devices(asked, machine, elsewhere=elsewhere)
+    on_base = name == "torch" and _shares_base(given, config.lora, on_gpu=asked.on_gpu)
+    adapter_rank = config.lora if on_base or (name == "vllm" and _takes_adapters(given)) else 0
+    transfer = _transfer(given, sends_adapters=adapter_rank > 0, elsewhere=elsewhere)
+    slots = given.largest("n_async")
+    completions = config.updates * config.n_batch, given.largest("max_tokens")
+    return Engines(
+        name,
+        given.formats.dtype,
+        number=config.generators,
+        slots=-(-slots // max(config.generators, 1)),  # generators share the completions; rounded up
+        tensor_parallel=config.tensor_parallel,
+        exact=given.exact,
+        trainer_device=config.device,
+        devices=devices,
+        idle=() if elsewhere else asked.idle_cards(machine.gpus, devices),
+        elsewhere=elsewhere,
+        share=_share_of_engine(given, forecast, devices, elsewhere=elsewhere),
+        transfer=transfer,
+        ranks_send=given.ranks > 1 and config.generators > 0 and transfer == "broadcast",
+        sleeps=forecast.plan.sleeps,
+        eager=starts_eager(config.vllm_eager, [completions], slots=slots),
+        adapter_rank=adapter_rank,
+        on_base_of_trainer=on_base,
+        may_be_replaced=_may_be_replaced(given, name),
+    )
+
+
+def _devices(asked: Processes, machine: Machine, *, elsewhere: bool) -> Sequence[str]:
+    """The devices of the engines' ranks; the trainer's stands for those of a cluster, or for GPUs that do not exist."""
+    not_there = asked.on_gpu and machine.gpus == 0
+    return (asked.device,) if elsewhere or not_there else asked.sampling_devices(machine.gpus)
+
+
+def _takes_adapters(given: _Given) -> bool:
+    """Whether vLLM gets LoRA adapters themselves; else the weights that they are merged into."""
+    on_gpu = given.asked.first_device.startswith("cuda")
+    return accepts(given.config.lora, on_gpu=on_gpu, bf16=given.formats.dtype == "bf16")
+
+
+def _transfer(given: _Given, *, sends_adapters: bool, elsewhere: bool) -> Literal["file", "broadcast"]:
+    """How weights reach the engines: a file in shared memory stays on its machine, and adapters are small."""
+    if elsewhere:
+        return "broadcast"
+    return "file" if sends_adapters else given.asked.transfer(given.config.transfer)
+
+
+def _share_of_engine(given: _Given, forecast: Forecast, devices: Sequence[str], *, elsewhere: bool) -> float:
+    """The share of a GPU's memory that each vLLM takes."""
+    if forecast.plan.share:
+        return forecast.plan.share / forecast.card.total
+    if given.config.gpu_memory:
+        return given.config.gpu_memory
+    return ALONE if elsewhere else given.asked.gpu_share([numbered(name) for name in devices])
+
+
+def _may_be_replaced(given: _Given, name: Literal["torch", "vllm"]) -> bool:
+    """Whether vLLM was not asked for, and the run would fit with the embedded engine in its place."""
+    config = given.config
+    if name == "torch" or not may_be_replaced(config.engine, tensor_parallel=config.tensor_parallel):
+        return False
+    return _memory(given, "torch").peak <= given.card.usable
+
+
+def _forecast(given: _Given) -> Forecast:
+    """The memory of a run, and what its options could do about it."""
+    config, card, longest = given.config, given.card, given.longest
+    plan = _memory(given, config.engine)
+    changes = [
+        fit.recomputation(plan),
+        fit.smaller_micro_batches(plan, longest=longest),
+        fit.fewer_sequences(plan, group=config.group_size),
+        fit.offloaded_moments(plan),
+        fit.adapters(plan, bf16_base=given.base_in_bf16),
+        _shared_base(given, plan),
+        fit.smaller_share(plan, total=card.total, longest=longest, ranks=config.tensor_parallel),
+    ]
+    stored = 1 + config.updates // config.trajectory_every if config.trajectory_every else 0
+    disk = memory.disk_lines(plan.training, checkpoints=config.keep_checkpoints, trajectory=stored)
+    return Forecast("rl", plan, card, changes, disk)
+
+
+def _memory(given: _Given, engine: PolicyName) -> Plan:
+    """What is on the trainer's card; of activations as much is kept as surely fits, unless the options say."""
+    plan = _with_engine(given, _training(given), engine)
+    asked = given.config.activation_checkpointing
+    return fit.as_fast_as_fits(asked, plan, on_gpu=given.card.is_gpu, usable=given.card.usable)
+
+
+def _shared_base(given: _Given, plan: Plan) -> Sequence[Change]:
+    """The change to an engine on the trainer's frozen weights, where the embedded engine can have them."""
+    rank = given.config.lora or fit.PROPOSED_RANK
+    if not _shares_base(given, rank, on_gpu=given.card.is_gpu):
+        return []
+    return fit.shared_base(plan, _embedded(given), group=given.config.group_size)
+
+
+def _training(given: _Given) -> TrainingPlan:
+    """The memory of a rank: completions of a group share their prompt, except in attention."""
+    config, card, bf16, prompt = given.config, given.card, given.formats.bf16, given.prompt
+    completion = given.largest("max_tokens")
+    sample = completion + prompt / config.group_size
+    all_tokens = round(given.largest("n_mini") * sample)
+    teacher = Model.open(config.teacher) if config.teacher else None
+    return TrainingPlan(
+        given.shape,
+        micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
+        on_gpu=card.is_gpu,
+        bf16=bf16,
+        ranks=config.fsdp_size or given.ranks,
+        lora_rank=config.lora,
+        bf16_base=config.lora > 0 and given.base_in_bf16,
+        offload_moments=config.offload == "moments" and card.is_gpu,
+        activation_checkpointing=formats.recomputes(config.activation_checkpointing, on_gpu=card.is_gpu),
+        padding=PADDING * (prompt + completion) / sample,
+        scored=completion / sample,
+        reference=config.kl > 0,
+        loads_whole=training.loads_whole(given.model, given.ranks),
+        teacher=shape_of(teacher) if teacher else None,
+        bf16_teacher=teacher is not None and formats.frozen_in_bf16(teacher, bf16=bf16),
+    )
+
+
+def _with_engine(given: _Given, training: TrainingPlan, engine: PolicyName) -> Plan:
+    """The trainer's card with the engine that is on it, if any."""
+    config, card = given.config, given.card
+    if config.generators and card.is_gpu:
+        return Plan(training)  # generators have cards of their own
+    device = "cuda" if card.is_gpu else config.device
+    if policy_engine(engine, device, deterministic=given.exact) == "vllm":
+        awake = Plan(training, share=_share(given) if card.is_gpu else 0)
+        return replace(awake, sleeps=_sleeps(given, awake))
+    return Plan(training, engine=_embedded(given))
+
+
+def _share(given: _Given) -> int:
+    """vLLM's bytes of the trainer's GPU."""
+    config, total = given.config, given.card.total
+    if config.gpu_memory:
+        return round(config.gpu_memory * total)
+    ranks = config.tensor_parallel
+    return fit.usual_share(given.shape, total=total, longest=given.longest, share=BESIDE_TRAINER, ranks=ranks)
+
+
+def _sleeps(given: _Given, awake: Plan) -> bool:
+    """Whether vLLM gives its share of the trainer's GPU back during updates: by default if both do not fit at once."""
+    asked = given.config.vllm_sleep
+    if not awake.share or asked == "no":
+        return False
+    return asked == "yes" or awake.peak > given.card.usable
+
+
+def _embedded(given: _Given) -> EnginePlan:
+    """The embedded engine; on a CPU all generators together, as they share its memory."""
+    config, card = given.config, given.card
+    bounded = card.is_gpu and not given.exact
+    return EnginePlan(
+        given.shape,
+        slots=given.largest("n_async"),
+        longest=given.longest,
+        bf16=given.formats.dtype == "bf16",
+        on_gpu=card.is_gpu,
+        packed=not given.exact,
+        copies=max(config.generators, 1),
+        share=round((config.gpu_memory or BESIDE_TRAINER) * card.total) if bounded else 0,
+        adapter_rank=config.lora if _shares_base(given, config.lora, on_gpu=card.is_gpu) else 0,
+    )
