@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from importlib.metadata import version
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ SCHEMA = pa.schema(
 )
 
 
-def library() -> ModuleType:
+def library() -> Any:
     """reasoning-gym itself, whose import takes seconds.
 
     Raises:
@@ -66,7 +65,7 @@ def read(request: Request) -> Source:
     return source(request, SCHEMA, rows(), version(LIBRARY), len(data))
 
 
-def _created(gym: ModuleType, request: Request, options: dict[str, Any]) -> Any:
+def _created(gym: Any, request: Request, options: dict[str, Any]) -> Any:
     families = gym.factory.DATASETS
     if request.name not in families:
         raise unknown(request, "family", request.name, list(families))

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice
-from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ SCHEMA = pa.schema(
 )
 
 
-def library() -> ModuleType:
+def library() -> Any:
     """The part of ``verifiers`` that users import, which takes seconds.
 
     Raises:

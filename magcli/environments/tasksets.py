@@ -175,7 +175,7 @@ async def opened_tools(taskset: Any, task: Any, state: Any) -> Tools:
     """The tools of a task, whose calls share a state."""
     kind = type(taskset).task_type()
     own = kind.toolsets(taskset.config.task)
-    servers = {}
+    servers: dict[str, tuple[Any, str]] = {}
     for toolset in (*own, *taskset.toolsets(taskset.config)):
         _share(toolset, state)
         await toolset.setup()

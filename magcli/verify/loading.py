@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _observers: list[Callable[[bool], None]] = []
+_depth = [0]
+"""How many such blocks are under way, one in another."""
 
 
 def observe(observer: Callable[[bool], None]) -> None:
@@ -16,14 +18,18 @@ def observe(observer: Callable[[bool], None]) -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Notify the observers before and after the block."""
+    """Notify the observers before and after the block; one within another is part of it."""
+    _depth[0] += 1
     _notify(under_way=True)
     try:
         yield
     finally:
         _notify(under_way=False)
+        _depth[0] -= 1
 
 
 def _notify(*, under_way: bool) -> None:
+    if _depth[0] > 1:
+        return
     for observer in _observers:
         observer(under_way)

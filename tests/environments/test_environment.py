@@ -8,6 +8,7 @@ import pytest
 from magcli.environments.trial import failure_of
 from magcli.environments.workers import Environment
 from magcli.errors import UsageError
+from magcli.verify import loading
 from magcli.verify.environment import Reply, as_reply, terms_of
 from magcli.verify.reward import Reward
 
@@ -83,3 +84,11 @@ def test_replies_are_texts_messages_or_several():
     for wrong in ([], [None], {"role": "user"}, {"content": "x"}, {"role": "user", "content": 3}):
         with pytest.raises(TypeError):
             as_reply(wrong, ("user",))
+
+
+def test_libraries_loaded_within_another_are_one_notice():
+    seen = []
+    loading.observe(seen.append)
+    with loading.loading(), loading.loading():
+        assert seen == [True]
+    assert seen == [True, False]

@@ -1,7 +1,7 @@
 """Convert tables between formats; choose and rename columns; filter, sort, shuffle and sample rows.
 
 Reads and writes .arrow, .feather, .parquet, .jsonl, .json (one array), .jsonl.gz, .json.gz, .csv, `datasets` folders
-and - (stdin or stdout); reads hub ids, and what reasoning-gym and verifiers generate: reasoning-gym:maze?size=100&seed=1.
+and - (stdin or stdout); reads hub ids, and what reasoning-gym and verifiers generate: reasoning-gym:maze?size=100.
 Values stay the same, where a key that is absent equals null and 1 equals 1.0.
 
 The options apply in this order: rename, explode, where, split, sort or shuffle, sample, limit, columns. A column may be
