@@ -46,7 +46,7 @@ def run() -> Result:
 def _ratio(task: Task, number: int) -> float:
     """Of one pair; every second pair starts with the environment."""
     sides = sorted(SIDES, reverse=number % 2 == 0)
-    rates = {side: _rate(task, **SIDES[side]) for side in sides}
+    rates = {side: _rate(task, SIDES[side]) for side in sides}
     ratio = rates["environment"] / rates["reward"]
     print(
         f"  env-vs-reward: {rates['reward']:.1f} generated tokens/s, {rates['environment']:.1f} with the environment, "
@@ -56,6 +56,6 @@ def _ratio(task: Task, number: int) -> float:
     return ratio
 
 
-def _rate(task: Task, **grading: str) -> float:
+def _rate(task: Task, grading: Mapping[str, Any]) -> float:
     seconds, lines = clock(task, run_magcli(task, workers=WORKERS, generators=1, **grading))
     return sum(line["generated_tokens"] for line in lines) / seconds
