@@ -106,11 +106,12 @@ OBJECTIVES = {"recipe": RECIPE, "extras": EXTRAS, "gspo": GSPO, "teacher": TAUGH
 
 
 @pytest.mark.parametrize(
-    ("size", "objective"),
+    ("size", "loss"),
     others_slow(product((2, 3), OBJECTIVES), kept=[(2, "recipe"), (2, "gspo"), (3, "extras"), (3, "teacher")]),
 )
-def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
-    work = partial(two_updates, objective=OBJECTIVES[objective])
+def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, loss, size):
+    objective = OBJECTIVES[loss]
+    work = partial(two_updates, objective=objective)
     measurements, weights = train(Ranks(), tiny_model_dir, objective, work)
     found, found_weights = on_ranks(train, tiny_model_dir, objective, work, size=size)[0]
     for (metrics, advantages, norms), (ours, our_advantages, our_norms) in zip(measurements, found, strict=True):
