@@ -157,7 +157,7 @@ def test_the_page_loads_nothing_else(page):
 
 def test_the_page_has_the_policy_of_the_report(page):
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', page.read_text())[1]
-    report = render(Contents("Report", [], [], [], [], [], []))
+    report = render(Contents("Report", [], [], [], [], [], [], []))
     assert policy == re.search(r'<meta http-equiv="Content-Security-Policy" content="(.*?)">', report)[1]
     assert policy.startswith("default-src 'none'; ")
 

@@ -266,7 +266,7 @@ ROWS = {
         {"id": "e1", "task": {"type": "T", "data": {"idx": 0, "prompt": USER["content"], "system_prompt":
          "Answer briefly.", "answer": "6"}}, "ok": True, "traces": [{"id": "t1", "agent": {"name": "agent"}, "nodes": [
              {"message": USER}, {"parent": 0, "message": THOUGHT, "sampled": True}]}]},
-        {**TURNS, **COMPLETED, "sample": 0, "answer": "6"},
+        {"messages": [{**USER, "reasoning_content": None}, THOUGHT]},
     ),
     "distilabel": (
         {"instruction": "2 * 3?", "generation": "\\boxed{6}", "model_name": "m"},
