@@ -39,7 +39,7 @@ def problems(tmp_path):
 
 @pytest.fixture
 def dry_run(tmp_path, capsys):
-    """Runs a stage with --dry-run; returns its events without the memory, after a check that nothing was written."""
+    """Runs a stage with --dry-run; returns its events but plan and memory, after a check that it wrote nothing."""
 
     def run(stage, *inputs, **options):
         before = sorted(tmp_path.rglob("*"))
@@ -49,7 +49,7 @@ def dry_run(tmp_path, capsys):
         printed = capsys.readouterr()
         assert json.loads(printed.out)["stage"] == stage
         events = [json.loads(line) for line in printed.err.splitlines()]
-        return [event for event in events if event["event"] != "memory"]
+        return [event for event in events if event["event"] not in ("plan", "memory")]
 
     return run
 
