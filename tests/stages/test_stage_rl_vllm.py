@@ -62,7 +62,11 @@ def check(run: Path, updates: int) -> None:
     assert (account.trained, account.outstanding, account.faults) == (2 * updates, 0, ())
 
 
-@pytest.mark.parametrize("adapters", [{}, {"lora": 4, "lr": 1e-2}], ids=["all-weights", "adapters"])
+@pytest.mark.parametrize(
+    "adapters",
+    [{}, pytest.param({"lora": 4, "lr": 1e-2}, marks=pytest.mark.slow)],
+    ids=["all-weights", "adapters"],
+)
 def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(adapters, wide_model_dir, tmp_path):
     process = started(tmp_path, wide_model_dir, staleness=2, **adapters)
     errors = process.communicate(timeout=280)[1].decode()
