@@ -226,7 +226,7 @@ def test_a_tutorial_runs_in_an_empty_folder(heading: str, made: str, said: str, 
     done = run("\n".join(blocks(tutorial(heading), "sh", "bash")), clone, timeout=500)
     assert done.returncode == 0, done.stderr
     assert (clone / made).exists()
-    assert said in done.stdout
+    assert said in done.stdout + done.stderr
 
 
 def test_the_tutorial_from_python_runs(clone: Path) -> None:
