@@ -35,4 +35,4 @@ def in_docker(script: str, *, landlock: bool = True) -> subprocess.CompletedProc
         if shutil.which("setpriv") is None:
             pytest.skip("setpriv is needed to give up a capability")
         command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", *command]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400)

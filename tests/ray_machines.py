@@ -59,7 +59,7 @@ class Machines:
     def kill(self, node: Any) -> None:
         """Kill a node; Ray knows of it when this returns. Until then it would still count on the node."""
         self.cluster.remove_node(node, allow_graceful=False)
-        self.cluster.wait_for_nodes(timeout=60)
+        self.cluster.wait_for_nodes(timeout=400)
 
     def kill_raylet(self, node: Any) -> None:
         """Kill the process that holds a node together; the others of the node then end by themselves."""

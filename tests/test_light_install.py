@@ -33,12 +33,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(environment: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [str(environment / "bin" / "magcli"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400)
 
 
 def test_pytorch_is_not_installed(environment: Path) -> None:
     command = [str(environment / "bin" / "python"), "-c", "import torch"]
-    assert subprocess.run(command, capture_output=True, timeout=60).returncode != 0
+    assert subprocess.run(command, capture_output=True, timeout=400).returncode != 0
 
 
 def test_problems_and_completions_go_through_the_data_stages(environment: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_what_only_the_hub_needs_is_not_installed_and_named(environment: Path, t
     assert "not a local file or folder; to read data sets of the hub: pip install 'magcli[hub]'" in hub.stderr
     for package in ("datasets", "pandas", "PIL"):
         command = [str(environment / "bin" / "python"), "-c", f"import {package}"]
-        assert subprocess.run(command, capture_output=True, timeout=60).returncode != 0, package
+        assert subprocess.run(command, capture_output=True, timeout=400).returncode != 0, package
 
 
 def test_doctor_passes_and_says_what_torch_would_add(environment: Path) -> None:

@@ -29,7 +29,7 @@ def magcli(package: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     search = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {"PYTHONPATH": search}
     command = [sys.executable, "-m", "magcli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=package, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=package, timeout=400)
 
 
 def write_problems(folder: Path) -> Path:
@@ -61,7 +61,7 @@ def test_a_stage_whose_package_is_missing_says_what_to_install(package: Path) ->
     hidden = "import importlib.metadata as m; m.entry_points = lambda **_: m.EntryPoints(); import magcli.cli as c; "
     for arguments, code in ((["simulate", "machine.toml"], 4), (["--help"], 0)):
         command = [sys.executable, "-c", f"{hidden}import sys; sys.argv[0] = 'magcli'; c.main()", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=package, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=package, timeout=400)
         assert done.returncode == code, done.stderr
         assert ("is not installed: pip install plugins/magcli-simulate" in done.stderr) is (code == 4)
         assert done.stderr.count("\n") == (code == 4)

@@ -82,7 +82,7 @@ def test_sigterm_writes_a_checkpoint_of_both_ranks_first_and_the_run_goes_on_fro
             while process.poll() is None and _updates_in(run) < 4:
                 time.sleep(0.05)
             process.send_signal(signal.SIGTERM)
-            errors = process.communicate(timeout=90)[1].decode()
+            errors = process.communicate(timeout=400)[1].decode()
         finally:
             process.kill()
     assert process.returncode == 143, errors
@@ -166,7 +166,7 @@ def test_a_run_goes_on_after_a_rank_was_killed(sent, problems, guesser, tmp_path
                 killed = ranks[-1]
                 os.kill(killed, signal.SIGKILL)
             time.sleep(0.02)
-        said = process.communicate(timeout=200)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 0, said
     assert f"(process {killed} on" in said
     assert "starting the ranks again from the last checkpoint" in said

@@ -50,7 +50,7 @@ def test_a_run_goes_on_when_the_node_of_its_generator_is_lost(machines, guesser,
                 lost = next(node for node in machines.nodes if "generator" in workers_on(node).values())
                 machines.kill(lost)
             time.sleep(0.05)
-        said = process.communicate(timeout=200)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     machines.nodes.remove(lost)
     machines.nodes.append(machines.add())
     assert process.returncode == 0, said
@@ -77,7 +77,7 @@ def test_ranks_on_two_nodes_and_generator_and_verifier_on_a_third(machines, gues
         while process.poll() is None:
             files |= set(run.glob("magcli-*"))
             time.sleep(0.02)
-        said = process.communicate(timeout=200)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     machines.kill(machines.nodes.pop())
     assert process.returncode == 0, said
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
@@ -95,7 +95,7 @@ def test_generators_for_which_there_is_no_room_are_refused_before_the_work(
     options = ["--generators", 3, "--cluster", machines.address, *flags_of(SIZES)]
     command = ["rl", problems, "--model", guesser, "--run", tmp_path / "run", *options]
     with Running(*command, env={**quiet(), **machines.environment}) as process:
-        said = process.communicate(timeout=100)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 4
     assert "the cluster has room for 2 of 3 generators, each with 1 CPUs on one node" in said
     assert "Traceback" not in said

@@ -134,7 +134,7 @@ def test_a_run_goes_on_after_a_rank_was_killed_while_a_checkpoint_was_written(ti
                 killed = sorted(ranks_below(process.pid))[victim]
                 os.kill(killed, signal.SIGKILL)
             time.sleep(0.002)
-        said = process.communicate(timeout=200)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 0, said
     assert f"(process {killed} on" in said
     assert "starting the ranks again from the last checkpoint" in said

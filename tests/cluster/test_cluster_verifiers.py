@@ -127,7 +127,7 @@ def test_a_reward_named_like_a_module_stands_for_no_other_in_a_verifier(tmp_path
 def test_verifiers_for_which_there_is_no_room_are_refused_before_the_work(machines, guesser, problems, tmp_path):
     processes = ["--generators", 1, "--verifiers", 2, "--cluster", machines.address]
     with Running(*rl(problems, guesser, tmp_path), *processes, env={**quiet(), **machines.environment}) as process:
-        said = process.communicate(timeout=100)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 4
     assert "room for 1 of 2 verifiers, each with 1 CPUs on one node, beside 1 generators with 1 CPUs each" in said
     assert "Traceback" not in said
@@ -135,7 +135,7 @@ def test_verifiers_for_which_there_is_no_room_are_refused_before_the_work(machin
 
 def test_verifiers_need_a_cluster(guesser, problems, tmp_path):
     with Running(*rl(problems, guesser, tmp_path), "--verifiers", 1, env=quiet()) as process:
-        said = process.communicate(timeout=100)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 2
     assert "--verifiers needs a --cluster; on this machine use --workers" in said
 

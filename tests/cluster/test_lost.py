@@ -56,7 +56,7 @@ def test_an_answer_that_is_lost_with_its_node(machines):
     with open_cluster(machines.address):
         actor = ray.remote(Answering).options(num_cpus=3).remote()
         answer = actor.answer.remote()
-        assert ray.wait([answer], fetch_local=False, timeout=60)[0] == [answer]
+        assert ray.wait([answer], fetch_local=False, timeout=400)[0] == [answer]
         machines.kill(node)
         for reference in (answer, actor.answer.remote()):
             with pytest.raises(ray.exceptions.RayError) as raised:

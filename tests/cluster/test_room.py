@@ -24,7 +24,7 @@ def test_ranks_leave_whole_nodes_to_generators_that_need_them(machines):
             ranks = start_ranks(cluster, generators)
             of_two_cpus = ray.remote(RankActor).options(num_cpus=2)
             started = [of_two_cpus.remote(Surroundings()) for _ in range(generators.number)]
-            places = ray.get([actor.where.remote() for actor in started], timeout=60)
+            places = ray.get([actor.where.remote() for actor in started], timeout=400)
             assert {node for _, _, node in places} == {node.node_id for node in large}
             ranks.close()
     finally:

@@ -107,7 +107,7 @@ def test_a_local_ray_is_silent_and_listens_on_loopback_and_leaves_nothing(driver
     assert processes
     assert session.stat().st_mode & 0o077 == 0, "no other user may look into it"
     assert listening_addresses(processes) <= LOOPBACK
-    out, errors = process.communicate("\n", timeout=60)
+    out, errors = process.communicate("\n", timeout=400)
     assert (out.strip(), errors) == ("False", "")
     assert not session.exists()
     assert not session_processes(str(session))

@@ -45,7 +45,7 @@ def run_job(tmp_path, ray_folder):
         "PATH": f"{commands}:{os.environ['PATH']}",
         "MAGCLI": str(binaries / "magcli"),
         "PORT": "26379",
-        "JOIN_SECONDS": "60",
+        "JOIN_SECONDS": "300",
         "RAY_TMPDIR": ray_folder,
         "SLURM_JOB_NODELIST": "unused",
         "SLURM_JOB_ID": "1",
@@ -55,7 +55,7 @@ def run_job(tmp_path, ray_folder):
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = ["bash", str(SCRIPT), *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400, check=False
         )
 
     return run

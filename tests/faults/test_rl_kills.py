@@ -86,7 +86,7 @@ def test_a_run_whose_ray_was_killed_ends_with_a_message(victim, letters, guesser
         time.sleep(0.1)
     (service,) = [pid for pid in kills.processes(process.pid) if victim in command_line(pid)]
     os.kill(service, signal.SIGKILL)
-    errors = process.communicate(timeout=120)[1].decode()
+    errors = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 4, errors
     assert errors.splitlines()[-1].endswith("the local Ray died; run the same command again to resume")
     assert "Traceback" not in errors

@@ -76,7 +76,7 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> float:
     """Send a signal; the seconds in which the process and all that it started have ended."""
     begun = time.monotonic()
     process.send_signal(number)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=400)[1]
     seconds = time.monotonic() - begun
     assert process.returncode == 128 + number, errors
     assert errors.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"

@@ -83,7 +83,7 @@ def test_another_process_opens_the_buffers_by_their_handles():
     handles = [handle_of(buffer) for buffer in packed.buffers]
     other = context.Process(target=_read, args=(handles, packed.described(), answers))
     other.start()
-    arrived, values = answers.get(timeout=120)
+    arrived, values = answers.get(timeout=400)
     other.join(60)
     assert arrived == digests(weights, torch.bfloat16)
     assert values == {name: tensor.bfloat16().tolist() for name, tensor in weights.items()}

@@ -103,7 +103,7 @@ def test_a_phase_that_takes_too_long_is_named_and_ended(tmp_path: Path) -> None:
     program = tmp_path / "hanging.py"
     program.write_text(HANGING)
     done = subprocess.run(
-        [sys.executable, program, tmp_path / "log"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, program, tmp_path / "log"], capture_output=True, text=True, timeout=400, check=True
     )
     assert done.stdout == "compiling True -9\n"
 

@@ -99,7 +99,7 @@ def test_a_model_that_needs_its_own_code_is_refused_in_one_line(
     (tmp_path / "problems.jsonl").write_text('{"prompt": "2 + 3", "answer": "5"}\n')
     command = [sys.executable, "-m", "magcli", "generate", "problems.jsonl", "--model", str(model_with_code)]
     command += ["--engine", engine, "-o", "out.jsonl"]
-    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, cwd=tmp_path, timeout=400)
     assert done.returncode == 4, done.stderr
     assert done.stdout == "", "nothing is asked"
     assert "needs Python code of its own, which magcli never runs: use a model of a family" in done.stderr
@@ -116,6 +116,6 @@ def test_a_model_of_a_known_family_loads_without_the_code_beside_it(
     (tmp_path / "problems.jsonl").write_text('{"prompt": "2 + 3", "answer": "5"}\n')
     command = [sys.executable, "-m", "magcli", "generate", "problems.jsonl", "--model", str(model_with_code)]
     command += ["--system", "none", "--max-tokens", "4", "-o", "out.jsonl"]
-    done = subprocess.run(command, input="n\n", capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(command, input="n\n", capture_output=True, text=True, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.rglob("CANARY"))

@@ -81,7 +81,7 @@ def end(process: "subprocess.Popen[str]", number: int) -> tuple[float, str]:
     process.send_signal(number)
     process.wait(60)
     seconds = time.monotonic() - started
-    return seconds, process.communicate(timeout=60)[1]
+    return seconds, process.communicate(timeout=400)[1]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -176,7 +176,7 @@ print("ready", flush=True)
 time.sleep(1.5)
 raise DataError("at its end")"""
     )
-    assert process.communicate(timeout=60)[1] == "error: at its end\n"
+    assert process.communicate(timeout=400)[1] == "error: at its end\n"
     assert process.returncode == 3
 
 
@@ -187,7 +187,7 @@ def test_the_watchdog_ends_with_the_command(number: signal.Signals | None) -> No
     assert len(children) == 1
     if number:
         process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=400)
     until(lambda: not lives(children[0]))
 
 

@@ -299,7 +299,7 @@ def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(schedu
         try:
             wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 12, process)
             process.send_signal(signal.SIGTERM)
-            errors = process.communicate(timeout=60)[1].decode()
+            errors = process.communicate(timeout=400)[1].decode()
         finally:
             process.kill()
     assert process.returncode == 143, errors
@@ -326,7 +326,7 @@ def test_sigterm_ends_a_run_at_once_and_the_same_command_resumes(guesser, proble
             wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 5, process)
             begun = time.monotonic()
             process.send_signal(signal.SIGTERM)
-            errors = process.communicate(timeout=60)[1].decode()
+            errors = process.communicate(timeout=400)[1].decode()
             took = time.monotonic() - begun
         finally:
             process.kill()

@@ -131,7 +131,7 @@ def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, prob
                 os.kill(victims[0], signal.SIGKILL)
                 killed += 1
             time.sleep(0.02)
-        said = process.communicate(timeout=120)[1].decode()
+        said = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 0, said
     assert killed == 2
     account = ledger.account(events(run))

@@ -577,7 +577,7 @@ def test_sigterm_writes_a_checkpoint_first_and_the_run_goes_on_from_there(tiny_m
         while process.poll() is None and (not (run / "metrics.jsonl").exists() or len(lines(run)) < 60):
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        errors = process.communicate(timeout=60)[1].decode()
+        errors = process.communicate(timeout=400)[1].decode()
     assert process.returncode == 143, errors
     (folder,) = (run / "checkpoints").glob("step-*")
     step = int(folder.name.removeprefix("step-"))

@@ -12,7 +12,7 @@ def test_work_runs_concurrently():
     retry, both = ExclusiveRetry(), threading.Barrier(2)
 
     def meet() -> int:
-        return both.wait(timeout=60)
+        return both.wait(timeout=400)
 
     with ThreadPoolExecutor(2) as crew:
         met = [crew.submit(retry.run, meet) for _ in range(2)]
