@@ -55,7 +55,8 @@ class TextEpisodes:
         Raises:
             PromptRefused: the prompt does not fit into the context, or a server refuses it.
         """
-        episodes = (self._episode(generator, row, messages, sampling, seed) for seed in seeds)
+        turns = replace(sampling, continues=True)
+        episodes = (self._episode(generator, row, messages, turns, seed) for seed in seeds)
         return await asyncio.gather(*episodes)
 
     async def _episode(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from magcli.generate.ended import Past
 from magcli.model.attention import Scores, causal_attention, scores_of, softmax_with_sinks
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class SlotCache:
         self.keys[:, slots, :, :, : keys.shape[2]] = keys.transpose(2, 3)[:, None]
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
+    def read(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """A copy of the first ``length`` positions of a slot, in the layout of ``write``."""
+        keys = self.keys[:, slot, :, :, :length].transpose(2, 3)
+        return keys.clone(), self.values[:, slot, :, :length].clone()
+
     def move(self, source: int, target: int) -> None:
         """Copy one slot to another."""
         self.keys[:, target] = self.keys[:, source]
@@ -100,8 +106,10 @@ class SlotBatch:
 
     ``positions`` ``[decoding]`` is the position of each decoding token; ``mask`` is additive,
     ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention is computed block by block, so that
-    a row's bits do not depend on the span. ``lengths`` are those of the prompts that follow. ``keys`` and ``values``
-    collect those of the prompts, by layer: ``[heads, sum(lengths), width]``. ``layer`` counts the calls so far.
+    a row's bits do not depend on the span. ``lengths`` are those of the prompts that follow, without what is computed
+    of them: ``pasts`` has its keys and values, ``[layers, heads, length, width]``, for each prompt if any has some.
+    ``keys`` and ``values`` collect those of the prompts, by layer: ``[heads, sum(lengths), width]``. ``layer`` counts
+    the calls so far.
     """
 
     cache: SlotCache
@@ -109,6 +117,7 @@ class SlotBatch:
     mask: Tensor
     block: int | None
     lengths: Sequence[int]
+    pasts: Sequence[Past | None] = ()
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     layer: int = 0
@@ -202,11 +211,27 @@ def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: 
     """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
     batch.keys.append(key)
     batch.values.append(value)
+    if batch.pasts:
+        return _continued(query, key, value, batch, kind)
     if len(batch.lengths) == 1:
         return causal_attention(query[None], key[None], value[None], kind)[0].transpose(0, 1)
     index, valid = _padded(batch.lengths, query.device)
     query, key, value = (tensor[:, index].transpose(0, 1) for tensor in (query, key, value))
     return causal_attention(query, key, value, kind).transpose(1, 2)[valid]
+
+
+def _continued(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
+    """As ``_prefill``, prompt by prompt, after what is computed of each."""
+    parts = []
+    lengths = list(batch.lengths)
+    packed = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
+    for queries, keys, values, past in zip(*packed, batch.pasts, strict=True):
+        if past is not None:
+            past_keys, past_values = past
+            keys = torch.cat((past_keys[batch.layer], keys), dim=1)
+            values = torch.cat((past_values[batch.layer], values), dim=1)
+        parts.append(causal_attention(queries[None], keys[None], values[None], kind)[0].transpose(0, 1))
+    return torch.cat(parts)
 
 
 def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:

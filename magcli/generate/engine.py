@@ -3,7 +3,8 @@
 ``Engine`` has a fixed number of slots and is synchronous: ``submit`` queues the samples of one prompt, ``step``
 generates one token for every running sequence and returns those that ended, ``load`` replaces the weights between two
 steps, ``abort`` frees slots. A slot is refilled in the step after its sequence ended; a prompt is computed once for all
-of its samples. ``magcli.generate.torch_policy`` makes it an asynchronous ``Policy``.
+of its samples, and the next turn of an episode computes only what is new. ``magcli.generate.torch_policy`` makes it an
+asynchronous ``Policy``.
 """
 
 from collections import deque
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from magcli.errors import UsageError
 from magcli.generate.adapted import adapted_linears
+from magcli.generate.ended import EndedSequences
 from magcli.generate.sampler import SlotState
-from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
+from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, Prompt, SlotModel
 from magcli.generate.types import (
     Digests,
     Rollout,
@@ -118,6 +120,7 @@ class Engine:
         self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
         self._recent: dict[tuple[int, ...], Prefix] = {}
+        self._ended = EndedSequences(self._slots)
         self._limit = self._slots
         self._cache_bytes = None if deterministic else cache_bytes
         self._step = 0
@@ -196,6 +199,7 @@ class Engine:
         arrived = self._model.load(weights)
         self._version = version
         self._recent.clear()
+        self._ended.clear()
         for request in self._queue:
             request.prefix = None
         for running in filter(None, self._running):
@@ -270,9 +274,8 @@ class Engine:
         new = [request for request, _ in starting if request.prefix is None]
         span = max(sequence.length(self._step) for sequence in running)
         positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
-        decoded, prefixes = self._model.forward(
-            self._state.newest[:rows], positions, span, [request.prompt for request in new]
-        )
+        prompts = [Prompt(request.prompt, self._ended.longest(request.prompt)) for request in new]
+        decoded, prefixes = self._model.forward(self._state.newest[:rows], positions, span, prompts)
         for request, prefix in zip(new, prefixes, strict=True):
             request.prefix = prefix
         return self._join(decoded, starting)
@@ -308,8 +311,22 @@ class Engine:
         for slot in done.nonzero()[:, 0].tolist():
             running, self._running[slot] = self._running[slot], None
             assert running is not None
-            ended.append((running.request.number, self._rollout(slot, running)))
+            rollout = self._rollout(slot, running)
+            ended.append((running.request.number, rollout))
+            if self._may_continue(rollout, running.request.sampling):
+                read = rollout.prompt + rollout.tokens[:-1]
+                self._ended.keep(read, self._model.cache.read(slot, len(read)))
         return ended
+
+    def _may_continue(self, rollout: Rollout, sampling: Sampling) -> bool:
+        """Whether to keep what is computed of a sequence for the next turn.
+
+        Not for bits that depend on the prompt alone, not in a cache whose memory is bounded, and not what earlier
+        weights computed.
+        """
+        unbounded = not self._fixed_rows and self._cache_bytes is None
+        newest_alone = rollout.versions == ((0, self._version),)
+        return sampling.continues and rollout.finish == "stop" and unbounded and newest_alone
 
     def _rollout(self, slot: int, running: Running) -> Rollout:
         made, request = self._step - running.first_step, running.request

@@ -22,6 +22,7 @@ from magcli.generate.adapted import adapted_linears, load_adapters
 from magcli.generate.attention import CacheShape, SlotBatch, SlotCache, use_slot_attention
 from magcli.generate.decoder import Decoder
 from magcli.generate.digest import PendingDigests
+from magcli.generate.ended import Past
 from magcli.generate.types import Digests, Weights
 from magcli.generate.weights import name_in, parameter_names
 
@@ -48,6 +49,19 @@ class Prefix:
     logits: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt to compute. ``past`` has the keys and values of its first tokens, if they are computed already."""
+
+    tokens: tuple[int, ...]
+    past: Past | None = None
+
+    @property
+    def known(self) -> int:
+        """Number of tokens that need not be computed, fewer than all."""
+        return 0 if self.past is None else self.past[0].shape[2]
+
+
 class SlotModel:
     """A model and its cache. It owns the model: config, attention, head and weights are changed in place."""
 
@@ -70,7 +84,7 @@ class SlotModel:
         return self.cache.keys.device
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
+        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[Prompt]
     ) -> tuple[Tensor | None, list[Prefix]]:
         """One step: the next logits of the first slots, and the prefixes of new prompts.
 
@@ -78,13 +92,13 @@ class SlotModel:
             tokens: newest token of each slot, ``[rows]``; may be empty.
             positions: their positions, ``[rows]``.
             span: number of positions that attention covers, the longest sequence's length.
-            prompts: token ids of new prompts.
+            prompts: new prompts; with ``deterministic`` none has a past.
 
         Returns:
             logits ``[rows, vocab]`` in float32 (None without rows) and one prefix per prompt.
         """
         if self._deterministic:
-            return self._decode(tokens, positions, span), [self._prefill(prompt) for prompt in prompts]
+            return self._decode(tokens, positions, span), [self._prefill(prompt.tokens) for prompt in prompts]
         if not prompts:
             return self._decode(tokens, positions, span), []
         return self._mixed(tokens, positions, span, prompts)
@@ -104,16 +118,21 @@ class SlotModel:
         return self._run(tokens, positions, self._batch(positions, span, [])) if len(tokens) else None
 
     def _mixed(
-        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
+        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[Prompt]
     ) -> tuple[Tensor | None, list[Prefix]]:
-        """One token of each slot and whole prompts behind them, in one row: logits of the slots, and the prompts' ends.
+        """One token of each slot and the prompts behind them, in one row: logits of the slots, and the prompts' ends.
 
         Of a prompt only the last position has logits.
         """
-        num_slots, lengths = len(tokens), [len(prompt) for prompt in prompts]
+        num_slots, lengths = len(tokens), [len(prompt.tokens) - prompt.known for prompt in prompts]
         batch = self._batch(positions, span, lengths)
-        prompt_tokens = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
-        prompt_positions = torch.cat([torch.arange(length, device=self.device) for length in lengths])
+        if any(prompt.known for prompt in prompts):
+            batch.pasts = [prompt.past for prompt in prompts]
+        new_tokens = [token for prompt in prompts for token in prompt.tokens[prompt.known :]]
+        prompt_tokens = torch.tensor(new_tokens, device=self.device)
+        prompt_positions = torch.cat(
+            [torch.arange(prompt.known, len(prompt.tokens), device=self.device) for prompt in prompts]
+        )
         slot_rows = torch.arange(num_slots, device=self.device)
         last_rows = num_slots - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
         logits = self._run(
@@ -124,7 +143,10 @@ class SlotModel:
         )
         keys = torch.split(torch.stack(batch.keys), lengths, dim=2)
         values = torch.split(torch.stack(batch.values), lengths, dim=2)
-        prefixes = [Prefix(*part) for part in zip(keys, values, logits[num_slots:], strict=True)]
+        prefixes = [
+            Prefix(*_after(prompt.past, new_keys, new_values), last)
+            for prompt, new_keys, new_values, last in zip(prompts, keys, values, logits[num_slots:], strict=True)
+        ]
         return logits[:num_slots] if num_slots else None, prefixes
 
     def _prefill(self, prompt: tuple[int, ...]) -> Prefix:
@@ -188,7 +210,7 @@ class SlotModel:
         tokens = probe_tokens(model)
         count, length = tokens.shape
         self.cache = SlotCache(shape, count, dtype=model.dtype, device=model.device)
-        prompts = [tuple(prompt) for prompt in tokens[:, :-1].tolist()]
+        prompts = [Prompt(tuple(prompt)) for prompt in tokens[:, :-1].tolist()]
         none = torch.zeros(0, dtype=torch.long, device=model.device)
         _, prefixes = self._mixed(none, none, 0, prompts)
         for slot, prefix in enumerate(prefixes):
@@ -221,6 +243,13 @@ class SlotModel:
             else:
                 parameter.copy_(tensor)
         return arrived.fetch()
+
+
+def _after(past: Past | None, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of a whole prompt, ``[layers, kv_heads, length, head_dim]``."""
+    if past is None:
+        return keys, values
+    return torch.cat((past[0], keys), dim=2), torch.cat((past[1], values), dim=2)
 
 
 def _prepare(model: "PreTrainedModel | Decoder") -> CacheShape:

@@ -38,12 +38,16 @@ Scores = list[list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling parameters. RL samples at ``top_p`` 1 and ``top_k`` 0 (off), else importance ratios are biased."""
+    """Sampling parameters. RL samples at ``top_p`` 1 and ``top_k`` 0 (off), else importance ratios are biased.
+
+    ``continues``: a later prompt may begin with the prompt and the sampled tokens, as the next turn of an episode does.
+    """
 
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,20 +66,22 @@ def scores_of(module: nn.Module, query: Tensor, scaling: float | None, others: M
 
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor, kind: Scores, dropout: float = 0.0) -> Tensor:
-    """Attention of a batch of sequences: ``[N, H, L, D]`` and ``[N, H_kv, L, ...]`` to ``[N, H, L, ...]``.
+    """Attention of a batch of sequences: ``[N, H, L, D]`` and ``[N, H_kv, M, ...]`` to ``[N, H, L, ...]``.
 
-    Padding comes last, where no token of the sequence sees it.
+    The queries are those of the last L of M tokens; with L = M, padding may come last, where no token of the sequence
+    sees it.
     """
     length = query.shape[2]
-    if kind.is_plain and kind.sees_all(length):
+    past = key.shape[2] - length
+    if past == 0 and kind.is_plain and kind.sees_all(length):
         return scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=kind.scale, dropout_p=dropout, enable_gqa=_grouped(query, key)
         )
     blocks = []
-    for start in range(0, length, QUERY_BLOCK):
-        stop = min(start + QUERY_BLOCK, length)
+    for start in range(past, past + length, QUERY_BLOCK):
+        stop = min(start + QUERY_BLOCK, past + length)
         first = 0 if kind.window is None else max(0, start - kind.window + 1)
-        queries = query[:, :, start:stop]
+        queries = query[:, :, start - past : stop - past]
         keys = key[:, :, first:stop]
         values = value[:, :, first:stop]
         mask = _mask(range(start, stop), range(first, stop), kind.window, query.device)

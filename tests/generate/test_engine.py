@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from magcli.errors import EnvironmentFault, MagError, UsageError
+from magcli.generate.ended import EndedSequences
 from magcli.generate.engine import Engine
 from magcli.generate.torch_policy import TorchPolicy
 from magcli.generate.types import Rollout, Sampling
@@ -91,6 +92,69 @@ def test_logprobs_match_the_plain_model_of_each_family(name, deterministic):
     rollouts = drain(engine)
     assert len(rollouts) == 10
     assert worst_difference(build(CONFIGS[name]), rollouts) < 1e-4
+
+
+ENDS = range(1, 40)
+"""So many that turns are short."""
+
+
+def next_turns(rollouts: list[Rollout], known: list[int], engine: Engine) -> list[Rollout]:
+    """The turns that follow after three tokens of an environment; ``known`` gets what was computed of each prompt."""
+    forward = engine._model.forward
+
+    def watched(tokens, positions, span, prompts):
+        known.extend(prompt.known for prompt in prompts)
+        return forward(tokens, positions, span, prompts)
+
+    engine._model.forward = watched
+    for rollout in rollouts:
+        engine.submit([*rollout.prompt, *rollout.tokens, 50, 51, 52], Sampling(60, continues=True), [rollout.seed])
+    return drain(engine)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_next_turn_of_an_episode_computes_only_what_is_new(name):
+    engine = Engine(build(CONFIGS[name]), slots=8, ends=ENDS)
+    for length in (1, 16, 33, 100):
+        engine.submit([2 + i % 100 for i in range(length)], Sampling(60, continues=True), [length, length + 1])
+    first = drain(engine)
+    known: list[int] = []
+    second = next_turns(first, known, engine)
+    assert sorted(known) == sorted(len(rollout.prompt) + len(rollout.tokens) - 1 for rollout in first)
+    assert worst_difference(build(CONFIGS[name]), second) < 1e-4
+
+
+@pytest.mark.parametrize(("continues", "loads"), [(False, False), (True, True)])
+def test_single_completions_and_new_weights_leave_nothing_to_continue(continues, loads):
+    engine = Engine(build(CONFIGS["llama"]), slots=8, ends=ENDS)
+    engine.submit(range(2, 35), Sampling(60, continues=continues), range(4))
+    first = drain(engine)
+    if loads:
+        engine.load(dict(build(CONFIGS["llama"], seed=1).named_parameters()), 1)
+    known: list[int] = []
+    second = next_turns(first, known, engine)
+    assert known == [0] * len(first)
+    assert worst_difference(build(CONFIGS["llama"], seed=int(loads)), second) < 1e-4
+
+
+def test_a_turn_whose_tokens_two_versions_computed_is_computed_again():
+    engine = Engine(build(CONFIGS["llama"]), slots=4, ends=[1])
+    engine.submit([5, 6, 7], Sampling(8, continues=True), [3])
+    engine.step()
+    engine.load(dict(build(CONFIGS["llama"], seed=1).named_parameters()), 1)
+    known: list[int] = []
+    next_turns(drain(engine), known, engine)
+    assert known == [0]
+
+
+def test_of_more_sequences_than_slots_the_newest_can_be_continued():
+    kept = EndedSequences(2)
+    pasts = [(torch.zeros(1), torch.zeros(1)) for _ in range(3)]
+    for number, past in enumerate(pasts):
+        kept.keep((7, number), past)
+    assert kept.longest((7, 0, 1)) is None
+    assert kept.longest((7, 2, 1)) is pasts[2]
+    assert kept.longest((7, 2)) is None, "at least one token is computed, for its logits"
 
 
 def test_more_prompts_than_slots_and_a_prefill_budget_lose_nothing(monkeypatch):

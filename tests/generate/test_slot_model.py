@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from magcli.generate.slot_model import PackedLinear, SlotModel, pack_linears
+from magcli.generate.slot_model import PackedLinear, Prompt, SlotModel, pack_linears
 from magcli.model.load import load_model
 
 
@@ -55,7 +55,8 @@ def test_new_weights_reach_packed_layers_and_what_is_tied_to_them(dtype, missing
 
 
 def logits(model):
-    _, (prefix,) = model.forward(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long), 0, [(1, 2, 3)])
+    none = torch.zeros(0, dtype=torch.long)
+    _, (prefix,) = model.forward(none, none, 0, [Prompt((1, 2, 3))])
     return prefix.logits
 
 

@@ -222,7 +222,7 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
         groups_per_step=config.n_mini // config.group_size,
         batch_groups=config.n_batch // config.group_size,
         async_groups=config.n_async // config.group_size,
-        sampling=Sampling(config.max_tokens, config.temperature),
+        sampling=Sampling(config.max_tokens, config.temperature, continues=bool(config.environment)),
         rule=graders.reward_rule(config, thoughts),
     )
 
