@@ -33,6 +33,7 @@ SIZES = {
     "generators": 1,
     "workers": 1,
 }
+TOYS = Path(__file__).parent.parent / "environments" / "toys.py"
 REWARD = "def letters(completion, row):\n    return len(set(completion)) / 100\n"
 
 
@@ -47,7 +48,8 @@ def started(folder: Path, model: Path, path: Path | None = None, **options) -> "
     problems.write_text("".join(json.dumps({"id": f"p{i}", "prompt": f"{i}?", "answer": "3"}) + "\n" for i in range(8)))
     (folder / "letters.py").write_text(REWARD)
     command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(model), "--run", str(folder / "run")]
-    command += ["--reward", f"{folder / 'letters.py'}:letters", *flags_of(SIZES | options)]
+    grading = {} if "environment" in options else {"reward": f"{folder / 'letters.py'}:letters"}
+    command += flags_of(SIZES | grading | options)
     environment = quiet() | ({"PYTHONPATH": str(path)} if path else {})
     return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, start_new_session=True)
 
@@ -99,6 +101,22 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, w
     lines = metrics(run)
     assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in lines), errors
     assert overlap(ledger.read(run / "ledger.jsonl")) > 0, "it samples while the trainer computes"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("generators", [0, 1])
+def test_vllm_samples_the_turns_of_episodes(generators, wide_model_dir, tmp_path):
+    options = {"environment": f"{TOYS}:Cup", "diverse_by": "none", "max_tokens": 90, "updates": 3}
+    process = started(tmp_path, wide_model_dir, generators=generators, staleness=2, **options)
+    errors = process.communicate(timeout=500)[1].decode()
+    assert process.returncode == 0, errors
+    run = tmp_path / "run"
+    check(run, 3)
+    assert all(line["mismatch_tokens"] >= 64 and line["mismatch_p99"] < 0.02 for line in metrics(run)), errors
+    paths = sorted((run / "rollouts").iterdir())
+    rows = [row for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    assert any(row["given"] for row in rows), "what the environment says lies between turns"
+    assert all(row["num_tokens"] == len(row["tokens"]) - row["logprobs"].count(0.0) for row in rows)
 
 
 @pytest.mark.slow
