@@ -19,7 +19,13 @@ OPTIONS = TRAINED | {"updates": 3, "max_tokens": 90, "diverse_by": "none", "traj
 @pytest.fixture
 def problems(tmp_path):
     rows = [
-        {"id": f"p{i}", "prompt": f"{letter}?", "answer": "3", "flag": str(tmp_path / "working")}
+        {
+            "id": f"p{i}",
+            "prompt": f"{letter}?",
+            "answer": "3",
+            "flag": str(tmp_path / "working"),
+            "hint": {"letter": letter} if i % 2 else letter,
+        }
         for i, letter in enumerate("abcdefgh")
     ]
     path = tmp_path / "problems.jsonl"
@@ -52,7 +58,10 @@ def test_rl_trains_the_turns_of_the_policy_and_stores_the_conversation(schedule,
     shown = capfd.readouterr().out.splitlines()
     assert [line.partition(" | ")[0].strip() for line in shown if line] == ["", "target"] * 3
     assert shown[2] == "       | <|user|>It is 3.<|end|><|assistant|>"
-    assert json.loads(out.read_text().splitlines()[0])["messages"][0] == {"role": "user", "content": rows[0]["prompt"]}
+    written = json.loads(out.read_text().splitlines()[0])
+    assert written["messages"][0] == {"role": "user", "content": rows[0]["prompt"]}
+    letter = rows[0]["prompt"][0]
+    assert written["hint"] in (letter, {"letter": letter}), "values of several types stay what they are"
 
 
 def test_a_run_killed_while_a_tool_works_trains_each_episode_once_to_the_same_weights(guesser, problems, tmp_path):

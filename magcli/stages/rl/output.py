@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.console import put
+from magcli.data.json_columns import encoded, is_json_text
 from magcli.errors import DataError
 from magcli.model.model import Model
 from magcli.rl.store import EPISODE_ROLLOUT, rollout_schema
@@ -43,7 +44,7 @@ def with_problems(batch: pa.RecordBatch, problems: Mapping[str, Mapping[str, Any
             continue
         values = [problems[id].get(field.name) if id in problems else None for id in ids]
         try:
-            arrays.append(pa.array(values, field.type))
+            arrays.append(encoded(values) if is_json_text(field) else pa.array(values, field.type))
         except pa.ArrowException as error:
             text = f"rl: column {field.name} of a stage's data is not {field.type} as in the input: {error}"
             raise DataError(text) from error
