@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from magcli.data import seal
+from magcli.data.json_columns import json_field
 from magcli.data.source import Source
 from magcli.data.values import from_rows
 from magcli.errors import DataError, EnvironmentFault, UsageError, first_line, usage
@@ -22,6 +23,12 @@ LIBRARIES = ("reasoning-gym", "verifiers")
 """The libraries, by the names of their packages."""
 ROWS_PER_BATCH = 64
 """Rows of a batch; some generators take a second for each."""
+
+
+def problems_with(column: str) -> pa.Schema:
+    """The columns of problems, with one of JSON for what the library's scorer needs."""
+    texts = [pa.field(name, pa.string()) for name in ("id", "prompt", "answer", "source")]
+    return pa.schema([*texts, json_field(column)])
 
 
 @dataclass(frozen=True)

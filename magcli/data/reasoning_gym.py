@@ -10,10 +10,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-import pyarrow as pa
-
-from magcli.data.generated import Request, missing, source, unknown
-from magcli.data.json_columns import json_field
+from magcli.data.generated import Request, missing, problems_with, source, unknown
 from magcli.data.source import Source
 from magcli.errors import UsageError, first_line
 
@@ -21,15 +18,6 @@ LIBRARY = "reasoning-gym"
 COLUMN = "reasoning_gym"
 SIZE, SEED = 500, 0
 """The number of problems, as in the library, and the seed, which the library draws."""
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("prompt", pa.string()),
-        pa.field("answer", pa.string()),
-        pa.field("source", pa.string()),
-        json_field(COLUMN),
-    ]
-)
 
 
 def library() -> Any:
@@ -62,7 +50,7 @@ def read(request: Request) -> Source:
         for index in range(len(data)):
             yield _row(request.name, seed, index, options, data[index])
 
-    return source(request, SCHEMA, rows(), version(LIBRARY), len(data))
+    return source(request, problems_with(COLUMN), rows(), version(LIBRARY), len(data))
 
 
 def _created(gym: Any, request: Request, options: dict[str, Any]) -> Any:

@@ -13,10 +13,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-
-from magcli.data.generated import Request, missing, source
-from magcli.data.json_columns import json_field
+from magcli.data.generated import Request, missing, problems_with, source
 from magcli.data.source import Source
 from magcli.errors import DataError, EnvironmentFault, UsageError, first_line, usage
 
@@ -24,15 +21,6 @@ LIBRARY = "verifiers"
 COLUMN = "verifiers"
 SHIPPED = ("harbor", "nemo-gym", "openenv", "textarena")
 """The tasksets that ``verifiers`` itself has."""
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("prompt", pa.string()),
-        pa.field("answer", pa.string()),
-        pa.field("source", pa.string()),
-        json_field(COLUMN),
-    ]
-)
 
 
 def library() -> Any:
@@ -68,7 +56,7 @@ def read(request: Request) -> Source:
         for number, task in enumerate(islice(taskset, size)):
             yield _row(request, number, task.data, options)
 
-    return source(request, SCHEMA, rows())
+    return source(request, problems_with(COLUMN), rows())
 
 
 @lru_cache(maxsize=32)

@@ -137,10 +137,16 @@ def _cell(value: Any, thoughts: ThoughtForm) -> str:
 
 def _trace(trace: dict[str, Any], form: ThoughtForm) -> str:
     """The rewards of a trace of verifiers, as score times weight, and its turns."""
-    rewards = {name: reward for name, reward in (trace.get("rewards") or {}).items() if isinstance(reward, dict)}
-    parts = ", ".join(f"{name} {reward['score']:.6g} x {reward['weight']:.6g}" for name, reward in rewards.items())
-    turns = [node["message"] for node in trace["nodes"]]
-    return "\n".join([f"rewards: {parts or 'none'}", *(_turn(turn, form) for turn in turns)])
+    rewards = trace.get("rewards") or {}
+    weighted = [
+        f"{name} {reward['score']:.6g} x {reward['weight']:.6g}"
+        for name, reward in rewards.items()
+        if isinstance(reward, dict)
+    ]
+    lines = ["rewards: " + (", ".join(weighted) or "none")]
+    for node in trace["nodes"]:
+        lines.append(_turn(node["message"], form))
+    return "\n".join(lines)
 
 
 def _is_turn(value: Any) -> bool:
