@@ -25,7 +25,7 @@ from magcli.generate import dispatch
 from magcli.generate.types import Rollout
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger
-from magcli.rl.scheduler import RolloutScheduler
+from magcli.rl.scheduler import RolloutScheduler, Schedule
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.reward import ungraded
@@ -239,16 +239,12 @@ async def _updates(
 def _scheduler(folder: Path, sampler: VirtualSampler, n_async: int, n_batch: int, staleness: int) -> RolloutScheduler:
     problems: Sequence[Mapping[str, Any]] = [{"id": f"p{index}", "prompt": "?", "answer": "1"} for index in range(512)]
     settings: Any = StageSettings(None, 1, n_batch // GROUP, n_async // GROUP, None, None)  # type: ignore[arg-type]
-    real: Any = RolloutScheduler
-    scheduler: RolloutScheduler = real(
-        sampler,
+    return RolloutScheduler(
+        sampler,  # type: ignore[arg-type]  # stands for a GroupSampler
         Curriculum([StageProblems(problems)], 0),
         Ledger(folder / "ledger.jsonl"),
-        MemoryStore(),
+        MemoryStore(),  # type: ignore[arg-type]  # stands for a RolloutStore
         TrainingStages([StageOptions()], [settings]),
-        synchronous=False,
-        staleness=staleness,
-        updates=UPDATES,
+        Schedule(synchronous=False, staleness=staleness, updates=UPDATES),
         clock=asyncio.get_running_loop().time,
     )
-    return scheduler

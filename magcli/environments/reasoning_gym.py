@@ -5,7 +5,7 @@ follows the thoughts. The reward is the scorer's: most give a part of it for an 
 
 Scorers of some families run the answer as Python (reasoning-gym 0.1.25: ``eval``, and SymPy's ``parse_expr``, which is
 ``eval``). What a model writes must not run outside of the sandbox, so such a scorer gets only what is harmless: a
-literal, a text that is no Python, or arithmetic; in place of anything else it gets an empty answer.
+literal, one word, a text that is no Python, or arithmetic; in place of anything else it gets an empty answer.
 """
 
 import ast
@@ -129,18 +129,20 @@ def _tuples(value: Any) -> Any:
 
 def unsafe(name: str, answer: str) -> str:
     """Why a family's scorer must not get an answer, because it would run it; empty if it may."""
-    if name in EVALUATED and not _is_literal(answer):
+    if name in EVALUATED and not _runs_nothing(answer):
         return f"the scorer of {name} would run this answer, which is no literal of Python"
     if name in PARSED and not _is_arithmetic(answer):
         return f"the scorer of {name} would run this answer, which is not only arithmetic"
     return ""
 
 
-def _is_literal(answer: str) -> bool:
-    """Whether ``eval`` of a text would give a literal, or fail before anything runs."""
+def _runs_nothing(answer: str) -> bool:
+    """Whether ``eval`` of a text would give a literal, look up a name, or fail before anything runs."""
     try:
-        ast.parse(answer, mode="eval")
+        expression = ast.parse(answer, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    if isinstance(expression, ast.Name):  # a word, such as the right answers of string_insertion
         return True
     try:
         ast.literal_eval(answer)

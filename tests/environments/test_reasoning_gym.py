@@ -41,8 +41,8 @@ def test_arithmetic_is_harmless(answer):
     assert not unsafe("countdown", answer)
 
 
-@pytest.mark.parametrize("answer", ["1 2 3 4", "['A', 'B']", "[[0, 1], [1, 0]]", "_ Q _ _"])
-def test_literals_and_what_is_no_python_are_harmless(answer):
+@pytest.mark.parametrize("answer", ["1 2 3 4", "['A', 'B']", "[[0, 1], [1, 0]]", "_ Q _ _", "ABCDAE"])
+def test_literals_words_and_what_is_no_python_are_harmless(answer):
     assert not unsafe("n_queens", answer)
 
 
