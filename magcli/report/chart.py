@@ -54,7 +54,7 @@ class Frame(NamedTuple):
         return max(3, round((self.bottom - self.top) / 36))
 
 
-LARGE = Frame(480, 230, left=62, top=14)
+LARGE = Frame(420, 205, left=58, top=14)
 SMALL = Frame(320, 160, left=56, top=10)
 
 
@@ -228,12 +228,12 @@ def _grid(chart: Chart, axes: Axes) -> Markup:
     parts = []
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
     for value in ticks(axes.y.low, axes.y.high, frame.num_ticks):
-        y = _rounded(axes.y.at(value))
-        parts.append(line.format(frame.left, frame.right, y, y, frame.left - 6, _rounded(y + 4), _tick(value, chart)))
+        y = rounded(axes.y.at(value))
+        parts.append(line.format(frame.left, frame.right, y, y, frame.left - 6, rounded(y + 4), _tick(value, chart)))
     label = Markup('<text x="{}" y="{}" class="middle">{}</text>')
     for update in ticks(axes.x.low, axes.x.high, 6):
         if update == int(update):  # ticks of a short axis may lie between updates
-            parts.append(label.format(_rounded(axes.x.at(update)), frame.bottom + 16, number(update)))
+            parts.append(label.format(rounded(axes.x.at(update)), frame.bottom + 16, number(update)))
     name = Markup('<text x="{}" y="{}" class="end soft">{}</text>')
     parts.append(name.format(frame.right, frame.height - 3, chart.x_name))
     return Markup("").join(parts)
@@ -244,7 +244,7 @@ def _tick(value: float, chart: Chart) -> str:
 
 
 def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
-    x = _rounded(axes.x.at(mark.x))
+    x = rounded(axes.x.at(mark.x))
     line = Markup('<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.top, frame.bottom)
     at_end = x > frame.right - MARK_WIDTH  # the label would not fit on the right of the line
     label = Markup('<text class="soft{}" x="{}" y="{}">{}</text>')
@@ -277,7 +277,7 @@ def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
 def _points(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
     """The coordinates of the values that are not missing; none where a series has no such values."""
     return [
-        (_rounded(axes.x.at(update)), _rounded(axes.y.at(value)))
+        (rounded(axes.x.at(update)), rounded(axes.y.at(value)))
         for update, value in zip(x, values, strict=False)
         if value is not None
     ]
@@ -299,7 +299,7 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
             top, bottom = axes.y.at(below + value), axes.y.at(below)
             below += value
             if value:
-                box = map(_rounded, (left, top, width, bottom - top))
+                box = map(rounded, (left, top, width, bottom - top))
                 parts.append(rectangle.format(index % COLOURS, *box))
     return parts
 
@@ -312,7 +312,7 @@ def _column_width(chart: Chart) -> float:
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     """The x coordinate and the tooltip lines of each update."""
     return [
-        (_rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
+        (rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
         for index, update in enumerate(chart.x)
     ]
 
@@ -329,6 +329,6 @@ def _values_at(chart: Chart, index: int) -> list[str]:
     return lines
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """A coordinate rounded to a tenth of a pixel."""
     return round(value, 1)

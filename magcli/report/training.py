@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.data.schema import REWARD_PARTS
-from magcli.errors import DataError, first_line
 from magcli.model.thoughts import form_named
 from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.history import Part
-from magcli.report.training_charts import ACCURACY, PROBLEMS, SFT, ChartSpec, chart_of, parts, specs_of_rl
+from magcli.report.training_charts import ACCURACY, REWARDS, SFT, ChartSpec, chart_of, parts, specs_of_rl
 from magcli.rl import ledger
+from magcli.rl.store import read_columns
 from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
 from magcli.verify.types import UNGRADED
 
@@ -266,7 +266,7 @@ def _groups_chart(points: Sequence[Line], x: Sequence[float], unit: str, marks: 
     trained = Series("trained", [point.get("groups_trained") for point in points])
     description = "Groups trained in each update, and groups dropped before it by reason."
     series = [trained, *dropped] if points else []
-    return Chart("Groups", description, unit, x, series, "stack", marks=marks, group=PROBLEMS, is_large=False)
+    return Chart("Groups", description, unit, x, series, "stack", marks=marks, group=REWARDS, is_large=False)
 
 
 def updates(run: Path) -> list[int]:
@@ -284,7 +284,7 @@ def reward_errors(run: Path) -> dict[int, float]:
 @cache
 def _reward_error(path: Path, written_at: int) -> float | None:
     """That of one update; a page that follows a run reads each table once."""
-    rows = _columns(path, ("group", "reward", "reason"))
+    rows = read_columns(path, ("group", "reward", "reason"))
     graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
     return standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
 
@@ -301,24 +301,6 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
     sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
     correction = number / (number - 1)  # for few clusters, as in the variance of a sample
     return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
-
-
-def _columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Read only some columns of an update's table; the per-token ones are most of it.
-
-    Raises:
-        DataError: the file is truncated or damaged.
-    """
-    try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
-            wanted = [reader.schema.get_field_index(name) for name in names]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
-            rows = reader.read_all()
-            rows.validate(full=True)
-            return rows
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is truncated or damaged: {first_line(error)}") from None
 
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
@@ -341,7 +323,7 @@ def read_samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
 
 
 def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
-    rows = _columns(path, ("group", "dropped"))
+    rows = read_columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
     numbers = pa.array(_select_groups(fates, wanted), pa.int64())
     rows_of_group: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}

@@ -14,8 +14,7 @@ CORRECT_ANSWERS = "Correct answers"
 
 LEARNING = "Learning"
 """The group of the charts that say what the run learns, which are larger than the others."""
-REWARDS = "Rewards and lengths"
-PROBLEMS = "Groups and problems"
+REWARDS = "Rewards and groups"
 POLICY = "Policy and optimizer"
 SPEED = "Speed"
 
@@ -163,7 +162,7 @@ RL = (
         "Problems",
         "Problems in the curriculum: active, retired as solved, or deferred as unsolved.",
         {"problems_active": "active", "problems_retired": "retired", "problems_deferred": "deferred"},
-        group=PROBLEMS,
+        group=REWARDS,
     ),
     ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}, group=POLICY),
 )

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from http.client import RemoteDisconnected
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -101,7 +102,7 @@ def test_a_forwarded_port_keeps_the_name(secret, name):
 def test_it_listens_on_this_machine_alone(secret):
     port = int(secret.link.split(":")[2].split("/")[0])
     assert secret.link.startswith("http://127.0.0.1:")
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=5):
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", port), timeout=5):
         pass
 
 
@@ -114,7 +115,7 @@ def test_an_answer_is_neither_stored_nor_framed(secret):
 
 def test_a_fault_of_an_answer_is_raised_where_the_server_is_used():
     with served({"/": lambda: 1 / 0}) as server:
-        with pytest.raises(OSError):
+        with pytest.raises(RemoteDisconnected):
             get(server.link)
         with pytest.raises(ZeroDivisionError):
             server.raise_failure()

@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from terminal import Terminal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.rl import trackers
+from magcli.run import trackers
 
 FLAGS = [
     "--group-size=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",

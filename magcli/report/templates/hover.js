@@ -41,7 +41,7 @@ function listen(kind, act) {
 
 function move(event, target) {
   const chart = target.closest("svg.chart"), part = target.closest("[data-tip]");
-  if (part) show([part.dataset.tip], event.clientX, event.clientY + 14);
+  if (part) show(part.dataset.tip.split("\n"), event.clientX, event.clientY + 14);
   else if (chart) point(chart, nearest(chart, event.clientX));
 }
 
