@@ -18,6 +18,7 @@ from magcli.report.formatting import number, percent
 FRAME = Frame(420, 330, left=58, top=26)
 NUM_LEVELS = 8
 """About how many levels a surface has."""
+_NEW_LINE = Markup("&#10;")
 PAD = 0.04
 """Margin around the points, as a fraction of their range."""
 
@@ -159,7 +160,7 @@ def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
         f"truncated {percent(point['truncated'])}",
     )
     place = rounded(axes.x.at(point["a1"])), rounded(axes.y.at(point["a2"]))
-    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(*place, "\n".join(lines))
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(*place, _NEW_LINE.join(lines))
 
 
 def _with_interval(point: Mapping[str, Any], name: str) -> str:
@@ -213,7 +214,7 @@ def _fit(band: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) ->
 
 def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
     place = rounded(axes.x.at(math.log(point["length"]))), rounded(axes.y.at(point["raw_reward"]))
-    text = f"length {number(point['length'])}\nraw reward {number(point['raw_reward'])}"
+    text = _NEW_LINE.join((f"length {number(point['length'])}", f"raw reward {number(point['raw_reward'])}"))
     return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(*place, text)
 
 

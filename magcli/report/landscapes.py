@@ -53,7 +53,7 @@ def read(folder: Path) -> Landscape:
     path = next(path for name in ("landscape.json", "plane.json") if (path := folder / name).is_file())
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        points = _points(folder) if "triangles" in data else []
+        points = _points(folder) if data.get("triangles") else []
         facts = [*_plane(data), *_surface(points), *_fit(data.get("regression") or {})]
         facts += _repeated(data.get("origin_again") or {})
         drawings = _drawings(points, data) if points else []
@@ -86,13 +86,13 @@ def _surface(points: landscape_maps.Points) -> list[str]:
     if not points:
         return []
     rewards = [point["reward"] for point in points]
-    best = max(points, key=lambda point: point["reward"])
+    values = f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points"
+    best = max(points, key=lambda point: point["difference"])
+    if best["difference"] <= 0:
+        return [f"{values}; none has more than the final weights"]
     gain = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
     where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
-    return [
-        f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points; the best, at {where}, has {gain} "
-        "against the final weights"
-    ]
+    return [f"{values}; the best, at {where}, has {gain} against the final weights"]
 
 
 def tables(folder: Path) -> list[Path]:

@@ -96,6 +96,39 @@ RL = (
         group=POLICY,
     ),
     ChartSpec(
+        "Entropy",
+        "Mean entropy of the next token, in nats; near 0, no exploration.",
+        {"entropy": "entropy"},
+        group=POLICY,
+    ),
+    ChartSpec(
+        "Clipped tokens",
+        "Fraction of tokens whose importance ratio was clipped at the lower and the upper bound.",
+        {"clip_low_share": "lower", "clip_high_share": "upper"},
+        "percent",
+        group=POLICY,
+    ),
+    ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}, group=POLICY),
+    ChartSpec(
+        "Log-prob mismatch",
+        "Difference between engine and trainer log-probs of a probe, under the new weights: mean and 99th percentile.",
+        {"mismatch_mean": "mean", "mismatch_p99": "p99"},
+        group=POLICY,
+    ),
+    ChartSpec(
+        "Approximate KL",
+        "Estimated KL divergence of the trained policy from the sampling policy, in nats per token.",
+        {"approx_kl": "KL"},
+        group=POLICY,
+    ),
+    ChartSpec(
+        "Problems",
+        "Problems in the curriculum: active, retired as solved, or deferred as unsolved.",
+        {"problems_active": "active", "problems_retired": "retired", "problems_deferred": "deferred"},
+        group=REWARDS,
+    ),
+    ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}, group=POLICY),
+    ChartSpec(
         "Throughput",
         "Tokens per second while each side is busy.",
         {"generate_tokens_per_s": "generated", "train_tokens_per_s": "trained"},
@@ -132,39 +165,6 @@ RL = (
         group=SPEED,
     ),
     ChartSpec("Time", "Seconds per update, including waiting.", {"seconds": "seconds"}, group=SPEED),
-    ChartSpec(
-        "Entropy",
-        "Mean entropy of the next token, in nats; near 0, no exploration.",
-        {"entropy": "entropy"},
-        group=POLICY,
-    ),
-    ChartSpec(
-        "Clipped tokens",
-        "Fraction of tokens whose importance ratio was clipped at the lower and the upper bound.",
-        {"clip_low_share": "lower", "clip_high_share": "upper"},
-        "percent",
-        group=POLICY,
-    ),
-    ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}, group=POLICY),
-    ChartSpec(
-        "Log-prob mismatch",
-        "Difference between engine and trainer log-probs of a probe, under the new weights: mean and 99th percentile.",
-        {"mismatch_mean": "mean", "mismatch_p99": "p99"},
-        group=POLICY,
-    ),
-    ChartSpec(
-        "Approximate KL",
-        "Estimated KL divergence of the trained policy from the sampling policy, in nats per token.",
-        {"approx_kl": "KL"},
-        group=POLICY,
-    ),
-    ChartSpec(
-        "Problems",
-        "Problems in the curriculum: active, retired as solved, or deferred as unsolved.",
-        {"problems_active": "active", "problems_retired": "retired", "problems_deferred": "deferred"},
-        group=REWARDS,
-    ),
-    ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}, group=POLICY),
 )
 """Charts of an RL run, besides those of the groups and of the accuracy on held-out problems."""
 

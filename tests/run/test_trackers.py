@@ -19,7 +19,7 @@ import pytest
 from magcli.console import Console
 from magcli.errors import DataError, EnvironmentFault
 from magcli.run import trackers
-from magcli.run.trackers import Run, Source
+from magcli.run.trackers import Run, Sample, Source
 
 LINE = {
     "step": 3,
@@ -216,13 +216,18 @@ def test_an_untracked_run_has_no_file_for_trackers(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_completion_is_text_without_markup() -> None:
+    text = trackers.as_markdown(Sample("# 2 < 3?\n* a", "<b>|x|</b>", 0.25, "wrong"))
+    assert text == "**Reward 0.25: wrong**\n\nPrompt\n\n    # 2 < 3?\n    * a\n\nCompletion\n\n    <b>|x|</b>"
+
+
 # ---- the trackers' own packages ----
 
 PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
 from magcli.console import Console
-from magcli.run.trackers import Sample, Source, open_trackers
+from magcli.run.trackers import Source, open_trackers
 
 name, folder, known, last, pause, end = sys.argv[1], Path(sys.argv[2]), *map(float, sys.argv[3:6]), sys.argv[6]
 line = lambda step: {"step": step, "reward": step / 8, "groups_dropped": {"all-wrong": step}, "stage": 0}
@@ -352,7 +357,7 @@ def test_every_tracker_has_an_extra_of_its_name() -> None:
 
 
 def test_a_missing_package_is_named_by_its_extra(monkeypatch) -> None:
-    trackers.require("tensorboard")
+    trackers.require("sft", "tensorboard")
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentFault, match=r"pip install 'magcli\[trackio\]'"):
-        trackers.require("trackio")
+    with pytest.raises(EnvironmentFault, match=r"sft: --track trackio .*pip install 'magcli\[trackio\]'"):
+        trackers.require("sft", "trackio")
