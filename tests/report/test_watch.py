@@ -6,8 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from contextlib import contextmanager
 from http.client import RemoteDisconnected
 from urllib.error import HTTPError
@@ -15,18 +13,16 @@ from urllib.request import Request, urlopen
 
 import pytest
 from forking import Running
+from watching import contents, finish, followed, training, update
 
 from magcli.console import Console
 from magcli.data.durable import is_locked, locked
 from magcli.errors import DataError
-from magcli.report import page
-from magcli.report.discovery import discover
 from magcli.report.server import Answer, PageServer
 from magcli.report.watch import Watched
 from magcli.run.rundir import RunDir
 from magcli.stages.report import watch as stage
 
-SETTINGS = {"updates": 3, "inputs": []}
 HOLD = """
 import sys
 from pathlib import Path
@@ -36,26 +32,6 @@ with RunDir.open(Path(sys.argv[1]), "rl", {"updates": 3, "inputs": []}, restart=
     print("begun", flush=True)
     sys.stdin.read()
 """
-
-
-@contextmanager
-def training(path):
-    """A run that goes on, in this process, without a trainer: its lock, record and metrics are those of any run."""
-    with RunDir.open(path, "rl", SETTINGS, restart=False) as folder:
-        yield folder
-
-
-def finish(folder):
-    folder.model.mkdir()
-    (folder.model / "config.json").write_text("{}")
-
-
-def update(folder, step):
-    folder.log({"step": step, "reward": 0.25 * step, "seconds": 1.0})
-
-
-def contents(path):
-    return lambda: page.contents(discover([path]), "Watched", lambda _: {}, samples_at=(), groups=0)
 
 
 def get(address, **headers):
@@ -187,22 +163,6 @@ def test_what_was_read_stays_while_the_run_cannot_be_read(tmp_path, monkeypatch)
         text = watched.page()
         assert "1 of 3 updates" in text
         assert "Its files cannot be read now" in text
-
-
-@contextmanager
-def followed(path, capsys, monkeypatch):
-    """``--watch`` in a thread; yields the link, and ends with it."""
-    monkeypatch.setattr(stage, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(stage, "LAST_SECONDS", 0.2)
-    follow = threading.Thread(target=stage.watch, args=(path, "Watched", contents(path), Console()))
-    follow.start()
-    link = ""
-    while not link:
-        link = capsys.readouterr().out.strip()
-        time.sleep(0.01)
-    yield link
-    follow.join(60)
-    assert not follow.is_alive()
 
 
 def test_a_run_that_does_not_exist_yet_is_waited_for_and_followed_to_its_end(tmp_path, capsys, monkeypatch):
