@@ -91,6 +91,11 @@ class Run:
     samples: Sequence[UpdateView]
     headline: str
 
+    @property
+    def title(self) -> str:
+        """The stage and the name, which are often the same."""
+        return self.name if self.name == self.trained.stage else f"{self.trained.stage}: {self.name}"
+
 
 def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> Run:
     """Read the folder of a finished or unfinished run.

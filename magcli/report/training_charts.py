@@ -174,8 +174,8 @@ SFT = (
         "Cross-entropy of the target tokens, in nats: training batch and held-out rows.",
         {"loss": "batch", "held_out_loss": "held out"},
     ),
-    ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}, group=POLICY),
-    ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}, group=POLICY),
+    ChartSpec("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
+    ChartSpec("Learning rate", "Learning rate of the optimizer.", {"lr": "rate"}),
 )
 """Charts of an SFT run."""
 

@@ -220,22 +220,27 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total, done = len(trainer.steps), trainer.done
-        if not config.lr:
-            console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
-        if done:
-            console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
-        sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
-        sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
-        with console.progress(total, "steps", "sft") as bar:
-            bar.advance(done, reused=True)
-            show = partial(sft_progress.report_step, bar, console, done + 1, total)
-            report = partial(_report, show, inputs.log_lines, folder.metrics())
-            sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
+        _run_steps(trainer, run, inputs, console)
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Console) -> None:
+    """Say how many steps there are, run those that are left, and write the model."""
+    config, total, done = inputs.config, len(trainer.steps), trainer.done
+    if not config.lr:
+        console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+    if done:
+        console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+    sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
+    sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
+    with console.progress(total, "steps", "sft") as bar:
+        bar.advance(done, reused=True)
+        show = partial(sft_progress.report_step, bar, console, done + 1, total)
+        report = partial(_report, show, inputs.log_lines, run.folder.metrics())
+        sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
 
 
 def _report(
