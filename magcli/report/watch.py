@@ -84,7 +84,7 @@ class Watched:
         if state != "waiting" or self._run.note_path.is_file():
             try:
                 self._latest = self._contents()
-            except DataError as error:
+            except (DataError, OSError) as error:  # files of a run that is started again may vanish
                 text = f"{text} Its files cannot be read now: {error}"
         return page.render(self._latest, Live(version, state, text, time.strftime("%H:%M:%S")))
 
