@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 """How often the run's state is looked at."""
-BEGIN_SECONDS = 60.0
-"""How long an unfinished run may take to go on: its command may have been given at the same time."""
+BEGIN_SECONDS = 300.0
+"""How long an unfinished run may take to go on: its command may have been given at the same time, and first reads the
+model."""
 OPEN_SECONDS = 70.0
 """A page that asked within this time is open; browsers let those in the background ask once a minute."""
 LAST_SECONDS = 10.0
