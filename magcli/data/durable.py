@@ -30,6 +30,8 @@ HIDDEN_BYTES = 32
 """Length that the longest hidden name beside an output adds to its name, as in ``..NAME.manifest.json.PID.tmp``."""
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
+OWNER = re.compile(r"process (\d+) on (\S+) since")
+"""Beginning of what the owner of a lock writes into it: its process and its machine."""
 
 
 def sync(file: BinaryIO) -> None:
@@ -232,6 +234,28 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether a process that is alive has the lock of an output.
+
+    The kernel is asked only about a lock whose owner may be alive, because asking takes the lock for a moment, in which
+    a process that starts could not have it.
+    """
+    try:
+        handle = os.open(lock_path(path), os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:  # there is no lock, or it is not ours to read
+        return False
+    try:
+        owner = OWNER.match(_entry(handle))
+        if owner and owner[2] == os.uname().nodename and not _alive(int(owner[1])):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def check_length(path: Path) -> None:
     """Raise EnvironmentFault if a name in an existing folder leaves no room for those of the hidden files beside it."""
     if not path.parent.is_dir():
@@ -259,13 +283,18 @@ def _owner(handle: int) -> str:
     """The owner of a lock, as written in it; the entry of a dead process is about to be overwritten."""
     deadline = time.monotonic() + OWNER_TIMEOUT
     while time.monotonic() < deadline:
-        entry = os.pread(handle, 200, 0).decode(errors="replace")
-        match = re.match(r"process (\d+) on (\S+) since", entry)
+        entry = _entry(handle)
+        match = OWNER.match(entry)
         is_remote = match is not None and match[2] != os.uname().nodename
         if match and (is_remote or _alive(int(match[1]))):
             return entry
         time.sleep(0.01)
     return "another process"
+
+
+def _entry(handle: int) -> str:
+    """What the owner of a lock wrote into it."""
+    return os.pread(handle, 200, 0).decode(errors="replace")
 
 
 def _same_file(handle: int, path: Path) -> bool:

@@ -79,11 +79,11 @@ def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regres
     repeated = compare_origin(survey)
     samples = sample_table(survey)
     _figures(out, points, plane, fit)
-    figures = plane_figures(plane) | {"origin_again": repeated, "regression": fit_figures(fit)}
+    figures = plane_figures(plane) | drawn_figures(points, fit) | {"origin_again": repeated}
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
     _table(out / "samples.arrow", samples, job)
     texts = {"name": plane.folders[-1].parent.parent.name, "facts": summary(plane) + ".", "origin": _origin(repeated)}
-    write_page(out / "index.html", figures | texts, points, samples, fit)
+    write_page(out / "index.html", figures | texts, points, samples)
     write_json(out / "landscape.json", figures)
     _log(out, points, repeated, job)
 
@@ -147,17 +147,14 @@ def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> Non
         job.console.warn(text, event="origin", **repeated)
 
 
-def write_page(
-    path: Path, figures: Mapping[str, Any], points: pa.Table, samples: pa.Table, fit: Regression | None
-) -> None:
+def write_page(path: Path, figures: Mapping[str, Any], points: pa.Table, samples: pa.Table) -> None:
     """Write the page. ``figures`` are those of ``landscape.json`` and the texts ``name``, ``facts`` and ``origin``."""
     data = {
         **{key: value for key, value in figures.items() if key not in ("regression", "tensors")},
         "tensors": sorted(figures["tensors"], key=lambda tensor: -tensor["variance"])[:MAX_TENSORS],
         "points": points.drop_columns(list(PER_PROBLEM)).to_pylist(),
-        "triangles": surface.triangulate(coordinates(points)).get_masked_triangles().tolist(),
         "samples": [_truncated(row) for row in samples.to_pylist()],
-        "fit": figures["regression"] | ({"band": _band(points, fit)} if fit else {}),
+        "fit": figures["regression"],
     }
     template = files("magcli.landscape").joinpath("page.html").read_text(encoding="utf-8")
     with atomic_file(path) as file:
@@ -279,6 +276,13 @@ def plane_figures(plane: Plane) -> dict[str, Any]:
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     """JSON has no infinity, which is the drift of a tensor that started at zero."""
     return {key: None if value == float("inf") else value for key, value in values.items()}
+
+
+def drawn_figures(points: pa.Table, fit: Regression | None) -> dict[str, Any]:
+    """What a page needs to draw the points: the triangles between them, and the regression with its band."""
+    triangles = triangulate(coordinates(points)).get_masked_triangles().tolist()
+    band = {"band": _band(points, fit)} if fit else {}
+    return {"triangles": triangles, "regression": fit_figures(fit) | band}
 
 
 def fit_figures(fit: Regression | None) -> dict[str, Any]:

@@ -13,15 +13,9 @@ from magcli.evaluation.metrics import Problem, Side, distinct
 from magcli.report.chart import Chart, Series
 from magcli.report.comparison import ENDS, HEADLINE, differing, end_of, figure, options_of, short, verdict
 from magcli.report.training import ACCURACY_CHART, MAX_POINTS, averaged
-from magcli.report.training_charts import RL, SFT, ChartSpec, parts
+from magcli.report.training_charts import ACCURACY, RL, SFT, ChartSpec, chart_of, parts
 from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
 
-ACCURACY = ChartSpec(
-    "Held-out accuracy",
-    "Accuracy on held-out problems sampled during training.",
-    {HELD_OUT[0]: "accuracy"},
-    "percent",
-)
 SEED = "seed"
 MAX_NAME = 48
 """An arm whose differing options are longer than this is called by the names of its runs."""
@@ -176,7 +170,7 @@ def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple
     flat: list[str] = []
     for spec in (*specs[:ACCURACY_CHART], ACCURACY, *specs[ACCURACY_CHART:]):
         key, shown = next(iter(spec.keys.items()))
-        chart = _chart(arms, spec, key, unit, every)
+        chart = chart_of(spec._replace(description=""), unit, *_curves(arms, key, every))
         values = {value for series in chart.series for value in series.values if value is not None}
         title = spec.title if len(spec.keys) == 1 else f"{spec.title}: {shown}"
         if len(values) > 1:
@@ -186,12 +180,19 @@ def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple
     return charts, flat
 
 
-def _chart(arms: Sequence[Arm], spec: ChartSpec, key: str, unit: str, every: int) -> Chart:
-    """One metric of all arms by step; an arm without it keeps its colour and its place in the legend."""
-    points = [[_points(run.lines, key, every) for run in arm.runs] for arm in arms]
-    steps = sorted({step for of_arm in points for of_run in of_arm for step in of_run})
-    series = [_series(arm.name, of_arm, steps) for arm, of_arm in zip(arms, points, strict=True)]
-    return Chart(spec.title, "", unit, steps, series, "lines", spec.unit)
+def _curves(arms: Sequence[Arm], key: str, every: int) -> tuple[list[int], list[Series]]:
+    """The steps at which any run has a metric, and the curve of each arm over them.
+
+    An arm without the metric has a curve without values, so it keeps its colour and its place in the legend.
+    """
+    by_arm: list[list[dict[int, float]]] = []
+    steps: set[int] = set()
+    for arm in arms:
+        of_runs = [_points(run.lines, key, every) for run in arm.runs]
+        steps.update(step for of_run in of_runs for step in of_run)
+        by_arm.append(of_runs)
+    ascending = sorted(steps)
+    return ascending, [_series(arm.name, of_runs, ascending) for arm, of_runs in zip(arms, by_arm, strict=True)]
 
 
 def _points(lines: Sequence[Line], key: str, every: int) -> dict[int, float]:

@@ -6,7 +6,7 @@ light and a dark set.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -14,11 +14,6 @@ from markupsafe import Markup
 
 from magcli.report.formatting import number, percent
 
-WIDTH, HEIGHT = 480, 230
-LEFT = 62
-RIGHT = 470
-TOP = 14
-BOTTOM = 196
 INSET, PAD = 8, 0.06
 """Horizontal margin in pixels, and vertical margin as a fraction of the range of the values."""
 MIN_STEP = 0.75
@@ -33,6 +28,34 @@ MAX_BAR_WIDTH = 40.0
 """Maximum width of a stacked column."""
 
 Values = Sequence[float | None]
+
+
+class Frame(NamedTuple):
+    """The size of a drawing, and the edges of the plot in it, in pixels; labels of axes are outside of the plot."""
+
+    width: float
+    height: float
+    left: float
+    top: float
+
+    @property
+    def right(self) -> float:
+        """The right edge of the plot."""
+        return self.width - 10
+
+    @property
+    def bottom(self) -> float:
+        """The bottom edge of the plot; below it are the numbers of the axis and its name."""
+        return self.height - 34
+
+    @property
+    def num_ticks(self) -> int:
+        """About how many ticks the vertical axis has room for."""
+        return max(3, round((self.bottom - self.top) / 36))
+
+
+LARGE = Frame(420, 205, left=58, top=14)
+SMALL = Frame(320, 160, left=56, top=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +88,14 @@ class Chart:
     kind: Literal["lines", "stack"] = "lines"
     unit: Literal["number", "percent"] = "number"
     marks: Sequence[Mark] = ()
+    group: str = ""
+    """The heading under which it stands, beside charts of equal size."""
+    is_large: bool = True
+
+    @property
+    def frame(self) -> Frame:
+        """Its size."""
+        return LARGE if self.is_large else SMALL
 
     @property
     def format(self) -> Callable[[float], str]:
@@ -142,19 +173,29 @@ def is_flat(chart: Chart) -> bool:
     return chart.kind == "lines" and len(chart.x) > 1 and all(len(seen) == 1 for seen in values)
 
 
+def grouped(charts: Iterable[Chart]) -> list[tuple[str, list[Chart]]]:
+    """The charts by group, in the order of the first of each."""
+    groups: dict[str, list[Chart]] = {}
+    for chart in charts:
+        groups.setdefault(chart.group, []).append(chart)
+    return list(groups.items())
+
+
 def draw(chart: Chart) -> Markup:
     """The chart as an SVG element that fills the width of its parent."""
     axes = _axes(chart)
-    parts = [_grid(chart, axes), *(_mark(mark, axes) for mark in chart.marks)]
+    frame = chart.frame
+    parts = [_grid(chart, axes), *(_mark(mark, axes, frame) for mark in chart.marks)]
     if chart.kind == "stack":
         parts += _stack(chart, axes)
     else:
         parts += [_band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
         parts += [_line(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
-    parts.append(Markup(f'<line class="cursor" y1="{TOP}" y2="{BOTTOM}" x1="0" x2="0"/>'))
+    parts.append(Markup(f'<line class="cursor" y1="{frame.top}" y2="{frame.bottom}" x1="0" x2="0"/>'))
     body = Markup("").join(parts)
     head = '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" data-points="{}">{}</svg>'
-    return Markup(head).format(WIDTH, HEIGHT, _summary(chart), json.dumps(_tooltips(chart, axes)), body)
+    size = frame.width, frame.height
+    return Markup(head).format(*size, _summary(chart), json.dumps(_tooltips(chart, axes)), body)
 
 
 def _summary(chart: Chart) -> str:
@@ -163,15 +204,17 @@ def _summary(chart: Chart) -> str:
 
 
 def _axes(chart: Chart) -> Axes:
+    frame = chart.frame
     inset = _column_width(chart) / 2 + 2 if chart.kind == "stack" else INSET
-    x = Scale(min(chart.x), max(chart.x), LEFT + inset, RIGHT - inset)
+    x = Scale(min(chart.x), max(chart.x), frame.left + inset, frame.right - inset)
     if chart.kind == "stack":
         low = 0.0
         high = max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
         values = [value for series in chart.series for value in (*series.values, *series.low, *series.high)]
         low, high = bounds([value for value in values if value is not None])
-    return Axes(x, Scale(low, high, BOTTOM, TOP + MARK_HEIGHT if chart.marks else TOP))
+    top = frame.top + (MARK_HEIGHT if chart.marks else 0)
+    return Axes(x, Scale(low, high, frame.bottom, top))
 
 
 def _columns(chart: Chart) -> list[list[float]]:
@@ -181,16 +224,18 @@ def _columns(chart: Chart) -> list[list[float]]:
 
 
 def _grid(chart: Chart, axes: Axes) -> Markup:
+    frame = chart.frame
     parts = []
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
-    for value in ticks(axes.y.low, axes.y.high, 5):
-        y = _rounded(axes.y.at(value))
-        parts.append(line.format(LEFT, RIGHT, y, y, LEFT - 6, _rounded(y + 4), _tick(value, chart)))
+    for value in ticks(axes.y.low, axes.y.high, frame.num_ticks):
+        y = rounded(axes.y.at(value))
+        parts.append(line.format(frame.left, frame.right, y, y, frame.left - 6, rounded(y + 4), _tick(value, chart)))
     label = Markup('<text x="{}" y="{}" class="middle">{}</text>')
     for update in ticks(axes.x.low, axes.x.high, 6):
         if update == int(update):  # ticks of a short axis may lie between updates
-            parts.append(label.format(_rounded(axes.x.at(update)), BOTTOM + 16, number(update)))
-    parts.append(Markup('<text x="{}" y="{}" class="end soft">{}</text>').format(RIGHT, HEIGHT - 3, chart.x_name))
+            parts.append(label.format(rounded(axes.x.at(update)), frame.bottom + 16, number(update)))
+    name = Markup('<text x="{}" y="{}" class="end soft">{}</text>')
+    parts.append(name.format(frame.right, frame.height - 3, chart.x_name))
     return Markup("").join(parts)
 
 
@@ -198,25 +243,21 @@ def _tick(value: float, chart: Chart) -> str:
     return f"{100 * value:.4g} %" if chart.unit == "percent" else number(value)
 
 
-def _mark(mark: Mark, axes: Axes) -> Markup:
-    x = _rounded(axes.x.at(mark.x))
-    at_end = x > RIGHT - MARK_WIDTH  # the label would not fit on the right of the line
-    text = '<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="soft{}" x="{}" y="{}">{}</text>'
-    name_x = x - 3 if at_end else x + 3
-    return Markup(text).format(x, x, TOP, BOTTOM, " end" if at_end else "", name_x, TOP + 10, mark.name)
+def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
+    x = rounded(axes.x.at(mark.x))
+    line = Markup('<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.top, frame.bottom)
+    at_end = x > frame.right - MARK_WIDTH  # the label would not fit on the right of the line
+    label = Markup('<text class="soft{}" x="{}" y="{}">{}</text>')
+    return line + label.format(" end" if at_end else "", x - 3 if at_end else x + 3, frame.top + 10, mark.name)
 
 
 def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
     """A line through the values that are not missing, with dots if there are few."""
-    points = [
-        (_rounded(axes.x.at(update)), _rounded(axes.y.at(value)))
-        for update, value in zip(x, series.values, strict=True)
-        if value is not None
-    ]
+    points = _points(x, series.values, axes)
     colour = index % COLOURS
     if not points:
         return Markup("")
-    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, " ".join(f"{a},{b}" for a, b in points))
+    path = Markup('<path class="line c{}" d="M{}"/>').format(colour, _path(points))
     if len(points) > MAX_DOTS:
         return path
     dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *point) for point in points]
@@ -224,15 +265,26 @@ def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
 
 
 def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
-    """The confidence band."""
-    ends = zip(x, series.low or [None] * len(x), series.high or [None] * len(x), strict=True)
-    bounded = [(update, low, high) for update, low, high in ends if low is not None and high is not None]
-    if len(bounded) < 2:
+    """The confidence band: an outline along the upper bounds from left to right, and back along the lower ones."""
+    above = _points(x, series.high, axes)
+    below = _points(x, series.low, axes)
+    if min(len(above), len(below)) < 2:
         return Markup("")
-    # The outline follows the upper bounds from left to right, and the lower ones back.
-    above = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(high))}" for update, _, high in bounded]
-    below = [f"{_rounded(axes.x.at(update))},{_rounded(axes.y.at(low))}" for update, low, _ in reversed(bounded)]
-    return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, " ".join(above + below))
+    outline = _path(above + below[::-1])
+    return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, outline)
+
+
+def _points(x: Sequence[float], values: Values, axes: Axes) -> list[tuple[float, float]]:
+    """The coordinates of the values that are not missing; none where a series has no such values."""
+    return [
+        (rounded(axes.x.at(update)), rounded(axes.y.at(value)))
+        for update, value in zip(x, values, strict=False)
+        if value is not None
+    ]
+
+
+def _path(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x},{y}" for x, y in points)
 
 
 def _stack(chart: Chart, axes: Axes) -> list[Markup]:
@@ -247,19 +299,20 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
             top, bottom = axes.y.at(below + value), axes.y.at(below)
             below += value
             if value:
-                box = map(_rounded, (left, top, width, bottom - top))
+                box = map(rounded, (left, top, width, bottom - top))
                 parts.append(rectangle.format(index % COLOURS, *box))
     return parts
 
 
 def _column_width(chart: Chart) -> float:
-    return min(max(1.0, 0.8 * (RIGHT - LEFT) / len(chart.x)), MAX_BAR_WIDTH)
+    plot = chart.frame.right - chart.frame.left
+    return min(max(1.0, 0.8 * plot / len(chart.x)), MAX_BAR_WIDTH)
 
 
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
     """The x coordinate and the tooltip lines of each update."""
     return [
-        (_rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
+        (rounded(axes.x.at(update)), [f"{chart.x_name} {number(update)}", *_values_at(chart, index)])
         for index, update in enumerate(chart.x)
     ]
 
@@ -276,6 +329,6 @@ def _values_at(chart: Chart, index: int) -> list[str]:
     return lines
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """A coordinate rounded to a tenth of a pixel."""
     return round(value, 1)

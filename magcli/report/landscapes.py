@@ -1,4 +1,4 @@
-"""A landscape in the report: its figures embedded as images, and its main numbers."""
+"""A landscape in the report: drawn from its points, or of an older version its pictures, with its main numbers."""
 
 import base64
 import json
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.report import landscape_maps
+from magcli.report.discovery import open_table, rows_of
 from magcli.report.formatting import number, percent, short_path
+from magcli.report.landscape_maps import Drawing
 
 FIGURES = (
     ("reward", "Mean reward over the plane of the two principal components; the arrows show the path of the weights."),
@@ -31,11 +34,12 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """A landscape: its name, facts, warnings, figures, and the path of its interactive page."""
+    """A landscape: its name, facts, warnings, drawings or pictures, and the path of its interactive page."""
 
     name: str
     facts: Sequence[str]
     warnings: Sequence[str]
+    drawings: Sequence[Drawing]
     pictures: Sequence[Picture]
     page: str
 
@@ -49,13 +53,46 @@ def read(folder: Path) -> Landscape:
     path = next(path for name in ("landscape.json", "plane.json") if (path := folder / name).is_file())
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        facts = [*_plane(data), *_fit(data.get("regression") or {}), *_repeated(data.get("origin_again") or {})]
+        points = _points(folder) if data.get("triangles") else []
+        facts = [*_plane(data), *_surface(points), *_fit(data.get("regression") or {})]
+        facts += _repeated(data.get("origin_again") or {})
+        drawings = _drawings(points, data) if points else []
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
     pictures = [Picture(caption, url) for stem, caption in FIGURES if (url := _data_url(folder, stem))]
+    pictures = [] if drawings else pictures
     page = folder / "index.html"
     warnings = data.get("warnings", [])
-    return Landscape(short_path(str(folder)), facts, warnings, pictures, str(page) if page.is_file() else "")
+    where = str(page) if page.is_file() else ""
+    return Landscape(short_path(str(folder)), facts, warnings, drawings, pictures, where)
+
+
+def _points(folder: Path) -> list[dict[str, Any]]:
+    """The evaluated points; none where their table is missing."""
+    path = folder / TABLES[0]
+    return list(rows_of(open_table(path))) if path.is_file() else []
+
+
+def _drawings(points: landscape_maps.Points, data: Mapping[str, Any]) -> list[Drawing]:
+    return [
+        landscape_maps.surface("Mean reward", "reward", points, data),
+        landscape_maps.surface("Mean length in tokens", "length", points, data),
+        landscape_maps.by_length(points, data["regression"]),
+    ]
+
+
+def _surface(points: landscape_maps.Points) -> list[str]:
+    """The range of the reward over the points, and its best one."""
+    if not points:
+        return []
+    rewards = [point["reward"] for point in points]
+    values = f"Reward {min(rewards):.3f} to {max(rewards):.3f} over {len(points)} points"
+    best = max(points, key=lambda point: point["difference"])
+    if best["difference"] <= 0:
+        return [f"{values}; none has more than the final weights"]
+    gain = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
+    where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
+    return [f"{values}; the best, at {where}, has {gain} against the final weights"]
 
 
 def tables(folder: Path) -> list[Path]:

@@ -14,10 +14,11 @@ from markupsafe import Markup
 
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
-from magcli.data.html import CONTENT_POLICY
+from magcli.data.html import CONTENT_POLICY, WATCHED_POLICY
 from magcli.evaluation.metrics import labels
 from magcli.report import arms, chart, evaluation, formatting, history, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
+from magcli.report.landscapes import Landscape
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,27 @@ class Contents:
     """The contents of the page by section; empty sections are omitted."""
 
     title: str
-    comparisons: Sequence[arms.Comparison]
-    steps: Sequence[history.Step]
-    runs: Sequence[training.Run]
-    suites: Sequence[evaluation.Suite]
-    landscapes: Sequence[landscapes.Landscape]
-    origins: Sequence[history.Origin]
-    unread: Sequence[str]
+    comparisons: Sequence[arms.Comparison] = ()
+    steps: Sequence[history.Step] = ()
+    runs: Sequence[training.Run] = ()
+    suites: Sequence[evaluation.Suite] = ()
+    landscapes: Sequence[Landscape] = ()
+    origins: Sequence[history.Origin] = ()
+    unread: Sequence[str] = ()
     rollouts: Sequence[RolloutsPage] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a served page says of its run: the state, in a word and in a sentence, and the time of day it was read.
+
+    ``version`` changes with what the page shows.
+    """
+
+    version: str
+    state: str
+    text: str
+    read_at: str
 
 
 def contents(
@@ -96,9 +110,9 @@ def write(path: Path, contents: Contents) -> int:
     return len(text)
 
 
-def render(contents: Contents) -> str:
-    """The page as HTML."""
-    folder = files("magcli.report").joinpath("templates")
+def render(contents: Contents, live: Live | None = None) -> str:
+    """The page as HTML; ``live`` that of a run which is watched, which asks its server for newer versions."""
+    scripts = ("hover.js", "folds.js", *(("watch.js",) if live else ()))
     environment = Environment(
         loader=PackageLoader("magcli.report"),
         autoescape=True,
@@ -109,14 +123,20 @@ def render(contents: Contents) -> str:
     environment.tests["flat"] = chart.is_flat
     return environment.get_template("page.html.jinja").render(
         contents=contents,
+        live=live,
         version=__version__,
-        policy=Markup(CONTENT_POLICY),
-        style=Markup(folder.joinpath("style.css").read_text(encoding="utf-8")),
-        script=Markup(folder.joinpath("hover.js").read_text(encoding="utf-8")),
+        policy=Markup(WATCHED_POLICY if live else CONTENT_POLICY),
+        style=_template("style.css"),
+        script=Markup("").join(map(_template, scripts)),
         draw=chart.draw,
+        grouped=chart.grouped,
         legend=chart.legend,
         percent=formatting.percent,
         number=formatting.number,
         quote=quote,
         COLOURS=chart.COLOURS,
     )
+
+
+def _template(name: str) -> Markup:
+    return Markup(files("magcli.report").joinpath("templates", name).read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.data.schema import REWARD_PARTS
-from magcli.errors import DataError, first_line
 from magcli.model.thoughts import form_named
 from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.history import Part
-from magcli.report.training_charts import SFT, ChartSpec, parts, specs_of_rl
+from magcli.report.training_charts import ACCURACY, REWARDS, SFT, ChartSpec, chart_of, parts, specs_of_rl
 from magcli.rl import ledger
+from magcli.rl.store import read_columns
 from magcli.run.rundir import HELD_OUT, Line, RunDir, Trained, read_run
 from magcli.verify.types import UNGRADED
 
@@ -30,8 +31,6 @@ MAX_POINTS = 240
 """Maximum number of points of a chart."""
 MAX_FAULTS = 3
 """How many violations of the ledger's identity are listed."""
-GROUPS_CHART = 3
-"""Index of the chart of groups among those of an RL run."""
 ACCURACY_CHART = 1
 """Index of the chart of the accuracy on held-out problems, if there is one."""
 LAST = ("step", "stage")
@@ -92,6 +91,11 @@ class Run:
     samples: Sequence[UpdateView]
     headline: str
 
+    @property
+    def title(self) -> str:
+        """The stage and the name, which are often the same."""
+        return self.name if self.name == self.trained.stage else f"{self.trained.stage}: {self.name}"
+
 
 def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> Run:
     """Read the folder of a finished or unfinished run.
@@ -113,7 +117,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     charts = _charts(points, sizes, unit, _stages(lines), specs, of_rl)
     if accuracy := _accuracy_chart(logged, unit, _stages(lines)):
         charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
-    facts = [_progress(trained, lines, run.finished, unit)]
+    facts = [_progress(trained, lines, unit)]
     facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
     facts += _group_account(folder) if of_rl else []
     facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
@@ -168,13 +172,18 @@ def _headline(lines: Sequence[Line], key: str) -> str:
     return f"{key} {values[0]:.3g} to {values[-1]:.3g}" if values else "no update yet"
 
 
-def _progress(trained: Trained, lines: Sequence[Line], finished: bool, unit: str) -> str:
+def _progress(trained: Trained, lines: Sequence[Line], unit: str) -> str:
     planned = trained.options.get("updates")
     of = f" of {planned:,}" if planned else ""
-    state = "finished" if finished else "not finished (run the same command to resume)"
     seconds = float(sum(line.get("seconds") or 0 for line in lines))
     took = f" in {duration(seconds)}" if lines else ""
-    return f"{len(lines):,}{of} {unit}s{took}, {state}"
+    return f"{len(lines):,}{of} {unit}s{took}, {_state(RunDir(trained.folder))}"
+
+
+def _state(run: RunDir) -> str:
+    if run.goes_on:
+        return "goes on"
+    return "finished" if run.finished else "not finished (run the same command to resume)"
 
 
 def _group_account(folder: Path) -> list[str]:
@@ -213,9 +222,9 @@ def _charts(
     for spec in specs:
         series = [_series(name, key, points, sizes) for key, name in spec.keys.items()]
         drawn = [line for line in series if any(value is not None for value in line.values)]
-        charts.append(Chart(spec.title, spec.description, unit, x, drawn, "lines", spec.unit, marks))
+        charts.append(chart_of(spec, unit, x, drawn, marks))
     if of_rl:
-        charts.insert(GROUPS_CHART, _groups_chart(points, x, unit, marks))
+        charts.append(_groups_chart(points, x, unit, marks))
     return [chart for chart in charts if chart.series]
 
 
@@ -231,10 +240,8 @@ def _accuracy_chart(lines: Sequence[Line], unit: str, marks: Sequence[Mark]) -> 
         return None
     points, _ = downsample(evaluated)
     values, low, high = ([point.get(name) for point in points] for name in HELD_OUT[:3])
-    series = Series("accuracy", values, low, high)
-    description = "Accuracy on held-out problems sampled during training, with a 95 % interval over problems."
     steps = [point["step"] for point in points]
-    return Chart("Held-out accuracy", description, unit, steps, [series], "lines", "percent", marks)
+    return chart_of(ACCURACY, unit, steps, [Series("accuracy", values, low, high)], marks)
 
 
 def _series(name: str, key: str, points: Sequence[Line], sizes: Sequence[int]) -> Series:
@@ -263,7 +270,8 @@ def _groups_chart(points: Sequence[Line], x: Sequence[float], unit: str, marks: 
     ]
     trained = Series("trained", [point.get("groups_trained") for point in points])
     description = "Groups trained in each update, and groups dropped before it by reason."
-    return Chart("Groups", description, unit, x, [trained, *dropped] if points else [], "stack", "number", marks)
+    series = [trained, *dropped] if points else []
+    return Chart("Groups", description, unit, x, series, "stack", marks=marks, group=REWARDS, is_large=False)
 
 
 def updates(run: Path) -> list[int]:
@@ -273,14 +281,17 @@ def updates(run: Path) -> list[int]:
 
 def reward_errors(run: Path) -> dict[int, float]:
     """The standard error of each update's mean reward, clustered by group."""
-    errors = {}
-    for step in updates(run):
-        rows = _columns(RunDir(run).rollouts_of(step), ("group", "reward", "reason"))
-        graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
-        error = standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
-        if error is not None:
-            errors[step] = error
-    return errors
+    paths = {step: RunDir(run).rollouts_of(step) for step in updates(run)}
+    errors = {step: _reward_error(path, path.stat().st_mtime_ns) for step, path in paths.items()}
+    return {step: error for step, error in errors.items() if error is not None}
+
+
+@cache
+def _reward_error(path: Path, written_at: int) -> float | None:
+    """That of one update; a page that follows a run reads each table once."""
+    rows = read_columns(path, ("group", "reward", "reason"))
+    graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
+    return standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
 
 
 def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
@@ -295,24 +306,6 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
     sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
     correction = number / (number - 1)  # for few clusters, as in the variance of a sample
     return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
-
-
-def _columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Read only some columns of an update's table; the per-token ones are most of it.
-
-    Raises:
-        DataError: the file is truncated or damaged.
-    """
-    try:
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
-            wanted = [reader.schema.get_field_index(name) for name in names]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
-        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
-            rows = reader.read_all()
-            rows.validate(full=True)
-            return rows
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is truncated or damaged: {first_line(error)}") from None
 
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
@@ -335,7 +328,7 @@ def read_samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
 
 
 def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
-    rows = _columns(path, ("group", "dropped"))
+    rows = read_columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
     numbers = pa.array(_select_groups(fates, wanted), pa.int64())
     rows_of_group: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
@@ -347,12 +340,22 @@ def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
 
 
 def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
-    """Trained groups evenly spaced over the update, and one dropped group if there is any."""
-    trained = sorted(number for number, dropped in fates.items() if dropped is None)
-    dropped = sorted(number for number, dropped in fates.items() if dropped is not None)
-    few = min(wanted - bool(dropped and wanted > 1), len(trained))
-    spread = [trained[round(position)] for position in np.linspace(0, len(trained) - 1, few)] if few else []
-    return spread + dropped[: wanted - len(spread)]
+    """Trained groups evenly spaced over the update, and one dropped group if there is any.
+
+    Where too few groups were trained, dropped ones take their places.
+    """
+    trained = sorted(number for number, reason in fates.items() if reason is None)
+    dropped = sorted(number for number, reason in fates.items() if reason is not None)
+    keeps_place = bool(dropped) and wanted > 1
+    shown = _spread(trained, wanted - 1 if keeps_place else wanted)
+    return shown + dropped[: wanted - len(shown)]
+
+
+def _spread(numbers: Sequence[int], wanted: int) -> list[int]:
+    """At most ``wanted`` of the numbers, evenly spaced from the first to the last."""
+    count = min(wanted, len(numbers))
+    places = np.linspace(0, len(numbers) - 1, count)
+    return [numbers[round(place)] for place in places]
 
 
 def _group(rows: Sequence[dict[str, Any]]) -> GroupView:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from magcli.data import manifest, seal, table
 from magcli.data.schema import COMPLETION, CUSTOM_REWARD, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
 from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
 from magcli.run.rundir import RunDir
@@ -203,3 +203,21 @@ def _rollout(row: Mapping[str, Any], prompt: tuple[int, ...]) -> Rollout:
         seed=row["seed"],
         given=tuple((span["start"], span["end"]) for span in row.get("given", ())),
     )
+
+
+def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
+    """Read only some columns of an update's table; the per-token ones are most of it.
+
+    Raises:
+        DataError: the file is truncated or damaged.
+    """
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:  # columns are chosen by index
+            wanted = [reader.schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
+            rows = reader.read_all()
+            rows.validate(full=True)
+            return rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is truncated or damaged: {first_line(error)}") from None

@@ -22,6 +22,7 @@ A run that started from another run's model leads to the runs before it: ``linea
 import contextlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -106,6 +107,12 @@ class RunDir:
     def finished(self) -> bool:
         """Whether the run's model exists; it is written last."""
         return (self.model / "config.json").exists()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a process that is alive trains this run."""
+        places = {Path(os.path.abspath(self.path)), self.path.resolve()}  # the run may have been named by a link
+        return not self.finished and any(map(durable.is_locked, places))
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line of metrics; numbers that are not finite become null."""

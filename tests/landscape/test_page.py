@@ -70,7 +70,7 @@ def answer(number, k):
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "index.html"
     points, samples, fit = evaluated()
-    write_page(path, TOLD | {"regression": results.fit_figures(fit)}, points, samples, fit)
+    write_page(path, TOLD | results.drawn_figures(points, fit), points, samples)
     return path
 
 

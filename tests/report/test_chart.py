@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.report.chart import (
-    BOTTOM,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
+    LARGE,
+    SMALL,
     Chart,
     Mark,
     Scale,
     Series,
     bounds,
     draw,
+    grouped,
     is_flat,
     legend,
     ticks,
@@ -47,8 +45,8 @@ def points(drawing, kind="line"):
 
 def test_a_line_goes_from_end_to_end_and_rises_with_its_values():
     ((first, *_, last),) = points(draw(chart(Series("reward", [0.0, 0.4, 1.0]))))
-    assert LEFT < first[0] < last[0] < RIGHT
-    assert TOP < last[1] < first[1] <= BOTTOM
+    assert LARGE.left < first[0] < last[0] < LARGE.right
+    assert LARGE.top < last[1] < first[1] <= LARGE.bottom
 
 
 def test_hovering_shows_every_series_with_its_interval():
@@ -72,8 +70,8 @@ def test_stacked_columns_fill_their_height():
     assert len(boxes) == 3, "no box for a count of none"
     assert below["x"] == upper["x"]
     assert abs(upper["y"] + upper["height"] - below["y"]) < 0.2
-    assert abs(upper["y"] - TOP) < 0.2
-    assert all(box["x"] >= LEFT and box["x"] + box["width"] <= RIGHT for box in boxes)
+    assert abs(upper["y"] - LARGE.top) < 0.2
+    assert all(box["x"] >= LARGE.left and box["x"] + box["width"] <= LARGE.right for box in boxes)
 
 
 def test_a_single_update_and_missing_values_can_be_drawn():
@@ -89,9 +87,9 @@ def test_a_stage_is_marked_where_it_begins():
     lines = [float(n.attrib["x1"]) for n in drawing.iter("line") if n.attrib["class"] == "mark"]
     names = [n for n in drawing.iter("text") if (n.text or "").startswith("stage")]
     assert len(lines) == len(names) == 2
-    assert abs(lines[0] - (LEFT + RIGHT) / 2) < 1
+    assert abs(lines[0] - (LARGE.left + LARGE.right) / 2) < 1
     assert "end" in names[1].attrib["class"], "a name at the edge goes to the left"
-    assert all(float(n.attrib["x"]) < WIDTH for n in names)
+    assert all(float(n.attrib["x"]) < LARGE.width for n in names)
 
 
 def test_names_are_escaped_in_the_drawing():
@@ -143,3 +141,19 @@ def test_a_chart_whose_lines_never_change_is_flat():
     assert not is_flat(chart(same, Series("other", [2.0, 2.5, 2.0])))
     assert not is_flat(chart(Series("rate", [1.0]))), "one point is no constant"
     assert not is_flat(chart(same, kind="stack"))
+
+
+def test_charts_of_a_group_stand_together_in_the_order_of_the_first():
+    names = ["Learning", "Speed", "Learning", "Policy"]
+    charts = [chart(Series(str(index), [1.0, 2.0]), group=name) for index, name in enumerate(names)]
+    found = [(name, [each.series[0].name for each in members]) for name, members in grouped(charts)]
+    assert found == [("Learning", ["0", "2"]), ("Speed", ["1"]), ("Policy", ["3"])]
+
+
+def test_small_charts_share_their_size_and_axis():
+    small = [chart(Series("a", values), is_large=False) for values in ([0.1, 0.2, 0.3], [1e6, 2e6, 3e6])]
+    boxes = {parsed(draw(each)).attrib["viewBox"] for each in small}
+    assert boxes == {f"0 0 {SMALL.width} {SMALL.height}"}
+    first, second = (points(draw(each))[0] for each in small)
+    assert [x for x, _ in first] == [x for x, _ in second]
+    assert all(SMALL.left < x < SMALL.right and SMALL.top <= y <= SMALL.bottom for x, y in first)

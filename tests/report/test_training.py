@@ -30,7 +30,9 @@ def chart(run, title):
 def test_a_finished_run_has_its_charts_facts_and_samples(pipeline):
     run = read(pipeline / "rl")
     titles = [each.title for each in run.charts]
-    assert titles[:4] == ["Reward", "Reward components", "Correct answers", "Groups"]
+    assert titles[:4] == ["Reward", "Reward components", "Correct answers", "Length"]
+    assert [chart.title for chart in run.charts if chart.is_large] == ["Reward", "Correct answers", "Length"]
+    assert (run.charts[-1].title, run.charts[-1].group) == ("Groups", "Rewards and groups")
     assert {
         "Length",
         "Truncated",

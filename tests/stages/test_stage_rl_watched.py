@@ -1,6 +1,7 @@
 """`magcli rl` as a person watches it: curves on a terminal, lines in a log, trackers where they were asked for."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -8,8 +9,11 @@ from calling import call_stage, kill_and_resume, seconds_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from terminal import Terminal
 
+from magcli.data import table
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.rl import trackers
+from magcli.rl.samples import NUM_SAMPLES
+from magcli.run import trackers
+from magcli.run.rundir import RunDir
 
 FLAGS = [
     "--group-size=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
@@ -102,7 +106,7 @@ def test_a_killed_run_continues_in_its_tracker_with_each_update_once(kills, gues
     kill_and_resume(kills, 0.8 * took, "rl", problems, run=run, **options)
     lines = metrics(run)
     found, texts = scalars(run / "tensorboard")
-    assert texts == ["config/text_summary"]
+    assert sorted(texts) == ["config/text_summary", "samples/text_summary"]
     assert found["reward/mean"] == [(line["step"], pytest.approx(line["reward"])) for line in lines]
     for line in lines:
         for name, value in trackers.metric_values(line).items():
@@ -120,6 +124,22 @@ def test_a_finished_run_can_be_uploaded_to_a_tracker(guesser, problems, tmp_path
         name = json.loads((run / "tracked.json").read_text())["run"]
         assert f"tensorboard run {name}: {run}/tensorboard\n" in capsys.readouterr().err
         assert [step for step, _ in scalars(run / "tensorboard")[0]["reward/mean"]] == [1, 2, 3]
+
+
+def test_each_update_has_some_of_its_completions(guesser, problems, tmp_path) -> None:
+    run = tmp_path / "run"
+    call_stage("rl", problems, run=run, **{**SMALL, "updates": 2}, model=str(guesser), track=["tensorboard"])
+    events = EventAccumulator(str(run / "tensorboard")).Reload().Tensors("samples/text_summary")
+    assert [event.step for event in events] == [1, 2]
+    for event in events:
+        rows = table.read(str(RunDir(run).rollouts_of(event.step))).rows
+        completions = {row["completion"] for batch in rows for row in batch.to_pylist()}
+        text = event.tensor_proto.string_val[0].decode()
+        parts = text.split("**Reward ")[1:]
+        assert len(parts) == NUM_SAMPLES
+        for part in parts:
+            assert re.match(r"[\d.]+: [a-z-]+\*\*\n\nPrompt\n\n    [a-h]\?\n\nCompletion\n\n    ", part)
+            assert part.split("Completion\n\n    ")[1].strip() in {each.strip() for each in completions}
 
 
 def test_a_tracker_that_is_not_installed_is_refused_first(problems, tmp_path, monkeypatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from calling import call_stage, flags_of, kill_and_resume, seconds_of, written_at
 from forking import Running
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
@@ -21,6 +22,13 @@ from magcli.run.rundir import RunDir
 from magcli.train.optim import SFT_LR, default_lr
 
 SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
+
+
+def tracked_steps(run):
+    """The steps that TensorBoard has of a run, each event once as it lies in the files, and its options."""
+    events = EventAccumulator(str(run / "tensorboard"), size_guidance={"scalars": 0}, purge_orphaned_data=False)
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars("train/loss")], events.Tags()["tensors"]
 
 
 def traces(path, count=60, seed=0):
@@ -637,3 +645,25 @@ def test_the_way_to_go_on_with_other_settings_is_named_and_works(finished, tiny_
     assert Path(start).parent == (run if finished else run / "checkpoints")
     call_stage("sft", data, model=start, run=tmp_path / "new", **SHORT | {"lr": 4e-3})
     assert lines(tmp_path / "new")[0]["loss"] < lines(run)[0]["loss"], "it starts from the trained weights"
+
+
+def test_a_killed_run_continues_in_its_tracker_with_each_step_once(tiny_model_dir, tmp_path):
+    table = traces(tmp_path / "traces.jsonl")
+    options = SHORT | {"model": str(tiny_model_dir), "track": ["tensorboard"], "epochs": 3}
+    took = seconds_of("sft", table, run=tmp_path / "whole", **options)
+    run = tmp_path / "run"
+    kill_and_resume(2, 0.8 * took, "sft", table, run=run, **options)
+    steps, texts = tracked_steps(run)
+    assert steps == [(line["step"], pytest.approx(line["loss"])) for line in lines(run)]
+    assert texts == ["config/text_summary"]
+
+
+def test_a_finished_run_can_be_uploaded_to_a_tracker(tiny_model_dir, tmp_path, capsys):
+    table, run = traces(tmp_path / "traces.jsonl"), tmp_path / "run"
+    options = SHORT | {"model": str(tiny_model_dir), "run": run}
+    call_stage("sft", table, **options)
+    assert not (run / "tensorboard").exists()
+    for _ in range(2):
+        call_stage("sft", table, **options, track=["tensorboard"], quiet=False)
+        assert "sft: tensorboard run run-" in capsys.readouterr().err
+        assert [step for step, _ in tracked_steps(run)[0]] == [line["step"] for line in lines(run)]

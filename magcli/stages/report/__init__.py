@@ -5,6 +5,8 @@ contain these, such as the output of a recipe. With -o report.html they become o
 funnel of the data with reasons, curves of every run, samples with the parts of their reward, evaluations with
 intervals, figures of landscapes, and the origin of every file. Beside it, report-rollouts.html has all rollouts of each
 run, and of each named table of completions, to search and filter. Without -o the main figures are printed to stdout.
+
+`--watch RUN` serves the page of a run that goes on, follows it, and ends with it; with -o it then writes the page.
 """
 
 from __future__ import annotations
@@ -44,6 +46,11 @@ class Config:
         panel=PAGE,
         ge=0,
     )
+    watch: bool = opt(
+        False,
+        "Serve the page of one run on this machine while the run goes on, at a link that is printed, and end with it.",
+        panel=PAGE,
+    )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
     only: tuple[str, ...] = opt(DEFAULT_METRICS, "Metrics to show.", panel=TEXT)
     files: tuple[str, ...] = opt((), "Files and folders to list at the end.", panel=TEXT)
@@ -55,6 +62,10 @@ def check(config: Config) -> None:
     usage(bool(config.paths or config.files), "report: name what to report on: magcli report PATH... -o report.html")
     usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the file name must end in .html")
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
+    usage(
+        not config.watch or (len(config.paths) == 1 and not config.files),
+        "report: --watch follows one run: magcli report --watch RUN",
+    )
     usage(out is None or bool(config.paths), "report: --files are listed in the terminal only; a page needs PATHS")
     for update in config.samples_at:
         usage(

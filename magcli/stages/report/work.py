@@ -26,6 +26,7 @@ from magcli.report.rollouts.page import write as write_rollouts
 from magcli.report.rollouts.source import of_run, of_table
 from magcli.run.rundir import RunDir, read_run
 from magcli.stages.report import DEFAULT_METRICS, Config
+from magcli.stages.report.watch import watch
 from magcli.stages.shared.evaluations import stored_problems
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ SELECTION_METRICS = (("accuracy", 1), ("held_out_loss", -1))
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Write the page, or print the tables; warn of files that could not be read."""
-    artifacts = discover([Path(path) for path in config.paths]) if config.paths else Artifacts()
+    paths = [Path(path) for path in config.paths]
+    if config.watch:
+        _watch(config, job)
+        if config.out is None:
+            return iter(())
+    artifacts = discover(paths) if paths else Artifacts()
     if config.out is None:
         _print(config, artifacts)
     else:
@@ -57,13 +63,31 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     return iter(())
 
 
-def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
+def _watch(config: Config, job: Job) -> None:
+    """Serve the page of the run until it has ended."""
+    folder = Path(config.paths[0])
+    watch(folder, _title(config), lambda: _contents(config, discover([folder]), job), job.console)
+
+
+def _title(config: Config) -> str:
     paths = [str(Path(path).resolve()) for path in config.paths]
-    title = config.title or f"Report on {', '.join(labels(paths))}"
+    return config.title or f"Report on {', '.join(labels(paths))}"
+
+
+def _contents(config: Config, artifacts: Artifacts, job: Job) -> Contents:
     problems = _problems_of_runs(artifacts, job.console)
-    contents = page.contents(
-        artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples, problems=problems
+    return page.contents(
+        artifacts,
+        _title(config),
+        _defaults,
+        samples_at=config.samples_at,
+        groups=config.samples,
+        problems=problems,
     )
+
+
+def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
+    contents = _contents(config, artifacts, job)
     rollouts = _write_rollouts(out, artifacts, contents, job)
     size = page.write(out, replace(contents, rollouts=rollouts))
     for comparison in contents.comparisons:

@@ -13,8 +13,6 @@ from magcli.config import check_bounds, opt
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number
 from magcli.plan.ranks import Processes
-from magcli.rl.trackers import Name as TrackerName
-from magcli.rl.trackers import require
 from magcli.rl.training_stages import StageOptions
 from magcli.rl.types import is_own_function
 from magcli.stages.shared import (
@@ -152,12 +150,6 @@ class Config(
         0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=CHECKPOINTS, ge=0
     )
     shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=OBJECTIVE)
-    track: tuple[TrackerName, ...] = opt(
-        (),
-        "Experiment trackers: tensorboard, wandb, trackio, or several.",
-        panel=CHECKPOINTS,
-        affects_rows=False,
-    )
     evaluate_every: int = opt(
         10,
         "Number of updates between evaluations; also before the first and after the last update.",
@@ -213,7 +205,7 @@ def _defaults_of_loss(name: str) -> dict[str, Any]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    options.check_training("rl", config.model, config.device)
+    options.check_training("rl", config)
     options.check_template("rl", config)
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
@@ -225,8 +217,6 @@ def check(config: Config) -> None:
     usage(not (config.environment and config.verifiers), "rl: an --environment runs in this process; omit --verifiers")
     _check_teacher(config)
     _check_functions(config)
-    for tracker in config.track:
-        require(tracker)
 
 
 def _check_engine(config: Config) -> None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from magcli.rl.live import Curves
     from magcli.rl.loop import Checkpointing
     from magcli.rl.outcomes import GroupOutcomes
-    from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.run.rundir import Line, RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.rl.config import Config
 
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from magcli.plan.formats import Formats
     from magcli.rl.curriculum import Row
     from magcli.rl.evaluation import Measure
-    from magcli.rl.trackers import LogLines
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.rl.plan import RunPlan
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import RankController

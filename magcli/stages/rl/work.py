@@ -17,9 +17,10 @@ from magcli.rl import loop
 from magcli.rl.layout import note_layout
 from magcli.rl.loop import keep_last_checkpoint
 from magcli.rl.probe import inline
+from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
-from magcli.rl.trackers import open_trackers
 from magcli.run import validation
+from magcli.run.trackers import Source, open_trackers
 from magcli.run.units import AsyncRunner
 from magcli.stages.rl.config import Config, has_own_reward, reads
 from magcli.stages.rl.display import say_pool, say_results
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import RepeatedUpdate
-    from magcli.rl.trackers import LogLines
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.rl.display import Display
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import RankController
@@ -287,4 +288,5 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
 
 def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
     """The run's trackers (``--track``), resumed if they have this run already."""
-    return open_trackers(config.track, folder.path, as_json(config), job.console, resumed=bool(folder.metrics()))
+    source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
+    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))

@@ -99,7 +99,7 @@ class Config(options.GraderOptions, options.EvaluationOptions, rank_options.Rank
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    options.check_training("sft", config.model, config.device)
+    options.check_training("sft", config)
     options.check_template("sft", config)
     options.check_vllm("sft", config.engine, deterministic=False)
     scratch = config.lora and config.from_scratch

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.config import as_json
 from magcli.console import put
 from magcli.data import table
 from magcli.data.schema import require
@@ -29,6 +30,7 @@ from magcli.plan import forecast as plans
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
 from magcli.run.rundir import HELD_OUT
+from magcli.run.trackers import Source, open_trackers
 from magcli.stages.sft import Config
 from magcli.stages.sft.plan import RunPlan
 from magcli.stages.shared import engines, forms, graders, heldout, sft_progress, tables, templates, trainers, training
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.layout import Converted
     from magcli.run.rundir import RunDir
+    from magcli.run.trackers import LogLines
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.commands import OpenState
     from magcli.train.controller import RankController
@@ -147,11 +150,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if model.template.date:
             folder.note("date", model.template.date)
         folder.note(forms.THOUGHTS, model.thoughts.name)
+        log_lines = stack.enter_context(_tracked(config, folder, job))
         if folder.finished:
+            log_lines(folder.metrics())
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
             held_out = _held_out(config, model, job)
-            inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder)
+            inputs = Inputs(config, model, formats, examples, held_out, step_tokens, folder, log_lines)
             train = partial(_train, inputs, job.console)
             trainers.again_when_lost("sft", train, folder, job.console)
         lines = [{"step": line["step"], **{name: line.get(name) for name in METRICS}} for line in folder.metrics()]
@@ -169,6 +174,13 @@ class Inputs:
     held_out: Sequence[Example]
     step_tokens: int
     folder: RunDir
+    log_lines: LogLines
+
+
+def _tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
+    """The run's trackers (``--track``), resumed if they have this run already."""
+    source = Source("sft", folder.path, as_json(config))
+    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))
 
 
 def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
@@ -208,21 +220,36 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         if config.from_scratch:
             run.save_initial_model(trainer)
         run.resume(trainer)
-        total, done = len(trainer.steps), trainer.done
-        if not config.lr:
-            console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
-        if done:
-            console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
-        sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
-        sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
-        with console.progress(total, "steps", "sft") as bar:
-            bar.advance(done, reused=True)
-            report = partial(sft_progress.report_step, bar, console, done + 1, total)
-            sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
+        _run_steps(trainer, run, inputs, console)
     if trainer.best_step:
         best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         console.result(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     console.result(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _run_steps(trainer: SFTTrainer, run: sft.SFTRun, inputs: Inputs, console: Console) -> None:
+    """Say how many steps there are, run those that are left, and write the model."""
+    config, total, done = inputs.config, len(trainer.steps), trainer.done
+    if not config.lr:
+        console.say(f"sft: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+    if done:
+        console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+    sizes = {"epochs": config.epochs, "traces": len(inputs.examples), "max_steps": config.max_steps}
+    sft_progress.say_steps(total, step_tokens=inputs.step_tokens, console=console, **sizes)
+    with console.progress(total, "steps", "sft") as bar:
+        bar.advance(done, reused=True)
+        show = partial(sft_progress.report_step, bar, console, done + 1, total)
+        report = partial(_report, show, inputs.log_lines, run.folder.metrics())
+        sft.train(trainer, run, report, partial(sft_progress.say_saved, console))
+
+
+def _report(
+    show: Callable[[dict[str, Any]], None], log_lines: LogLines, lines: list[dict[str, Any]], line: dict[str, Any]
+) -> None:
+    """Show a step, and give trackers what they lack of the lines so far."""
+    show(line)
+    lines.append(line)
+    log_lines(lines)
 
 
 def _examples(config: Config, model: Model, rows: Rows, schema: pa.Schema, job: Job, where: str) -> Iterator[Example]:

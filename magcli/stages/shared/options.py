@@ -14,6 +14,8 @@ from magcli.config import opt
 from magcli.errors import UsageError, usage
 from magcli.model.thoughts import FORMS, GAP, THINK, form_named
 from magcli.plan.engines import policy_engine, require_vllm
+from magcli.run.trackers import Name as TrackerName
+from magcli.run.trackers import require as require_tracker
 from magcli.stages.shared import vllm_options
 from magcli.stages.shared.parallel import check_split_engine
 
@@ -312,6 +314,12 @@ class TrainingOptions(TemplateOptions):
     )
     save_dtype: SaveDtype = save_dtype()
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
+    track: tuple[TrackerName, ...] = opt(
+        (),
+        "Experiment trackers: tensorboard, wandb, trackio, or several.",
+        panel=CHECKPOINTS,
+        affects_rows=False,
+    )
 
 
 def check_engine(stage: str, config: EngineOptions) -> None:
@@ -429,11 +437,14 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         require_vllm()
 
 
-def check_training(stage: str, model: str, device: str, *, needed: bool = True) -> None:
-    """A device, and a model on this machine or the hub; with ``needed`` False the model may be missing."""
-    check_device(stage, device)
-    usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
-    usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+def check_training(stage: str, config: TrainingOptions) -> None:
+    """A device, a model on this machine or the hub, and trackers whose packages are installed."""
+    check_device(stage, config.device)
+    usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
+    is_server = config.model.startswith("http")
+    usage(not is_server, f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+    for tracker in config.track:
+        require_tracker(stage, tracker)
 
 
 def check_reward(stage: str, config: RewardOptions) -> None:

@@ -2,7 +2,8 @@
 
 The metrics on disk are authoritative. A tracker reports the last update that it has and receives the later ones on a
 separate thread: a killed run resumes as the same run with each update logged once, a slow network delays nothing, and a
-run that was never tracked can be uploaded later. A tracker that fails causes one warning; the run continues.
+run that was never tracked can be uploaded later. A tracker that fails causes one warning; the run continues. With each
+update go some of its completions: a table, or text in TensorBoard.
 
 Credentials and storage are configured as usual for each tracker (`wandb login`, `WANDB_MODE`, `WANDB_DIR`, `hf auth
 login`, `TRACKIO_SPACE_ID`, ...). TensorBoard's event files and W&B's local files are in the run's folder.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Literal, NamedTuple, Protocol
 
 from magcli.console import Console
@@ -52,6 +54,7 @@ METRIC_NAMES = {
     "accuracy_low": "evaluation/accuracy_low",
     "accuracy_high": "evaluation/accuracy_high",
     "answer_tokens": "evaluation/answer_tokens",
+    "held_out_loss": "evaluation/held_out_loss",
     "weights_version": "run/weights_version",
     "generated_tokens": "tokens/generated",
     "trained_tokens": "tokens/trained",
@@ -97,9 +100,39 @@ def metric_name(key: str) -> str:
 # ---- trackers ----
 
 
+class Sample(NamedTuple):
+    """A completion of an update, with its verdict."""
+
+    prompt: str
+    completion: str
+    reward: float
+    reason: str
+
+
+SAMPLES = "samples"
+"""The name of an update's completions in trackers."""
+SamplesOf = Callable[[int], Sequence[Sample]]
+"""Some completions of an update, by its number."""
+
+
+def no_samples(step: int) -> Sequence[Sample]:
+    """Those of a run that has none."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is tracked: the stage that runs, the run's folder and options, and where its completions are."""
+
+    stage: str
+    folder: Path
+    config: Mapping[str, Any]
+    samples_of: SamplesOf = no_samples
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run to track; ``id`` is unique in a project and stays the same when the run resumes."""
+    """The run in a tracker; ``id`` is unique in a project and stays the same when the run resumes."""
 
     id: str
     folder: Path
@@ -116,7 +149,7 @@ class Tracker(Protocol):
     last_step: int
     location: str
 
-    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
     def finish(self, *, completed: bool) -> None: ...
 
 
@@ -137,11 +170,15 @@ class TensorBoard:
                 writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
         self._writer = FileWriter(self.location)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Write one event and flush it."""
         from tensorboard.compat.proto.summary_pb2 import Summary
+        from torch.utils.tensorboard.summary import text
 
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        if samples:
+            shown = "\n\n".join(map(as_markdown, samples))
+            summary.MergeFrom(text(SAMPLES, shown))  # type: ignore[no-untyped-call]
         self._writer.add_summary(summary, step)
         self._writer.flush()
 
@@ -172,9 +209,13 @@ class WandB:
         self.last_step = -1 if self._run.offline else self._run.step - 1
         self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Send an update to W&B's process."""
-        self._run.log(dict(values), step=step, commit=True)
+        import wandb
+
+        rows = [list(sample) for sample in samples]
+        table = {SAMPLES: wandb.Table(columns=list(Sample._fields), data=rows)} if rows else {}
+        self._run.log({**values, **table}, step=step, commit=True)
 
     def finish(self, *, completed: bool) -> None:
         """Upload the rest; offline, remove the older folders that this one replaces."""
@@ -196,9 +237,13 @@ class Trackio:
         self.last_step = self._run._next_step - 1
         self.location = f"trackio show --project {project}"
 
-    def log(self, step: int, values: Mapping[str, float]) -> None:
+    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Send an update to Trackio's thread."""
-        self._run.log(dict(values), step=step)
+        import trackio
+
+        rows = [list(sample) for sample in samples]
+        table = {SAMPLES: trackio.Table(columns=list(Sample._fields), data=rows)} if rows else {}
+        self._run.log({**values, **table}, step=step)
 
     def finish(self, *, completed: bool) -> None:
         """Write the rest."""
@@ -210,14 +255,21 @@ class Trackio:
 TRACKERS: Mapping[Name, Callable[[Run], Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB, "trackio": Trackio}
 
 
-def require(name: Name) -> None:
+def as_markdown(sample: Sample) -> str:
+    """A completion as Markdown in which nothing of its text is markup."""
+    prompt, completion = (indent(text, "    ", lambda line: True) for text in (sample.prompt, sample.completion))
+    verdict = f"**Reward {sample.reward:.4g}: {sample.reason}**"
+    return f"{verdict}\n\nPrompt\n\n{prompt}\n\nCompletion\n\n{completion}"
+
+
+def require(stage: str, name: Name) -> None:
     """Check that a tracker's package is installed.
 
     Raises:
         EnvironmentFault: it is not; the message names the extra.
     """
     if find_spec(name) is None:
-        raise EnvironmentFault(f"rl: --track {name} needs its package: pip install 'magcli[{name}]'")
+        raise EnvironmentFault(f"{stage}: --track {name} needs its package: pip install 'magcli[{name}]'")
 
 
 # ---- upload ----
@@ -226,8 +278,9 @@ def require(name: Name) -> None:
 class Uploader:
     """Logs metrics to one tracker on a separate thread."""
 
-    def __init__(self, name: Name, tracker: Tracker, console: Console) -> None:
+    def __init__(self, name: Name, tracker: Tracker, source: Source, console: Console) -> None:
         self._name = name
+        self._source = source
         self._tracker = tracker
         self._console = console
         self._lines: Sequence[Line] = ()
@@ -265,7 +318,8 @@ class Uploader:
                 while sent < len(self._lines):
                     line = self._lines[sent]
                     if line["step"] > self._tracker.last_step:
-                        self._tracker.log(line["step"], metric_values(line))
+                        samples = self._source.samples_of(line["step"])
+                        self._tracker.log(line["step"], metric_values(line), samples)
                     sent += 1
         except Exception as error:
             self._fail(error)
@@ -273,7 +327,7 @@ class Uploader:
     def _fail(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            message = f"rl: {self._name} failed and gets no more updates: {_one_line(error)}"
+            message = f"{self._source.stage}: {self._name} failed and gets no more updates: {_one_line(error)}"
             self._console.warn(f"{message}; run the same command again to upload the rest", tracker=self._name)
 
 
@@ -289,9 +343,7 @@ class StoredId(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_trackers(
-    names: Sequence[Name], folder: Path, config: Mapping[str, Any], console: Console, *, resumed: bool
-) -> Iterator[LogLines]:
+def open_trackers(names: Sequence[Name], source: Source, console: Console, *, resumed: bool) -> Iterator[LogLines]:
     """A run's trackers for the duration of the block; ``resumed``: the run has updates already.
 
     Raises:
@@ -306,9 +358,8 @@ def open_trackers(
             uploader.upload(lines)
 
     try:
-        run = Run(run_id(folder), folder, config) if names else None
         for name in dict.fromkeys(names):
-            if run is not None and (uploader := _open(name, run, console, resumed=resumed)):
+            if uploader := _open(name, source, console, resumed=resumed):
                 uploaders.append(uploader)
         yield upload
         completed = True
@@ -317,18 +368,20 @@ def open_trackers(
             uploader.close(completed=completed)
 
 
-def _open(name: Name, run: Run, console: Console, *, resumed: bool) -> Uploader | None:
+def _open(name: Name, source: Source, console: Console, *, resumed: bool) -> Uploader | None:
+    stage = source.stage
+    run = Run(run_id(source.folder), source.folder, source.config)
     try:
         with _stdout_discarded():
             tracker = TRACKERS[name](run)
     except Exception as error:
-        message = f"rl: cannot open {name}: {_one_line(error)}"
+        message = f"{stage}: cannot open {name}: {_one_line(error)}"
         if not resumed:
             raise EnvironmentFault(f"{message}; fix it or omit --track {name}") from error
         console.warn(f"{message}; run the same command again to upload the metrics", tracker=name)
         return None
-    console.say(f"rl: {name} run {run.id}: {tracker.location}", event="tracker", tracker=name, run=run.id)
-    return Uploader(name, tracker, console)
+    console.say(f"{stage}: {name} run {run.id}: {tracker.location}", event="tracker", tracker=name, run=run.id)
+    return Uploader(name, tracker, source, console)
 
 
 def _stdout_discarded() -> contextlib.AbstractContextManager[Any]:
@@ -366,7 +419,7 @@ def _stored_id(folder: Path) -> StoredId | None:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return StoredId(str(stored["run"]), str(stored.get("folder", folder)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
+        raise DataError(f"{path} is damaged; remove it to start a new run in the trackers") from None
 
 
 def _is_copy(stored: StoredId) -> bool:

@@ -18,8 +18,8 @@ import pytest
 
 from magcli.console import Console
 from magcli.errors import DataError, EnvironmentFault
-from magcli.rl import trackers
-from magcli.rl.trackers import Run
+from magcli.run import trackers
+from magcli.run.trackers import Run, Sample, Source
 
 LINE = {
     "step": 3,
@@ -116,7 +116,7 @@ class Recorder:
         self.last_step, self.location, self.logged, self.finished = 2, "a list", [], []
         self.fails_at, self.hangs_at, self.free = fails_at, hangs_at, threading.Event()
 
-    def log(self, step, values) -> None:
+    def log(self, step, values, samples) -> None:
         if step == self.fails_at:
             raise ConnectionError("the network\nis gone")
         if step == self.hangs_at:
@@ -140,7 +140,7 @@ def record(monkeypatch, tmp_path):
 
         monkeypatch.setitem(trackers.TRACKERS, "wandb", opened)
         lines = []
-        with trackers.open_trackers(["wandb", "wandb"], tmp_path, {}, Console(), resumed=True) as upload:
+        with trackers.open_trackers(["wandb", "wandb"], Source("rl", tmp_path, {}), Console(), resumed=True) as upload:
             for step in range(1, count + 1):
                 lines.append({"step": step, "lr": float(step), "groups_dropped": {}})
                 upload(lines)
@@ -195,25 +195,30 @@ def test_a_tracker_that_cannot_be_opened_stops_only_a_new_run(tmp_path: Path, ca
     (tmp_path / "tensorboard").write_text("a file where a folder should be")
     with (
         pytest.raises(EnvironmentFault, match=r"cannot open tensorboard: FileExistsError.*omit --track"),
-        trackers.open_trackers(["tensorboard"], tmp_path, {}, Console(), resumed=False),
+        trackers.open_trackers(["tensorboard"], Source("rl", tmp_path, {}), Console(), resumed=False),
     ):
         pass
-    with trackers.open_trackers(["tensorboard"], tmp_path, {}, Console(), resumed=True) as upload:
+    with trackers.open_trackers(["tensorboard"], Source("rl", tmp_path, {}), Console(), resumed=True) as upload:
         upload([])
     assert "warning: rl: cannot open tensorboard" in capsys.readouterr().err
 
 
 def test_the_event_of_a_tracker_names_the_run(record, tmp_path: Path, capsys) -> None:
-    with trackers.open_trackers(["tensorboard"], tmp_path, {}, Console(as_json=True), resumed=False):
+    with trackers.open_trackers(["tensorboard"], Source("rl", tmp_path, {}), Console(as_json=True), resumed=False):
         pass
     (event,) = map(json.loads, capsys.readouterr().err.splitlines())
     assert (event["event"], event["tracker"], event["run"]) == ("tracker", "tensorboard", trackers.run_id(tmp_path))
 
 
 def test_an_untracked_run_has_no_file_for_trackers(tmp_path: Path) -> None:
-    with trackers.open_trackers([], tmp_path, {}, Console(), resumed=False) as upload:
+    with trackers.open_trackers([], Source("rl", tmp_path, {}), Console(), resumed=False) as upload:
         upload([])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_completion_is_text_without_markup() -> None:
+    text = trackers.as_markdown(Sample("# 2 < 3?\n* a", "<b>|x|</b>", 0.25, "wrong"))
+    assert text == "**Reward 0.25: wrong**\n\nPrompt\n\n    # 2 < 3?\n    * a\n\nCompletion\n\n    <b>|x|</b>"
 
 
 # ---- the trackers' own packages ----
@@ -222,11 +227,12 @@ PROGRAM = """
 import os, signal, sys, time
 from pathlib import Path
 from magcli.console import Console
-from magcli.rl.trackers import open_trackers
+from magcli.run.trackers import Source, open_trackers
 
 name, folder, known, last, pause, end = sys.argv[1], Path(sys.argv[2]), *map(float, sys.argv[3:6]), sys.argv[6]
 line = lambda step: {"step": step, "reward": step / 8, "groups_dropped": {"all-wrong": step}, "stage": 0}
-with open_trackers([name], folder, {"lr": 0.25, "stage": [{"n_batch": 8}]}, Console(), resumed=False) as upload:
+source = Source("rl", folder, {"lr": 0.25, "stage": [{"n_batch": 8}]})
+with open_trackers([name], source, Console(), resumed=False) as upload:
     lines = [line(step) for step in range(1, int(known) + 1)]
     upload(lines)
     for step in range(int(known) + 1, int(last) + 1):
@@ -351,7 +357,7 @@ def test_every_tracker_has_an_extra_of_its_name() -> None:
 
 
 def test_a_missing_package_is_named_by_its_extra(monkeypatch) -> None:
-    trackers.require("tensorboard")
+    trackers.require("sft", "tensorboard")
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentFault, match=r"pip install 'magcli\[trackio\]'"):
-        trackers.require("trackio")
+    with pytest.raises(EnvironmentFault, match=r"sft: --track trackio .*pip install 'magcli\[trackio\]'"):
+        trackers.require("sft", "trackio")

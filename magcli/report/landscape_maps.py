@@ -1,0 +1,251 @@
+"""Drawings of a landscape as SVG: filled contours of a mean over the plane with the run's path, and reward by length.
+
+They follow the page's light or dark colours by classes of its style sheet. Surfaces are linear on the triangles between
+the evaluated points.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from magcli.report.chart import Axes, Frame, Scale, rounded, ticks
+from magcli.report.formatting import number, percent
+
+FRAME = Frame(420, 330, left=58, top=26)
+NUM_LEVELS = 8
+"""About how many levels a surface has."""
+_NEW_LINE = Markup("&#10;")
+PAD = 0.04
+"""Margin around the points, as a fraction of their range."""
+
+
+class Corner(NamedTuple):
+    """A corner of a polygon in the plane, and the value there."""
+
+    x: float
+    y: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One colour of the key: its share of the scale from 0 to 1, and the values that have it."""
+
+    share: float
+    low: str
+    high: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A drawing with its title, caption, and the key of its colours, if it has one."""
+
+    title: str
+    caption: str
+    svg: Markup
+    levels: Sequence[Level] = ()
+
+
+Points = Sequence[Mapping[str, Any]]
+"""The rows of ``points.csv``."""
+
+
+# ---- surfaces ----
+
+
+def surface(title: str, name: str, points: Points, figures: Mapping[str, Any]) -> Drawing:
+    """A mean (``reward`` or ``length``) over the plane; ``figures`` are those of ``landscape.json``."""
+    axes = _plane_axes(points, figures["trajectory"])
+    values = [point[name] for point in points]
+    edges = _edges(values)
+    corners = [Corner(axes.x.at(point["a1"]), axes.y.at(point["a2"]), point[name]) for point in points]
+    triangles = [[corners[index] for index in triangle] for triangle in figures["triangles"]]
+    parts = [_plane_labels(axes, figures["explained"]), _bands(triangles, edges)]
+    parts += [_path(figures["trajectory"], axes), *(_spot(point, axes) for point in points)]
+    parts.append(_star(axes.x.at(0), axes.y.at(0)))
+    label = f"{title}: {number(min(values))} to {number(max(values))} over {len(points)} points of the plane"
+    caption = f"{number(min(values))} to {number(max(values))}; the line is the run's path, the star the final weights."
+    return Drawing(title, caption, _svg(label, parts), _levels(edges, values))
+
+
+def _plane_axes(points: Points, path: Sequence[Sequence[float]]) -> Axes:
+    across = [point["a1"] for point in points] + [place[0] for place in path]
+    upwards = [point["a2"] for point in points] + [place[1] for place in path]
+    return Axes(_padded(across, FRAME.left, FRAME.right), _padded(upwards, FRAME.bottom, FRAME.top))
+
+
+def _padded(values: Sequence[float], start: float, end: float) -> Scale:
+    low, high = min(values), max(values)
+    margin = PAD * (high - low)
+    return Scale(low - margin, high + margin, start, end)
+
+
+def _edges(values: Sequence[float]) -> list[float]:
+    """The values between two levels: round ones, within those of the surface."""
+    low, high = min(values), max(values)
+    return [edge for edge in ticks(low, high, NUM_LEVELS) if low < edge < high]
+
+
+def _levels(edges: Sequence[float], values: Sequence[float]) -> list[Level]:
+    bounds = [min(values), *edges, max(values)]
+    return [
+        Level(_share(index, len(bounds) - 1), number(low), number(high))
+        for index, (low, high) in enumerate(pairwise(bounds))
+    ]
+
+
+def _share(index: int, count: int) -> float:
+    return index / (count - 1) if count > 1 else 0.5
+
+
+def _bands(triangles: Sequence[Sequence[Corner]], edges: Sequence[float]) -> Markup:
+    """One path for each level: the parts of all triangles whose values are in it."""
+    bounds = [-math.inf, *edges, math.inf]
+    parts = []
+    for index, (low, high) in enumerate(pairwise(bounds)):
+        inside = [clipped(clipped(triangle, low, 1), high, -1) for triangle in triangles]
+        outline = "".join(_outline(polygon) for polygon in inside if len(polygon) > 2)
+        share = _share(index, len(bounds) - 1)
+        parts.append(Markup('<path class="level" style="--share:{}%" d="{}"/>').format(rounded(100 * share), outline))
+    return Markup("").join(parts)
+
+
+def clipped(polygon: Sequence[Corner], limit: float, sign: int) -> list[Corner]:
+    """The part of a convex polygon whose values are at least a limit (``sign`` 1), or at most (-1)."""
+    if math.isinf(limit):
+        return list(polygon)
+    kept = []
+    for before, after in zip([polygon[-1:][0], *polygon[:-1]] if polygon else [], polygon, strict=True):
+        is_before, is_after = (sign * (corner.value - limit) >= 0 for corner in (before, after))
+        if is_before != is_after:
+            kept.append(_between(before, after, limit))
+        if is_after:
+            kept.append(after)
+    return kept
+
+
+def _between(one: Corner, other: Corner, value: float) -> Corner:
+    """Where the value is reached on the way from one corner to the other."""
+    part = (value - one.value) / (other.value - one.value)
+    return Corner(one.x + part * (other.x - one.x), one.y + part * (other.y - one.y), value)
+
+
+def _outline(polygon: Sequence[Corner]) -> str:
+    return "M" + "L".join(f"{rounded(corner.x)},{rounded(corner.y)}" for corner in polygon) + "Z"
+
+
+def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
+    """The checkpoints of the run in their order, with the first one named."""
+    pixels = [(rounded(axes.x.at(x)), rounded(axes.y.at(y))) for x, y in places]
+    line = " ".join(f"{x},{y}" for x, y in pixels)
+    drawn = [Markup('<polyline class="{}" points="{}"/>').format(kind, line) for kind in ("halo", "way")]
+    dots = [Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>').format(x, y) for x, y in pixels]
+    x, y = pixels[0]
+    side = "end" if x > (FRAME.left + FRAME.right) / 2 else ""
+    start = Markup('<text class="over {}" x="{}" y="{}">start</text>').format(side, x - 7 if side else x + 7, y + 4)
+    return Markup("").join([*drawn, *dots, start])
+
+
+def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
+    """An evaluated point, which says its figures when it is pointed at."""
+    lines = (
+        f"a1 {number(point['a1'])}, a2 {number(point['a2'])}",
+        f"reward {_with_interval(point, 'reward')}",
+        f"against the final weights {point['difference']:+.3f}",
+        f"length {_with_interval(point, 'length')}",
+        f"truncated {percent(point['truncated'])}",
+    )
+    place = rounded(axes.x.at(point["a1"])), rounded(axes.y.at(point["a2"]))
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(*place, _NEW_LINE.join(lines))
+
+
+def _with_interval(point: Mapping[str, Any], name: str) -> str:
+    return f"{number(point[name])} [{number(point[f'{name}_low'])}, {number(point[f'{name}_high'])}]"
+
+
+def _star(x: float, y: float) -> Markup:
+    """A star of five points around a place."""
+    turns = [(math.pi * turn / 5, 8 if turn % 2 == 0 else 3.4) for turn in range(10)]
+    outline = " ".join(f"{rounded(x + size * math.sin(at))},{rounded(y - size * math.cos(at))}" for at, size in turns)
+    return Markup('<polygon class="star" points="{}"/>').format(outline)
+
+
+def _plane_labels(axes: Axes, explained: Sequence[float]) -> Markup:
+    first, second = (percent(share) for share in explained[:2])
+    return _labels(axes, ticks(axes.x.low, axes.x.high, 5), f"a1 ({first} of variance)", f"a2 ({second})")
+
+
+# ---- reward by length ----
+
+
+def by_length(points: Points, fit: Mapping[str, Any]) -> Drawing:
+    """Raw reward against mean length on a logarithmic axis, with the regression line and its 95 % band."""
+    lengths = [math.log(point["length"]) for point in points]
+    band = fit.get("band") or []
+    rewards = [point["raw_reward"] for point in points] + [end for row in band for end in row[1:]]
+    axes = Axes(_padded(lengths, FRAME.left, FRAME.right), _padded(rewards, FRAME.bottom, FRAME.top))
+    parts = [
+        _labels(
+            axes, _log_ticks(axes.x), "mean length in tokens, logarithmic", "reward without length penalty", math.log
+        )
+    ]
+    parts += [_fit(band, fit, axes)] if band else []
+    parts += [_dot(point, axes) for point in points]
+    caption = "Without the length penalty; too few lengths for a line."
+    if band:
+        gain, low, high = fit["slope_per_doubling"]
+        caption = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] per doubling of the length, R² {fit['r2']:.2f}."
+    return Drawing("Reward by length", caption, _svg(f"Reward by length: {caption}", parts))
+
+
+def _fit(band: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) -> Markup:
+    """The line of the fit, and its band as an outline: along the upper bounds, and back along the lower ones."""
+    x = [rounded(axes.x.at(math.log(length))) for length, _, _ in band]
+    low, high = ([rounded(axes.y.at(row[end])) for row in band] for end in (1, 2))
+    middle = [rounded(axes.y.at(fit["intercept"] + fit["slope"][0] * math.log(length))) for length, _, _ in band]
+    outline = " ".join(f"{a},{b}" for a, b in [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)])
+    line = " ".join(f"{a},{b}" for a, b in zip(x, middle, strict=True))
+    return Markup('<polygon class="band f0" points="{}"/><path class="line c0" d="M{}"/>').format(outline, line)
+
+
+def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
+    place = rounded(axes.x.at(math.log(point["length"]))), rounded(axes.y.at(point["raw_reward"]))
+    text = _NEW_LINE.join((f"length {number(point['length'])}", f"raw reward {number(point['raw_reward'])}"))
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(*place, text)
+
+
+def _log_ticks(x: Scale) -> list[float]:
+    """Round lengths within a logarithmic axis, no two of them close together."""
+    low, high = math.exp(x.low), math.exp(x.high)
+    shown: list[float] = []
+    for length in ticks(low, high, 8):
+        if not shown or x.at(math.log(length)) - x.at(math.log(shown[-1])) > 40:
+            shown.append(length)
+    return shown
+
+
+# ---- parts of both ----
+
+
+def _labels(axes: Axes, across: Sequence[float], x_name: str, y_name: str, place: Any = float) -> Markup:
+    """The numbers of both axes, and what they are; ``place`` maps a number of the horizontal axis to its scale."""
+    row = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
+    parts = []
+    for value in ticks(axes.y.low, axes.y.high, 5):
+        y = rounded(axes.y.at(value))
+        parts.append(row.format(FRAME.left, FRAME.right, y, y, FRAME.left - 6, rounded(y + 4), number(value)))
+    mark = Markup('<text x="{}" y="{}" class="middle">{}</text>')
+    parts += [mark.format(rounded(axes.x.at(place(value))), FRAME.bottom + 16, number(value)) for value in across]
+    named = Markup('<text x="{}" y="{}" class="{}soft">{}</text>')
+    parts.append(named.format(FRAME.right, FRAME.height - 3, "end ", x_name))
+    parts.append(named.format(2, 14, "", y_name))
+    return Markup("").join(parts)
+
+
+def _svg(label: str, parts: Sequence[Markup]) -> Markup:
+    head = '<svg class="map" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
+    return Markup(head).format(FRAME.width, FRAME.height, label, Markup("").join(parts))

@@ -1,0 +1,36 @@
+"""Some completions of each update of a run, for trackers."""
+
+from pathlib import Path
+
+import numpy as np
+
+from magcli.errors import DataError
+from magcli.rl.store import read_columns
+from magcli.run.rundir import RunDir
+from magcli.run.trackers import Sample
+
+NUM_SAMPLES = 8
+"""How many completions of an update trackers get."""
+MAX_TEXT = 4_000
+"""Longer prompts and completions are cut to this many characters."""
+
+
+def samples_of(run: Path, step: int) -> list[Sample]:
+    """Completions evenly spaced over an update's table; none without a table that can be read."""
+    path = RunDir(run).rollouts_of(step)
+    if not path.is_file():
+        return []
+    try:
+        rows = read_columns(path, Sample._fields)
+    except DataError:
+        return []
+    places = np.linspace(0, rows.num_rows - 1, min(NUM_SAMPLES, rows.num_rows)).round().astype(int)
+    return [
+        Sample(_cut(row["prompt"]), _cut(row["completion"]), row["reward"], row["reason"] or "")
+        for row in rows.take(places).to_pylist()
+    ]
+
+
+def _cut(text: str | None) -> str:
+    text = text or ""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [... {len(text) - MAX_TEXT:,} more characters]"
