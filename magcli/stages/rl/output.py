@@ -11,6 +11,7 @@ from magcli.console import put
 from magcli.errors import DataError
 from magcli.model.model import Model
 from magcli.rl.store import EPISODE_ROLLOUT, rollout_schema
+from magcli.rl.stored import StoredRollouts
 from magcli.stages.rl.config import Config
 
 
@@ -22,7 +23,9 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 
 def rollouts_of(config: Config) -> pa.Schema:
-    """The columns of a run's rollouts, without those of its problems."""
+    """The columns of a run's rollouts, without those of its problems; of a replay those that its rollouts have."""
+    if config.replay is not None:
+        return StoredRollouts(config.replay).schema
     return rollout_schema(custom=bool(config.reward), environment=bool(config.environment))
 
 
