@@ -80,7 +80,7 @@ def metrics_of(trainer: Trainer, batch: Batch, metrics: UpdateMetrics, version: 
     """
     trained_share = metrics.seconds / seconds
     idle = idle_metrics("trainer_idle", {"saving": 1.0 - trained_share}, TRAINER_IDLE)
-    line = {"step": trainer.done, "lr": trainer.last_lr, OFF_POLICY: "replay"}
+    line: dict[str, Any] = {"step": trainer.done, "lr": trainer.last_lr, OFF_POLICY: "replay"}
     line |= group_metrics(batch.trained, batch.dropped, version)
     line |= {name: value for name, value in training_metrics(metrics).items() if not name.startswith("mismatch")}
     speed = line["trained_tokens"] / max(metrics.seconds, 1e-9)

@@ -178,6 +178,7 @@ def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
 
 
 def group_of(rows: Sequence[Mapping[str, Any]]) -> Group:
+    """A group from its rows, one for each rollout in their order."""
     first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
     return Group(
         first["group"],

@@ -19,8 +19,10 @@ from magcli.rl.types import Batch, Group
 
 LIGHT = ["step", "group", "sample", "reward", "correct", "reason"]
 """The columns from which it follows which groups train."""
-COLUMNS = (*PROBLEM.names, *COMPLETION.names, *TOKENS.names, *REWARD.names, "group", "step", "temperature")
-"""The columns that a replay needs."""
+COLUMNS = (*TOKENS.names, "step", "group", "temperature", *REWARD.names, *COMPLETION.names, *PROBLEM.names)
+"""The columns that a replay needs, those first that only `magcli rl` writes."""
+NAMED = 3
+"""How many missing columns an error names."""
 
 
 class StoredUpdate(NamedTuple):
@@ -53,8 +55,9 @@ class StoredRollouts:
         self._names = table.read(str(self._tables[0])).schema.names
         if missing := [name for name in COLUMNS if name not in self._names]:
             raise DataError(
-                f"rl: {place} cannot be replayed: it lacks {', '.join(missing)}; only the rollouts of magcli rl have the "
-                "token ids and log-probs of their sampler: give the folder of its run, or the table that its -o wrote"
+                f"rl: {place} cannot be replayed: it lacks {', '.join(missing[:NAMED])}"
+                f"{' and others' if missing[NAMED:] else ''}; give the folder of a run of magcli rl, or the table of "
+                "its -o: only these have the token ids and log-probs of their sampler"
             )
 
     @property
@@ -113,7 +116,9 @@ class StoredRollouts:
             rows += batch.select(LIGHT).to_pylist()
             for name in ("prompt_tokens", "tokens"):
                 largest_id = max(largest_id, pc.max(pc.list_flatten(batch.column(name))).as_py() or 0)
-            longest_prompt = max(longest_prompt, pc.max(pc.list_value_length(batch.column("prompt_tokens"))).as_py() or 0)
+            longest_prompt = max(
+                longest_prompt, pc.max(pc.list_value_length(batch.column("prompt_tokens"))).as_py() or 0
+            )
         updates = [list(members) for _, members in groupby(rows, key=lambda row: row["step"])]
         self._check_order(updates, group_size)
         for members in updates:
@@ -129,8 +134,8 @@ class StoredRollouts:
             row = complete.index(pa.scalar(False)).as_py()
             group = batch.column("group")[row].as_py()
             raise DataError(
-                f"rl: {self.place} cannot be replayed: a completion of group {group} lacks its token ids, or a log-prob for "
-                "each; only rollouts as magcli rl stores them have both"
+                f"rl: {self.place} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
+                "for them; only rollouts as magcli rl stores them have both"
             )
 
     def _check_order(self, updates: Sequence[Sequence[Mapping[str, Any]]], group_size: int) -> None:
@@ -144,8 +149,8 @@ class StoredRollouts:
                 samples = [row["sample"] for row in rows]
                 if number in seen or samples != list(range(group_size)):
                     raise DataError(
-                        f"rl: {self.place} cannot be replayed: group {number} has {len(samples)} completions in a row, not "
-                        f"--group-size {group_size} in order; a replay needs whole groups, as magcli rl wrote them"
+                        f"rl: {self.place} cannot be replayed: group {number} has {len(samples)} completions in a row, "
+                        f"not --group-size {group_size} in order; a replay needs whole groups, as magcli rl wrote them"
                     )
                 seen.add(number)
 
@@ -154,8 +159,8 @@ class StoredRollouts:
         groups = [list(rows) for _, rows in groupby(members, key=lambda row: row["group"])]
         if all(_reason(rows, diverse_by) for rows in groups):
             raise DataError(
-                f"rl: no group of update {members[0]['step']} in {self.place} trains with --diverse-by {diverse_by}; give "
-                "--diverse-by none or reward"
+                f"rl: no group of update {members[0]['step']} in {self.place} trains with --diverse-by {diverse_by}; "
+                "give --diverse-by none"
             )
 
 
@@ -172,5 +177,6 @@ def batch_of(groups: Sequence[Group], diverse_by: DiverseBy) -> Batch:
 
 
 def _dropped(group: Group, diverse_by: DiverseBy) -> str | None:
-    rewards = group.rewards
-    return drop_reason([r.total for r in rewards], [r.correct for r in rewards], [r.reason for r in rewards], by=diverse_by)
+    totals = [reward.total for reward in group.rewards]
+    correct = [reward.correct for reward in group.rewards]
+    return drop_reason(totals, correct, [reward.reason for reward in group.rewards], by=diverse_by)

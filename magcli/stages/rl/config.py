@@ -259,7 +259,7 @@ def _check_replay(config: Config, replayed: Path) -> None:
     earlier = options_of_replayed(replayed)
     for option in ("reward", "environment"):
         same = getattr(config, option) in ("", earlier.get(option, ""))
-        again = f"magcli grade {replayed}/rollouts/*.arrow --{option} ... -o again.arrow, and --replay again.arrow"
+        again = f"magcli grade ROLLOUTS --{option} ... -o AGAIN, with the table of its run's -o, and --replay AGAIN"
         usage(same, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
     of_run = earlier.get("n_batch", config.n_batch)
     usage(config.n_batch == of_run, f"rl: --replay takes the batches of its run: leave --n-batch out (it had {of_run})")

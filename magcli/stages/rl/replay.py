@@ -90,8 +90,8 @@ def check_stored(config: Config, model: Model) -> Extent:
     first = next(stored.updates()).groups[0]
     if extent.largest_id >= size or not _has_text(model, first):
         raise DataError(
-            f"rl: {config.replay} cannot be replayed with {config.model}, which has another tokenizer than the model that "
-            "sampled it; give that one, or one that was trained from it"
+            f"rl: {config.replay} cannot be replayed with {config.model}, which has another tokenizer than the model "
+            "that sampled it; give that one, or one that was trained from it"
         )
     return extent
 
