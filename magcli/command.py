@@ -285,8 +285,9 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     present = {key: value for key, value in arguments.items() if value is not None and value != []}
     flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
-    if defaults := stage.defaults(config):  # they may depend on options, such as the folder of a run
-        config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
+    for _ in range(2):  # defaults may depend on options, such as the folder of a run, and those on its options
+        if defaults := stage.defaults(config):
+            config = configuration.resolve(stage.Config, stage.name, {**defaults, **recipe}, flags)
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
     stage = stage.with_work()
@@ -368,11 +369,21 @@ def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
 
 
 def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
-    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    reads_table = _reads_table(stage, config, inputs)
+    if stage.INPUTS and not reads_table and stage.forecast is not None:
+        stage.forecast(config, console)
     if reads_table and (stage.preview is not None or stage.trial(config) is not None):
         from magcli.run import dry_run
 
         dry_run.try_command(stage, config, inputs, console)
+
+
+def _reads_table(stage: Stage, config: Any, inputs: Sequence[str]) -> bool:
+    """Whether the stage reads tables with these options; one that it would not read is refused."""
+    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    if inputs and not reads_table:
+        raise UsageError(f"{stage.name} reads no table with these options; leave {inputs[0]} out")
+    return reads_table
 
 
 def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -414,7 +425,7 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
     from magcli.data import stream, table
     from magcli.run import harness, shard
 
-    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    reads_table = _reads_table(stage, config, tables["inputs"] or ())
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
     output = tables["output"] or stage.default_output
     dropped = tables["dropped"]

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -227,6 +228,15 @@ def test_a_tutorial_runs_in_an_empty_folder(heading: str, made: str, said: str, 
     assert done.returncode == 0, done.stderr
     assert (clone / made).exists()
     assert said in done.stdout + done.stderr
+
+
+def test_the_notebook_runs_in_a_clone(clone: Path) -> None:
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in cells)
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    (clone / "cells.py").write_text("\n\n".join([*code, "assert rollouts.num_rows == again.num_rows == 8"]))
+    done = run(f"{sys.executable} cells.py", clone)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_tutorial_from_python_runs(clone: Path) -> None:

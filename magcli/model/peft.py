@@ -1,6 +1,7 @@
 """The files of a LoRA adapter as peft has them, which vLLM reads too; peft itself is not needed."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import save_file
 from torch import nn
 
+from magcli.errors import DataError
 from magcli.model.plain import read_json
 
 if TYPE_CHECKING:
@@ -55,6 +57,21 @@ def adapter_advice(folder: Path) -> str:
         f'is a LoRA adapter of {base}, not a model: merge them, by python -c "{command}", copy the tokenizer files of '
         f"{base} into merged, and give merged"
     )
+
+
+def copy_adapter(source: Path, target: Path, base: str) -> None:
+    """Copy the files of an adapter to a new folder, as one of the model ``base``.
+
+    Raises:
+        DataError: the adapter has no readable configuration.
+    """
+    config = read_json(source / ADAPTER_CONFIG)
+    if config is None:
+        raise DataError(f"{source / ADAPTER_CONFIG} is missing or damaged; copy the run's folder again")
+    target.mkdir()
+    shutil.copyfile(source / ADAPTER, target / ADAPTER)
+    text = json.dumps({**config, "base_model_name_or_path": base}, indent=2)
+    (target / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
 def write_files(tensors: "Mapping[str, Tensor]", folder: Path, *, alpha: float, base: str = "") -> None:

@@ -119,6 +119,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
         charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
     facts = [_progress(trained, lines, unit)]
     facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
+    facts += _of_replay(trained)
     facts += _group_account(folder) if of_rl else []
     facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
     if every > 1:
@@ -169,7 +170,19 @@ def _verdicts(lines: Sequence[Line]) -> list[Part]:
 def _headline(lines: Sequence[Line], key: str) -> str:
     """The first and last value of reward or loss."""
     values = [line[key] for line in lines if line.get(key) is not None]
+    if lines and lines[-1].get("off_policy"):
+        key = f"replay, off-policy: {key}"
     return f"{key} {values[0]:.3g} to {values[-1]:.3g}" if values else "no update yet"
+
+
+def _of_replay(trained: Trained) -> list[str]:
+    """What a replay trained on, which its rewards and lengths are those of."""
+    if not (replayed := trained.options.get("replay")):
+        return []
+    return [
+        f"Replay, off-policy: trained on the stored rollouts of {short_path(replayed)}; rewards and lengths are those "
+        "of its rollouts, not of this model"
+    ]
 
 
 def _progress(trained: Trained, lines: Sequence[Line], unit: str) -> str:

@@ -25,7 +25,7 @@ class Problem(NamedTuple):
     answer: str
 
 
-def _tables(run: Path) -> list[Path]:
+def tables_of(run: Path) -> list[Path]:
     """The tables of a run's rollouts, in the order of the updates.
 
     Raises:
@@ -45,7 +45,7 @@ def digest_of(run: Path) -> str:
         DataError: as ``Rewards``.
     """
     digest = hashlib.sha256()
-    for path in _tables(run):
+    for path in tables_of(run):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
@@ -64,7 +64,7 @@ class Rewards:
     def __init__(self, run: Path, most: int) -> None:
         self.problems: dict[str, Problem] = {}
         self._rewards: dict[str, list[Reward]] = defaultdict(list)
-        for path in reversed(_tables(run)):
+        for path in reversed(tables_of(run)):
             self._add(path, most)
 
     def _add(self, path: Path, most: int) -> None:

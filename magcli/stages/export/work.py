@@ -17,10 +17,12 @@ from magcli.errors import DataError, EnvironmentFault, usage
 from magcli.model.hub import Card, Figure, Training, push, render
 from magcli.model.load import atomic_model_folder, fingerprint
 from magcli.model.model import Model
+from magcli.model.peft import copy_adapter
 from magcli.model.settings import copy_settings
 from magcli.model.tensors import copy_weights
 from magcli.run.rundir import lineage
 from magcli.stages.export import Config
+from magcli.stages.export.local import write_gguf
 
 if TYPE_CHECKING:
     from magcli.console import Console
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from magcli.run.rundir import Trained
 
 NOTE = "export.json"
+ADAPTER_FOLDER = "adapter"
+"""Where a run with LoRA and its export have the adapter."""
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the folder, then push it with --push."""
+    """Write the folder, push it with --push, and convert it with --gguf."""
     assert config.run is not None
     assert config.out is not None
     with durable.locked(config.out):
@@ -41,11 +45,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if _is_there(config.out, note):
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
-            _write(config.run / "model", config.out, config.save_dtype, note, card)
+            _write(config, note, card)
             job.console.result(f"export: model and card in {config.out}", event="exported", path=str(config.out))
     if config.push:
         where = push(config.out, config.push, public=config.public)
         job.console.result(f"export: pushed to {where}", event="pushed", url=where)
+    if config.gguf is not None:
+        write_gguf(config.run, config.out, config.gguf, job.console)
     return iter(())
 
 
@@ -79,8 +85,18 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         reads_images=model.is_nested,
     )
     # As it will be read back, with lists for tuples and strings for paths.
-    note = json.loads(json.dumps({"command": "export", "dtype": config.save_dtype, **asdict(card)}, default=str))
-    return note, card
+    about = {"command": "export", "dtype": config.save_dtype, **asdict(card)}
+    if (config.run / ADAPTER_FOLDER).is_dir():
+        about["adapter_base"] = _adapter_base(runs, config)
+    return json.loads(json.dumps(about, default=str)), card
+
+
+def _adapter_base(runs: Sequence[Trained], config: Config) -> str:
+    """The model under a run's adapter, as peft finds it anywhere: a hub id, or else an absolute path."""
+    last = runs[-1]
+    if "model_sha256" not in last.options:
+        return last.started_from
+    return config.base if config.base and len(runs) == 1 else str(Path(last.started_from).resolve())
 
 
 def _digest(model: Path, weights: bool) -> str:
@@ -161,9 +177,14 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
     return True
 
 
-def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
-    with atomic_model_folder(out) as folder:
+def _write(config: Config, note: Mapping[str, Any], card: Card) -> None:
+    assert config.run is not None
+    assert config.out is not None
+    model = config.run / "model"
+    with atomic_model_folder(config.out) as folder:
         copy_settings(model, folder)
-        copy_weights(model, folder, {"source": None, "bf16": "BF16", "fp32": "F32"}[dtype])
+        copy_weights(model, folder, {"source": None, "bf16": "BF16", "fp32": "F32"}[config.save_dtype])
+        if base := note.get("adapter_base"):
+            copy_adapter(config.run / ADAPTER_FOLDER, folder / ADAPTER_FOLDER, base)
         (folder / "README.md").write_text(render(card), encoding="utf-8")
         (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

@@ -222,7 +222,8 @@ def _runs(folders: Sequence[Path]) -> Any:
         last = lines[-1] if lines else {}
         steps = last.get("step", 0)
         metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
-        table.add_row(visible(label), str(steps), f"{seconds:.0f}", metrics or "-", _best(lines))
+        label_of_metrics = "replay, off-policy: " if last.get("off_policy") else ""
+        table.add_row(visible(label), str(steps), f"{seconds:.0f}", label_of_metrics + metrics or "-", _best(lines))
     return table
 
 

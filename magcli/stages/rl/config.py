@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from magcli.plan.machine import gpu_number
 from magcli.plan.ranks import Processes
 from magcli.rl.training_stages import StageOptions
 from magcli.rl.types import is_own_function
+from magcli.stages.rl.replayed import options_of_replayed
 from magcli.stages.shared import (
     options,
     parallel,
@@ -28,6 +29,9 @@ from magcli.stages.shared.run_sizes import RunSizes
 
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
+
+WITH_LOSS = {"clip_low": 0.2, "clip_high": 0.28, "advantage_norm": "minibatch", "loss_norm": "group"}
+"""The options whose values a loss brings, with those of the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,12 @@ class Config(
         panel=EVALUATION,
         gt=0,
     )
+    replay: Path | None = opt(
+        None,
+        "Train again on the rollouts of an rl run, its folder or a table of them, with another loss, advantage or lr: "
+        "off-policy, without problems, engines and graders. What is not given is as in that run.",
+        panel=TRAIN,
+    )
     show_mask: int = opt(
         0,
         "Show this many rollouts of the run's newest update with their loss mask instead of training.",
@@ -172,8 +182,10 @@ class Config(
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """The required columns."""
+def reads(config: Config) -> tuple[str, ...] | None:
+    """The required columns; None for a replay, which reads no problems."""
+    if config.replay is not None:
+        return None
     return ("id", "prompt") if has_own_reward(config) else ("id", "prompt", "answer|tests")
 
 
@@ -183,9 +195,14 @@ def has_own_reward(config: Config) -> bool:
 
 
 def defaults(config: Config) -> dict[str, Any]:
-    """The sizes that follow from the batch, and what belongs to the loss."""
+    """The sizes that follow from the batch, what belongs to the loss, and of a replay what the earlier run had."""
     of_teacher = {"diverse_by": "none"} if config.teacher else {}
-    return run_sizes.defaults(config) | _defaults_of_loss(config.loss) | of_teacher
+    sizes = run_sizes.defaults(config)
+    if config.replay is None:
+        return sizes | _defaults_of_loss(config.loss) | of_teacher
+    earlier = options_of_replayed(config.replay)
+    of_loss = {} if config.loss == earlier.get("loss", MAGISTRAL) else {**WITH_LOSS, **_defaults_of_loss(config.loss)}
+    return sizes | earlier | of_loss | of_teacher
 
 
 def _defaults_of_loss(name: str) -> dict[str, Any]:
@@ -210,13 +227,33 @@ def check(config: Config) -> None:
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
     options.check_attention("rl", config)
-    _check_engine(config)
-    _check_stages(config)
-    options.check_reward("rl", config)
-    check_environment("rl", config, config.environment, config.reward)
-    usage(not (config.environment and config.verifiers), "rl: an --environment runs in this process; omit --verifiers")
+    if config.replay is None:
+        _check_engine(config)
+        _check_stages(config)
+        options.check_reward("rl", config)
+        check_environment("rl", config, config.environment, config.reward)
+        alone = not (config.environment and config.verifiers)
+        usage(alone, "rl: an --environment runs in this process; omit --verifiers")
+    else:
+        _check_replay(config, config.replay)
     _check_teacher(config)
     _check_functions(config)
+
+
+def _check_replay(config: Config, replayed: Path) -> None:
+    """Refuse a replay that is to sample or to grade, or that would write into what it reads."""
+    usage(config.run.resolve() != replayed.resolve(), f"rl: --replay reads {replayed}; give another folder with --run")
+    starts = {"generators": config.generators, "verifiers": config.verifiers, "eval-table": config.eval_table}
+    for option, value in starts.items():
+        usage(not value, f"rl: --replay samples and grades nothing: leave --{option} out")
+    earlier = options_of_replayed(replayed)
+    for option in ("reward", "environment"):
+        same = getattr(config, option) in ("", earlier.get(option, ""))
+        again = f"magcli grade ROLLOUTS --{option} ... -o AGAIN, with the table of its run's -o, and --replay AGAIN"
+        usage(same, f"rl: --replay trains on the stored rewards: leave --{option} out, or grade again: {again}")
+    of_run = earlier.get("n_batch", config.n_batch)
+    usage(config.n_batch == of_run, f"rl: --replay takes the batches of its run: leave --n-batch out (it had {of_run})")
+    rank_options.check("rl", config)
 
 
 def _check_engine(config: Config) -> None:
@@ -328,6 +365,11 @@ def _check_teacher(config: Config) -> None:
     normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
     others = config.advantage or normalised or config.shuffle_rewards
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
+
+
+def without_grading(config: Config) -> Config:
+    """The options of a replay without the reward and the environment of its run, which it does not load."""
+    return replace(config, reward="", environment="")
 
 
 def own_loss(config: Config) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from magcli.stages.rl.config import Config, own_loss
+from magcli.rl.stored import StoredRollouts
+from magcli.stages.rl.config import Config, own_loss, without_grading
 from magcli.stages.shared import engines, graders, tables, templates
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
+    """What else determines the weights: digests of the model, the system prompt and the user's own functions.
+
+    Of a replay those of the stored rollouts, whose prompts and rewards are there already.
+    """
+    if config.replay is not None:
+        return _settings_of_replay(config, config.replay)
     identity = engines.model_identity(templates.open_model(config.model, config), config.system)
     identity |= graders.grader_identity(config, config.reward, config.environment)
     identity |= tables.table_identity("eval_table", config.eval_table)
@@ -18,3 +25,11 @@ def settings(config: Config) -> dict[str, Any]:
     for number, stage in enumerate(config.stage, 1):
         identity |= tables.table_identity(f"stage_{number}_data", stage.data)
     return identity
+
+
+def _settings_of_replay(config: Config, replayed: Path) -> dict[str, Any]:
+    model = templates.open_model(config.model, without_grading(config))
+    identity = engines.model_identity(model, templates.NO_SYSTEM)
+    identity |= graders.function_identity(advantage=config.advantage, loss=own_loss(config))
+    identity |= engines.teacher_identity(config.teacher)
+    return identity | {"replay_sha256": StoredRollouts(replayed).sha256}

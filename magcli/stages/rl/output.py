@@ -12,6 +12,7 @@ from magcli.data.json_columns import encoded, is_json_text
 from magcli.errors import DataError
 from magcli.model.model import Model
 from magcli.rl.store import EPISODE_ROLLOUT, rollout_schema
+from magcli.rl.stored import StoredRollouts
 from magcli.stages.rl.config import Config
 
 
@@ -23,7 +24,9 @@ def schema(config: Config, input_schema: pa.Schema) -> pa.Schema:
 
 
 def rollouts_of(config: Config) -> pa.Schema:
-    """The columns of a run's rollouts, without those of its problems."""
+    """The columns of a run's rollouts, without those of its problems; of a replay those that its rollouts have."""
+    if config.replay is not None:
+        return StoredRollouts(config.replay).schema
     return rollout_schema(custom=bool(config.reward), environment=bool(config.environment))
 
 

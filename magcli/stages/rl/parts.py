@@ -130,7 +130,7 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
     stages = build_stages(config, around.model.thoughts)
     around.controller.try_saving(folder.model)
     with closing(Ledger(folder.ledger)) as ledger:
-        checkpointing = _checkpointing(config, folder, ledger, around)
+        checkpointing = build_checkpointing(inputs, ledger, around.model, evaluates=around.held_out is not None)
         checkpointing.resume(trainer)
         engine = opened_engine(plan, around.model, around.cluster, trainer, console)
         verifiers = open_verifiers(config, around.grader, around.usable, around.cluster, console)
@@ -138,9 +138,8 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
 
 
 @contextmanager
-def shown(parts: Parts) -> Iterator[Display]:
+def shown(inputs: Inputs, trainer: Trainer, checkpointing: Checkpointing) -> Iterator[Display]:
     """Shows the progress of a run, from the update on from which it is resumed."""
-    inputs, trainer, checkpointing = parts.inputs, parts.trainer, parts.checkpointing
     config, console = inputs.config, inputs.job.console
     curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
     inputs.log_lines(checkpointing.complete_lines())
@@ -159,10 +158,12 @@ def _weights_folder(cluster: Cluster | None, folder: RunDir) -> Path | None:
     return folder.path
 
 
-def _checkpointing(config: Config, folder: RunDir, ledger: Ledger, around: Surroundings) -> Checkpointing:
+def build_checkpointing(inputs: Inputs, ledger: Ledger, model: Model, *, evaluates: bool) -> Checkpointing:
+    """What reads and writes the folder of a run."""
+    config, folder = inputs.config, inputs.folder
     every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
-    store = RolloutStore(folder.path, {forms.THOUGHTS: around.model.thoughts.name}, rollouts_of(config))
-    times = EvaluationTimes(config.evaluate_every if around.held_out else 0, config.updates)
+    store = RolloutStore(folder.path, {forms.THOUGHTS: model.thoughts.name}, rollouts_of(config))
+    times = EvaluationTimes(config.evaluate_every if evaluates else 0, config.updates)
     return Checkpointing(folder, ledger, store, *every, times)
 
 

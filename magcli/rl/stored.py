@@ -1,0 +1,182 @@
+"""The rollouts of an earlier run as a replay reads them: update by update, checked as a whole before the first one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import table
+from magcli.data.schema import COMPLETION, EPISODE, PROBLEM, REWARD, REWARD_PARTS, TOKENS
+from magcli.errors import DataError
+from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.last_rewards import digest_of, tables_of
+from magcli.rl.store import CUSTOM_ROLLOUT, EPISODE_ROLLOUT, ROLLOUT, group_of
+from magcli.rl.types import Batch, Group
+
+LIGHT = ["step", "group", "sample", "reward", "correct", "reason"]
+"""The columns from which it follows which groups train."""
+COLUMNS = (*TOKENS.names, "step", "group", "temperature", *REWARD.names, *COMPLETION.names, *PROBLEM.names)
+"""The columns that a replay needs, those first that only `magcli rl` writes."""
+NAMED = 3
+"""How many missing columns an error names."""
+
+
+class StoredUpdate(NamedTuple):
+    """The groups of an update of the earlier run, and the version of the weights that it changed."""
+
+    version: int
+    groups: list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What stored rollouts have: the number of updates, the tokens of the longest prompt, the largest token id."""
+
+    updates: int
+    longest_prompt: int
+    largest_id: int
+
+
+class StoredRollouts:
+    """The rollouts of an earlier run: its folder, or a table of them with the rows of a group, of an update together.
+
+    Raises:
+        DataError: there are none, a column is missing, or a table is damaged.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.is_run = (place / "run.json").is_file()
+        self._tables = tables_of(place) if self.is_run else [place]
+        self._names = table.read(str(self._tables[0])).schema.names
+        if missing := [name for name in COLUMNS if name not in self._names]:
+            raise DataError(
+                f"rl: {place} cannot be replayed: it lacks {', '.join(missing[:NAMED])}"
+                f"{' and others' if missing[NAMED:] else ''}; give the folder of a run of magcli rl, or the table of "
+                "its -o: only these have the token ids and log-probs of their sampler"
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a run's rollouts that these have."""
+        if set(EPISODE.names) <= set(self._names):
+            return EPISODE_ROLLOUT
+        return CUSTOM_ROLLOUT if REWARD_PARTS in self._names else ROLLOUT
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 over the rollouts; another one once their run has gone on."""
+        if self.is_run:
+            return digest_of(self.place)
+        source = table.read(str(self.place))
+        for _ in source.rows:  # some formats have their digest only at their end
+            pass
+        return str(source.sha256)
+
+    def history(self, stage: str) -> Mapping[str, Any]:
+        """The settings with which a stage made a table; empty without a record."""
+        links = [link for link in table.read(str(self.place)).chain if link.stage == stage]
+        return links[-1].config if links else {}
+
+    def count(self) -> int:
+        """The number of updates."""
+        if self.is_run:
+            return len(self._tables)
+        return sum(1 for _ in groupby(step for batch in self._batches() for step in batch.column("step").to_pylist()))
+
+    def updates(self, after: int = 0) -> Iterator[StoredUpdate]:
+        """The updates in order, without the first ``after``."""
+        for number, (step, rows) in enumerate(groupby(self._rows(), key=lambda row: row["step"])):
+            if number >= after:
+                members = (list(rows_of_group) for _, rows_of_group in groupby(rows, key=lambda row: row["group"]))
+                yield StoredUpdate(step - 1, [group_of(rows_of_group) for rows_of_group in members])
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for batch in self._batches():
+            yield from batch.to_pylist()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for path in self._tables:
+            yield from table.read(str(path)).rows
+
+    def check(self, group_size: int, diverse_by: DiverseBy) -> Extent:
+        """Look through all of them for what a replay would fail on.
+
+        Raises:
+            DataError: tokens or log-probs are missing, a group is not whole, or no group of an update would train.
+        """
+        rows: list[dict[str, Any]] = []
+        longest_prompt = largest_id = 0
+        for batch in self._batches():
+            self._check_tokens(batch)
+            rows += batch.select(LIGHT).to_pylist()
+            for name in ("prompt_tokens", "tokens"):
+                largest_id = max(largest_id, pc.max(pc.list_flatten(batch.column(name))).as_py() or 0)
+            longest_prompt = max(
+                longest_prompt, pc.max(pc.list_value_length(batch.column("prompt_tokens"))).as_py() or 0
+            )
+        updates = [list(members) for _, members in groupby(rows, key=lambda row: row["step"])]
+        self._check_order(updates, group_size)
+        for members in updates:
+            self._check_trains(members, diverse_by)
+        return Extent(len(updates), longest_prompt, largest_id)
+
+    def _check_tokens(self, batch: pa.RecordBatch) -> None:
+        """Refuse rows without token ids, or without a log-prob for each."""
+        lengths = {name: pc.list_value_length(batch.column(name)) for name in ("prompt_tokens", "tokens", "logprobs")}
+        paired = pc.equal(lengths["tokens"], lengths["logprobs"])
+        complete = pc.and_(pc.fill_null(paired, False), pc.is_valid(lengths["prompt_tokens"]))
+        if batch.num_rows and not pc.all(complete).as_py():
+            row = complete.index(pa.scalar(False)).as_py()
+            group = batch.column("group")[row].as_py()
+            raise DataError(
+                f"rl: {self.place} cannot be replayed: a completion of group {group} lacks its token ids, or log-probs "
+                "for them; only rollouts as magcli rl stores them have both"
+            )
+
+    def _check_order(self, updates: Sequence[Sequence[Mapping[str, Any]]], group_size: int) -> None:
+        """Refuse updates out of order, and groups that are not whole or not together."""
+        steps = [members[0]["step"] for members in updates]
+        if None in steps or steps != sorted(set(steps)):
+            raise DataError(f"rl: {self.place} cannot be replayed: its rows are not in the order of the column step")
+        seen: set[int] = set()
+        for members in updates:
+            for number, rows in groupby(members, key=lambda row: row["group"]):
+                samples = [row["sample"] for row in rows]
+                if number in seen or samples != list(range(group_size)):
+                    raise DataError(
+                        f"rl: {self.place} cannot be replayed: group {number} has {len(samples)} completions in a row, "
+                        f"not --group-size {group_size} in order; a replay needs whole groups, as magcli rl wrote them"
+                    )
+                seen.add(number)
+
+    def _check_trains(self, members: Sequence[Mapping[str, Any]], diverse_by: DiverseBy) -> None:
+        """Refuse an update without a group that trains."""
+        groups = [list(rows) for _, rows in groupby(members, key=lambda row: row["group"])]
+        if all(_reason(rows, diverse_by) for rows in groups):
+            raise DataError(
+                f"rl: no group of update {members[0]['step']} in {self.place} trains with --diverse-by {diverse_by}; "
+                "give --diverse-by none"
+            )
+
+
+def _reason(rows: Sequence[Mapping[str, Any]], diverse_by: DiverseBy) -> str | None:
+    """Why a group does not train, from its rows; None if it does."""
+    rewards, correct, reasons = ([row[name] for row in rows] for name in ("reward", "correct", "reason"))
+    return drop_reason(rewards, correct, reasons, by=diverse_by)
+
+
+def batch_of(groups: Sequence[Group], diverse_by: DiverseBy) -> Batch:
+    """The groups that train and those that do not, by their stored rewards."""
+    decided = [replace(group, dropped=_dropped(group, diverse_by)) for group in groups]
+    return Batch([g for g in decided if g.dropped is None], [g for g in decided if g.dropped is not None])
+
+
+def _dropped(group: Group, diverse_by: DiverseBy) -> str | None:
+    totals = [reward.total for reward in group.rewards]
+    correct = [reward.correct for reward in group.rewards]
+    return drop_reason(totals, correct, [reward.reason for reward in group.rewards], by=diverse_by)

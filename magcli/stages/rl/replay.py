@@ -1,0 +1,114 @@
+"""A replay: train a model on the stored rollouts of an earlier run, without engines, generators and verifiers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from magcli.config import as_json
+from magcli.errors import DataError
+from magcli.plan import forecast as plans
+from magcli.plan.machine import Machine
+from magcli.rl.layout import note_layout
+from magcli.rl.ledger import Ledger
+from magcli.rl.replay import replay
+from magcli.rl.stored import StoredRollouts
+from magcli.run.settings import differences
+from magcli.stages.rl.display import say_results
+from magcli.stages.rl.parts import Inputs, build_checkpointing, build_stages, build_trainer, shown
+from magcli.stages.rl.plan import RunPlan
+from magcli.stages.rl.replayed import options_of_replayed
+from magcli.stages.shared import forms, trainers
+
+if TYPE_CHECKING:
+    from magcli.console import Console
+    from magcli.model.model import Model
+    from magcli.rl.stored import Extent
+    from magcli.rl.types import Group
+    from magcli.stages.rl.config import Config
+    from magcli.train.controller import RankController
+
+
+def train_replay(inputs: Inputs, after_loss: bool) -> None:
+    """Train on the stored rollouts from the last update in the folder to the end, and write the model.
+
+    ``after_loss``: as in ``trainers.opened``.
+
+    Raises:
+        DataError: the rollouts cannot be replayed with this model.
+        Stopped: several updates in a row had no finite gradient.
+    """
+    config, model, folder, console = inputs.config, inputs.model, inputs.folder, inputs.job.console
+    extent = check_stored(config, model)
+    machine = Machine.ask(config.device, config.card)
+
+    def planned(ranks: int) -> RunPlan:
+        prompt = extent.longest_prompt
+        return RunPlan.of(config, model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
+
+    def fits(ranks: int) -> bool:
+        return planned(ranks).forecast.fits
+
+    forms.record(model.thoughts, inputs.job, [folder])
+    _say_differences(config, console)
+    with trainers.opened("rl", config, console, after_loss=after_loss, fits=fits) as (_, controller):
+        note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
+        plan = planned(controller.size)
+        plans.check(plan.forecast, folder.path, console)
+        _replay_all(inputs, plan, controller)
+    say_results(folder, console)
+
+
+def _replay_all(inputs: Inputs, plan: RunPlan, controller: RankController) -> None:
+    """Train on the updates that are left, and write the model."""
+    config, model, folder = inputs.config, inputs.model, inputs.folder
+    assert config.replay is not None
+    trainer = build_trainer(config, model, plan, controller)
+    trainer.is_replay = True
+    controller.try_saving(folder.model)
+    with closing(Ledger(folder.ledger)) as ledger:
+        checkpointing = build_checkpointing(inputs, ledger, model, evaluates=False)
+        checkpointing.resume(trainer)
+        stages = build_stages(config, model.thoughts)
+        with shown(inputs, trainer, checkpointing) as display:
+            replay(trainer, StoredRollouts(config.replay), stages, checkpointing, display, config.diverse_by)
+        checkpointing.finish(trainer)
+
+
+def check_stored(config: Config, model: Model) -> Extent:
+    """Look through the rollouts for what a replay would fail on, before anything is trained.
+
+    Raises:
+        DataError: they are not those of a run, not whole, fewer than --updates, or of another tokenizer.
+    """
+    assert config.replay is not None
+    stored = StoredRollouts(config.replay)
+    extent = stored.check(config.group_size, config.diverse_by)
+    if extent.updates < config.updates:
+        raise DataError(f"rl: {config.replay} has {extent.updates} updates to replay, not --updates {config.updates}")
+    size = int(model.text_config.vocab_size)
+    first = next(stored.updates()).groups[0]
+    if extent.largest_id >= size or not _has_text(model, first):
+        raise DataError(
+            f"rl: {config.replay} cannot be replayed with {config.model}, which has another tokenizer than the model "
+            "that sampled it; give that one, or one that was trained from it"
+        )
+    return extent
+
+
+def _has_text(model: Model, group: Group) -> bool:
+    """Whether the tokens of a group's completions are their text, in this model's tokenizer."""
+    pairs = [(rollout, text) for rollout, text in zip(group.rollouts, group.texts, strict=True) if text]
+    decoded = (model.tokenizer.decode([*rollout.prompt, *rollout.tokens]) for rollout, _ in pairs)
+    return not pairs or any(text in whole for (_, text), whole in zip(pairs, decoded, strict=True))
+
+
+def _say_differences(config: Config, console: Console) -> None:
+    """Say what is replayed, and which options differ from those of its run."""
+    assert config.replay is not None
+    earlier = options_of_replayed(config.replay)
+    now = {name: value for name, value in as_json(config).items() if name in earlier}
+    changed = differences(earlier, now | {name: earlier[name] for name in ("reward", "environment") if name in earlier})
+    text = f"rl: replaying {config.updates} updates of {config.replay}, off-policy and without an engine; "
+    difference = f"other than there: {changed}" if changed else "with the same options"
+    console.say(f"{text}{difference}", event="replay", replay=str(config.replay), updates=config.updates)
