@@ -143,6 +143,17 @@ DUMPS: tuple[Layout, ...] = (
         missing="answers; join them with the problems by prompt",
     ),
     Layout(
+        "OpenRLHF samples",
+        "OpenRLHF: the table train/generated_samples of W&B, one rollout of each step",
+        ("global_step", "text:string", "reward"),
+        {
+            "prompt|completion": Place(("text",), rollouts.said_in_chat),
+            "trainer_reward": Place(("reward",), uses_up=False),
+        },
+        without=("prompt", "completion"),
+        missing="answers; join them with the problems by prompt",
+    ),
+    Layout(
         "verifiers results",
         "verifiers and prime-rl: results.jsonl of vf-eval",
         ("prompt[].content", "completion[].content", "example_id", "reward"),

@@ -1,5 +1,6 @@
 """What dumps of trainers say about a completion besides its text: reward, how it ended, tokens and their log-probs."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,12 @@ from magcli.layouts.types import Unreadable
 
 CUT = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
 """Conditions by which verifiers stops a rollout at a limit."""
+# Where common chat templates begin the model's turn, and what ends a turn.
+_MODEL_TURN = re.compile(
+    r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n*|<start_of_turn>model\n"
+    r"|<\|assistant\|>\n?|<｜Assistant｜>|\[/INST\]|(?:\A|\n)Assistant:[ \n]?"
+)
+_TURN_END = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|<｜end▁of▁sentence｜>|</s>|<\|endoftext\|>)\s*\Z")
 MEASURED = ("trainer_reward", "finish", "num_tokens", "logprobs", "trainer_logprobs")
 
 # ---- verifiers ----
@@ -53,7 +60,7 @@ def _finish_of(trace: Mapping[str, Any]) -> str | None:
         return "length"
     calls = [call for call in trace.get("calls") or () if isinstance(call, Mapping) and not call.get("error")]
     reason = calls[-1].get("finish_reason") if calls else None
-    return str(reason) if reason else None
+    return str(reason) if reason else "stop" if trace.get("stop_condition") else None
 
 
 # ---- NeMo-RL ----
@@ -125,3 +132,20 @@ def _first(values: Any) -> list[Any]:
     """The only list in a list."""
     inner = values[0] if isinstance(values, list) and values else values
     return inner if isinstance(inner, list) else []
+
+
+# ---- OpenRLHF ----
+
+
+def said_in_chat(text: Any) -> dict[str, Any]:
+    """Prompt and completion in a text that has both: what is before the model's turn, and that turn.
+
+    Raises:
+        Unreadable: no chat template that is known begins a turn of the model in it, or several do.
+    """
+    turns = list(_MODEL_TURN.finditer(text)) if isinstance(text, str) else []
+    if not turns:
+        raise Unreadable("missing-completion", "the text has no turn of the model in a chat template that is known")
+    if len(turns) > 1:
+        raise _several(len(turns))
+    return {"prompt": text[: turns[0].start()], "completion": _TURN_END.sub("", text[turns[0].end() :])}

@@ -85,7 +85,15 @@ class Dump:
     def compared(self, schema: pa.Schema) -> list[str]:
         """The columns of measured rows that are needed to compare rollouts."""
         own = ("prompt", "completion", "reason", "correct_anywhere", "trainer_reward", "trainer_right")
-        measured = ("answer_found", "answer_boxed", "ratio_highest", "ratio_mean", "drifts", "repetition")
+        measured = (
+            "answer_found",
+            "answer_boxed",
+            "ends_within",
+            "ratio_highest",
+            "ratio_mean",
+            "drifts",
+            "repetition",
+        )
         named = [self.columns[key] for key in ("finish", "num_tokens", "step", "group") if key in self.columns]
         return list(dict.fromkeys((*own, *measured, *(name for name in named if name in schema.names))))
 

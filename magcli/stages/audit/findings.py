@@ -12,8 +12,6 @@ from magcli.stages.audit.measures import Answer, Ratios
 
 CUT = ("length", "max_tokens", "max_output_tokens", "truncated", "true")
 """Values of the reason why a completion ended that say that it was cut off."""
-UNCLOSED = ("unclosed-think", "unclosed-box", "unclosed-code")
-"""Reasons of our verdict that say that a completion ends within something."""
 LOOPING = 0.5
 """Share of repeated 8-word sequences from which a completion is a loop."""
 MAX_FACTOR = 4.0
@@ -35,8 +33,8 @@ class Rollout:
     """One rollout: what the dump and our verifier say of it. None is unknown.
 
     ``group`` joins the samples of a prompt, ``text`` is a digest of the completion. ``reward`` and ``said_right`` are
-    the trainer's, ``is_right`` and ``reason`` ours. ``found`` are the findings by name: true, false, or None if it
-    could not be checked; ``why`` says more about some.
+    the trainer's, ``is_right`` is ours. ``ends_within``: the completion ends within its thoughts, a box or a block of
+    code. ``found`` are the findings by name: true, false, or None if it could not be checked; ``why`` says more.
     """
 
     group: tuple[Any, ...]
@@ -44,7 +42,7 @@ class Rollout:
     reward: float | None
     said_right: bool | None
     is_right: bool | None
-    reason: str
+    ends_within: bool
     answer: Answer | None
     finish: str | None
     num_tokens: int | None
@@ -118,13 +116,12 @@ def _find_truncated(rollouts: Sequence[Rollout]) -> list[str]:
         return []
     cap, at_cap = _cap(rollouts)
     for rollout in rollouts:
-        is_open = rollout.reason in UNCLOSED
-        rollout.found["truncated"] = is_open or (at_cap >= AT_CAP and rollout.num_tokens == cap)
-        if is_open:
+        rollout.found["truncated"] = rollout.ends_within or (at_cap >= AT_CAP and rollout.num_tokens == cap)
+        if rollout.ends_within:
             rollout.why["truncated"] = "it ends within its thoughts, a box or a block of code"
     if at_cap >= AT_CAP:
         return [f"no reasons why completions ended: {at_cap:,} have {cap:,} tokens, which is taken for the limit"]
-    return ["no reasons why completions ended: those count as truncated that end within thoughts, a box or a block"]
+    return ["no reasons why completions ended: those count as truncated that end within thoughts, a box or code"]
 
 
 def _cap(rollouts: Sequence[Rollout]) -> tuple[int, int]:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from magcli.model.thoughts import ThoughtForm
 from magcli.verify import language
-from magcli.verify.format import answer_boxes, blocks
+from magcli.verify.format import answer_boxes, blocks, boxed
 from magcli.verify.math import last_number
 
 NGRAM = 8
@@ -18,6 +19,7 @@ MIN_WORDS = 40
 """Words from which a text may be a loop; shorter ones repeat by chance."""
 # A word of letters and digits, or a single character of a script that writes no spaces, or a sign.
 _WORD = re.compile(r"[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|\S")
+_BOX = "\\boxed{"
 MAX_ANSWER = 200
 """Characters of an answer that are kept."""
 
@@ -52,10 +54,17 @@ def answer_of(text: str, *, is_code: bool = False) -> Answer | None:
     if is_code:
         block = next((block for block in blocks(text) if block.closed), None)
         return Answer(block.language, True) if block else None
-    if boxed := (answer_boxes(text) or "").strip():
-        return Answer(boxed[:MAX_ANSWER], True)
+    if in_box := (answer_boxes(text) or "").strip():
+        return Answer(in_box[:MAX_ANSWER], True)
     number = last_number(text)
     return Answer(number[:MAX_ANSWER], False) if number else None
+
+
+def ends_within(text: str, form: ThoughtForm) -> bool:
+    """Whether a completion ends within its thoughts, a box or a block of code, as if it was cut off."""
+    opened = form.opens(text) and form.closing not in text
+    in_box = _BOX in text and boxed(text[text.rfind(_BOX) :]) is None
+    return opened or in_box or any(not block.closed for block in blocks(text))
 
 
 def languages_of(prompt: str, completion: str) -> Languages:

@@ -93,7 +93,10 @@ class Summary:
     def facts(self) -> list[str]:
         """What was read, a sentence each."""
         steps = len({rollout.group[0] for rollout in self.rollouts})
-        size = f"{len(self.rollouts):,} rollouts in {len(self.group_numbers):,} groups of {steps:,} steps"
+        size = ", ".join(
+            f"{count:,} {unit}{'s' * (count != 1)}"
+            for count, unit in ((len(self.rollouts), "rollout"), (len(self.group_numbers), "group"), (steps, "step"))
+        )
         limit = self.basis.right_from
         return [size] if limit is None else [size, f"a reward from {limit:.4g} on is the trainer's verdict of right"]
 

@@ -17,7 +17,7 @@ from magcli.run.units import resumable
 from magcli.stages.audit import Config, reads, summary
 from magcli.stages.audit.dump import Dump, dump_of
 from magcli.stages.audit.findings import Rollout, find_all
-from magcli.stages.audit.measures import Answer, Ratios, answer_of, languages_of, ratios_of, repetition
+from magcli.stages.audit.measures import Answer, Ratios, answer_of, ends_within, languages_of, ratios_of, repetition
 from magcli.stages.shared import forms, graders, tables
 from magcli.stages.shared.grading import graded, with_thoughts
 from magcli.verify.reward import RewardRule, columns, ungraded
@@ -44,6 +44,7 @@ MEASURED = pa.schema(
         pa.field("trainer_right", pa.bool_()),
         pa.field("answer_found", pa.string()),
         pa.field("answer_boxed", pa.bool_()),
+        pa.field("ends_within", pa.bool_()),
         pa.field("prompt_language", pa.string()),
         pa.field("completion_language", pa.string()),
         pa.field("drifts", pa.bool_()),
@@ -147,6 +148,7 @@ def _measures(dump: Dump, rule: RewardRule, row: dict[str, Any]) -> dict[str, An
         "trainer_right": dump.verdict(row),
         "answer_found": answer.text if answer else None,
         "answer_boxed": answer.is_boxed if answer else None,
+        "ends_within": ends_within(text, rule.thoughts),
         "prompt_language": languages.prompt,
         "completion_language": languages.completion,
         "drifts": languages.drifts,
@@ -171,7 +173,7 @@ def _rollout(dump: Dump, row: dict[str, Any]) -> Rollout:
         reward=row["trainer_reward"],
         said_right=row["trainer_right"],
         is_right=bool(row["correct_anywhere"]) if counts else None,
-        reason=row["reason"],
+        ends_within=row["ends_within"],
         answer=Answer(found, bool(row["answer_boxed"])) if found is not None else None,
         finish=dump.finish(row),
         num_tokens=dump.num_tokens(row),
