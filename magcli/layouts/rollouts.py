@@ -148,4 +148,9 @@ def said_in_chat(text: Any) -> dict[str, Any]:
         raise Unreadable("missing-completion", "the text has no turn of the model in a chat template that is known")
     if len(turns) > 1:
         raise _several(len(turns))
-    return {"prompt": text[: turns[0].start()], "completion": _TURN_END.sub("", text[turns[0].end() :])}
+    return {"prompt": text[: turns[0].start()], "completion": without_turn_end(text[turns[0].end() :])}
+
+
+def without_turn_end(text: str) -> str:
+    """A turn of the model without the token that ends it in common chat templates."""
+    return _TURN_END.sub("", text)

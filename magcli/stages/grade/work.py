@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
 from magcli.errors import first_line
-from magcli.model.thoughts import form_named
+from magcli.model.thoughts import THINK, form_named
 from magcli.run.types import Result
 from magcli.run.units import resumable
-from magcli.stages.grade import Config, reads
+from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
 from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
+from magcli.stages.shared.options import AUTO
 from magcli.verify.reward import columns
 from magcli.verify.types import UNCOUNTED
 
@@ -60,7 +62,10 @@ def _is_custom(config: Config) -> bool:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Grade in worker processes and sandboxes, in the order of the rows."""
+    """Grade in worker processes and sandboxes, in the order of the rows; or serve rewards."""
+    if config.serve:
+        _serve(config, job)
+        return
     form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
     grader = graders.open_grader(config, config.reward, config.environment)
     verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
@@ -69,6 +74,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             environment = stack.enter_context(environments.open_environment(config, config.environment))
             verdict = partial(judged, environment, form, config.opening)
         yield from _graded_rows(config, rows, job, grader, verdict)
+
+
+def _serve(config: Config, job: Job) -> None:
+    """Answer requests for rewards until a signal ends the process."""
+    form = THINK if config.thoughts == AUTO else form_named(config.thoughts)
+    token = os.environ.get(TOKEN, "").strip()
+    with graders.open_grader(config, config.reward) as grader:
+        verdicts = serve.Verdicts(grader, graders.reward_rule(config, form), config.opening)
+        server = serve.Server(*address(config.serve), verdicts.answer, token)
+        job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
+        serve.serve(server)
 
 
 def _graded_rows(
