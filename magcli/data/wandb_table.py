@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from magcli.data import jsonl
 from magcli.data.manifest import check_manifest
@@ -43,7 +44,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     return source
 
 
-def _parsed(path: Path) -> tuple[list[str], list[object]]:
+def _parsed(path: Path) -> tuple[list[str], list[Any]]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

@@ -123,7 +123,6 @@ DUMPS: tuple[Layout, ...] = (
         ("step", "prompt", "completion", "advantage"),
         {
             "prompt|system": Place(("prompt",), readers.asked),
-            "answer": Place(("solution",), readers.short_or_final, uses_up=False),
             "completion|thoughts": Place(("completion",), responses.said),
         },
         without=("id", "reward_format"),

@@ -165,9 +165,9 @@ def _section(finding: Finding, rollouts: Sequence[Rollout], rows: Mapping[int, M
 
 
 def _example(name: str, rollout: Rollout, row: Mapping[str, Any]) -> page.Example:
-    step = rollout.group[0]
+    step, id = rollout.group[0], str(row.get("id") or "")
     return page.Example(
-        where=f"step {step}" if step is not None else str(row.get("id") or ""),
+        where=id if step is None else f"{id}, step {step}",
         prompt=str(row.get("prompt") or ""),
         completion=str(row.get("completion") or ""),
         reward=rollout.reward,

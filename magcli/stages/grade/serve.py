@@ -21,7 +21,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.layouts import programs, rollouts
@@ -199,8 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = READ_SECONDS
     server: Server
-    server_version: ClassVar[str] = "magcli"
-    sys_version: ClassVar[str] = ""
+    server_version = "magcli"
+    sys_version = ""
 
     def log_message(self, *_: Any) -> None:
         """Requests are not logged."""
