@@ -64,6 +64,11 @@ def reads(config: Config) -> tuple[str, ...] | None:
     return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.penalty_end else ()))
 
 
+def writes(config: Config) -> bool:
+    """A server writes no table."""
+    return not config.serve
+
+
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_reward("grade", config)
