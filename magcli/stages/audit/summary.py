@@ -55,7 +55,7 @@ TITLES: Mapping[str, tuple[str, str]] = {
 }
 """Title and meaning of each finding."""
 NAMES = tuple(TITLES)
-EXAMPLES = 3
+MAX_SHOWN = 3
 """Rollouts that the page shows of each finding, each of another group."""
 
 
@@ -128,7 +128,7 @@ def _finding(name: str, rollouts: Sequence[Rollout]) -> Finding:
         if is_found:
             found[rollout.group] += 1
             examples.setdefault(rollout.group, number)
-    shown = list(examples.values())[:EXAMPLES]
+    shown = list(examples.values())[:MAX_SHOWN]
     interval = accuracy_interval(found, counted) if counted else (0.0, 0.0, 0.0)
     return Finding(name, found.total(), counted.total(), *interval, shown)
 
