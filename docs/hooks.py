@@ -51,6 +51,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "translate": ("data", "models"),
     "generate": ("models", "environments"),
     "grade": ("rewards",),
+    "audit": ("looking", "rewards"),
     "commit": ("shards",),
     "cold-start": ("data",),
     "sft": ("models", "cluster"),

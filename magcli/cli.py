@@ -30,6 +30,7 @@ STAGES = (
     Entry("translate", "Data", "Translate a fraction of the problems, with checks."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Compute the rewards of completions, with each part and a reason."),
+    Entry("audit", "Analyse", "Check the rollouts that TRL, verl, prime-rl, NeMo-RL or OpenRLHF dumped."),
     Entry("commit", "Data", "Join the finished shards of a stage into one table."),
     Entry("cold-start", "Data", "Select traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),

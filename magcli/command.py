@@ -427,7 +427,7 @@ def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Cons
 
     reads_table = _reads_table(stage, config, tables["inputs"] or ())
     inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
-    output = tables["output"] or stage.default_output
+    output = tables["output"] or (stage.default_output if stage.writes(config) else None)
     dropped = tables["dropped"]
     console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
     named = harness.Tables(

@@ -30,6 +30,7 @@ from magcli.data import (
     seal,
     stream,
     types,
+    wandb_table,
 )
 from magcli.data.manifest import SIDE_FILES, Chain, merge
 from magcli.data.packed import PACKED
@@ -159,6 +160,8 @@ def _open_file(path: Path, bad: BadRow, head: int) -> Source:
     """
     if inspect_log.is_log(path):
         return inspect_log.open_file(path, bad)
+    if wandb_table.is_table(path):
+        return wandb_table.open_file(path, bad)
     match kind := suffix(path):
         case ".arrow" | ".feather":
             return arrow.open_file(path, verify=not head)

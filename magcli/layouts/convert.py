@@ -29,7 +29,9 @@ KEPT = frozenset(("entry_point", "starter_code", "metadata", "ability", "example
 """Columns that are kept although a place reads them, as they contain more than is read."""
 SAID = ("prompt", "answer", "tests", "solutions", "completion", "thoughts", "verdict", "messages")
 """Roles whose columns a message names."""
-OF_SAMPLES = ("completion", "thoughts", "verdict")
+OF_SAMPLES = (
+    "completion", "thoughts", "verdict", "trainer_reward", "finish", "num_tokens", "logprobs", "trainer_logprobs",
+)  # fmt: skip
 """Roles that may have one value for each sample of a row."""
 SAMPLE = pa.field("sample", pa.int32())
 NO_SAMPLES = "missing-completion\tthe list of completions is empty"

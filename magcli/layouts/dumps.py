@@ -1,6 +1,6 @@
 """The layouts of completions that other tools wrote; those of problems and traces are in ``magcli.layouts.table``."""
 
-from magcli.layouts import programs, readers, responses
+from magcli.layouts import programs, readers, responses, rollouts
 from magcli.layouts.types import Layout, Place
 
 SAMPLES = "|".join(
@@ -113,7 +113,44 @@ DUMPS: tuple[Layout, ...] = (
             "prompt": Place(("input",)),
             "completion": Place(("output",)),
             "answer|tests": Place(("gts", "ability"), programs.ground_truth),
+            "verdict": Place(("acc",), uses_up=False),
+            "trainer_reward": Place(("score",), uses_up=False),
         },
+    ),
+    Layout(
+        "TRL completions",
+        "TRL: log_completions of GRPOConfig and RLOOConfig, completions/completions_*.parquet",
+        ("step", "prompt", "completion", "advantage"),
+        {
+            "prompt|system": Place(("prompt",), readers.asked),
+            "completion|thoughts": Place(("completion",), responses.said),
+        },
+        without=("id", "reward_format"),
+    ),
+    Layout(
+        "NeMo-RL rollouts",
+        "NVIDIA-NeMo/RL: train_data_step*.jsonl and val_data_step*.jsonl of the logger",
+        ("content[]", "rewards[]", "idx"),
+        {
+            "prompt|system": Place(("content",), rollouts.asked_of_log),
+            "completion|thoughts": Place(("content",), rollouts.said_in_log),
+            "trainer_reward": Place(("rewards",), rollouts.reward_in_log),
+            "num_tokens|logprobs|trainer_logprobs": Place(
+                ("token_loss_mask", "generation_logprobs", "prev_logprobs", "token_ids"), rollouts.tokens_of_log
+            ),
+        },
+        missing="answers; join them with the problems by prompt",
+    ),
+    Layout(
+        "OpenRLHF samples",
+        "OpenRLHF: the table train/generated_samples of W&B, one rollout of each step",
+        ("global_step", "text:string", "reward"),
+        {
+            "prompt|completion": Place(("text",), rollouts.said_in_chat),
+            "trainer_reward": Place(("reward",), uses_up=False),
+        },
+        without=("prompt", "completion"),
+        missing="answers; join them with the problems by prompt",
     ),
     Layout(
         "verifiers results",
@@ -122,6 +159,7 @@ DUMPS: tuple[Layout, ...] = (
         {
             "prompt|system": Place(("prompt",), readers.asked),
             "completion|thoughts": Place(("completion",), responses.said),
+            "trainer_reward": Place(("reward",), uses_up=False),
         },
     ),
     Layout(
@@ -133,6 +171,9 @@ DUMPS: tuple[Layout, ...] = (
             "answer": Place(("task.data",), readers.answer_of_task),
             "completion|thoughts": Place(("traces",), responses.of_traces),
             "messages": Place(("traces", "task.data", "id"), responses.turns_of_traces),
+            "trainer_reward|finish|num_tokens|logprobs|trainer_logprobs": Place(
+                ("traces",), rollouts.measured_in_traces
+            ),
         },
     ),
     Layout(

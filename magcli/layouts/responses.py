@@ -108,7 +108,7 @@ def of_traces(traces: Any) -> Said:
         Unreadable: they are of several agents.
     """
     listed = _of_one_agent(traces)
-    return _joined([_last_said(_path(trace)) for trace in listed]) if listed else {"completion": [], "thoughts": []}
+    return _joined([_last_said(path_of(trace)) for trace in listed]) if listed else {"completion": [], "thoughts": []}
 
 
 def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[Any]:
@@ -120,7 +120,7 @@ def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[
     listed = _of_one_agent(traces)
     if len(listed) > 1:
         raise Unreadable("several-completions", f"the episode has {len(listed)} traces; one is expected")
-    return [node["message"] for trace in listed for node in _path(trace)]
+    return [node["message"] for trace in listed for node in path_of(trace)]
 
 
 def _of_one_agent(traces: Any) -> list[Mapping[str, Any]]:
@@ -132,7 +132,7 @@ def _of_one_agent(traces: Any) -> list[Mapping[str, Any]]:
     return listed
 
 
-def _path(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def path_of(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes of a trace from the first message to the model's last one; others are of branches that it left."""
     nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
     at = max((number for number, node in enumerate(nodes) if node.get("sampled")), default=len(nodes) - 1)

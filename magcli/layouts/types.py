@@ -16,9 +16,9 @@ from magcli.data.schema import SOLUTION, TEST
 
 Role = Literal[
     "prompt", "system", "answer", "choices", "tests", "solutions", "completion", "thoughts", "verdict", "messages",
-    "time_limit", "memory_limit",
+    "time_limit", "memory_limit", "trainer_reward", "finish", "num_tokens", "logprobs", "trainer_logprobs",
 ]  # fmt: skip
-"""What a stage reads."""
+"""What a stage reads. The log-probs are the sampler's and the trainer's, of each token of the completion."""
 
 COLUMNS: Mapping[str, pa.Field] = {
     "prompt": pa.field("prompt", pa.string()),
@@ -33,6 +33,11 @@ COLUMNS: Mapping[str, pa.Field] = {
     "messages": pa.field("messages", pa.string()),
     "time_limit": pa.field("time_limit", pa.float64()),
     "memory_limit": pa.field("memory_limit", pa.float64()),
+    "trainer_reward": pa.field("trainer_reward", pa.float64()),
+    "finish": pa.field("finish", pa.string()),
+    "num_tokens": pa.field("num_tokens", pa.int64()),
+    "logprobs": pa.field("logprobs", pa.list_(pa.float64())),
+    "trainer_logprobs": pa.field("trainer_logprobs", pa.list_(pa.float64())),
 }
 """The column of each role, with the type that a reader's values have; ``messages`` are JSON."""
 

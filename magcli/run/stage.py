@@ -62,6 +62,7 @@ class Stage:
     layouts: Callable[[Any, Sequence[pa.Schema]], Sequence[Any] | None] = lambda _config, _schemas: None
     defaults: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     check: Callable[[Any], None] = lambda _: None
+    writes: Callable[[Any], bool] = lambda _: True
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
     unshardable_reason: Callable[[Any], str] | None = None

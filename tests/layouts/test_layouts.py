@@ -256,7 +256,22 @@ ROWS = {
     ),
     "verl dump": (
         {"input": "2 * 3?", "output": "\\boxed{6}", "gts": "6", "score": 1.0, "step": 1},
-        {"prompt": "2 * 3?", "completion": "\\boxed{6}", "answer": "6", "score": 1.0},
+        {"prompt": "2 * 3?", "completion": "\\boxed{6}", "answer": "6", "score": 1.0, "trainer_reward": 1.0},
+    ),
+    "TRL completions": (
+        {"step": 1, "prompt": [USER], "completion": [THOUGHT], "right": 1.0, "answer": "6", "advantage": 0.5},
+        {"prompt": "What is 2 * 3?", **COMPLETED, "answer": "6", "right": 1.0},
+    ),
+    "NeMo-RL rollouts": (
+        {"content": [["2 * 3?", "\\boxed{6}"]], "rewards": [1.0], "token_loss_mask": [[0, 1]],
+         "generation_logprobs": [[0.0, -0.5]], "prev_logprobs": [[0.0, -0.25]], "idx": 0},
+        {"prompt": "2 * 3?", "completion": "\\boxed{6}", "trainer_reward": 1.0, "num_tokens": 1,
+         "logprobs": [-0.5], "trainer_logprobs": [-0.25]},
+    ),
+    "OpenRLHF samples": (
+        {"global_step": 1, "text": "<|im_start|>user\n2 * 3?<|im_end|>\n<|im_start|>assistant\n6<|im_end|>",
+         "reward": 1.0},
+        {"prompt": "<|im_start|>user\n2 * 3?<|im_end|>\n", "completion": "6", "trainer_reward": 1.0},
     ),
     "verifiers results": (
         {"example_id": 0, "prompt": [USER], "completion": [THOUGHT], "answer": "6", "reward": 1.0},

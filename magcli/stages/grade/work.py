@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
-from magcli.errors import MagError, first_line
-from magcli.model.messages import thoughts_beside, thoughts_of
-from magcli.model.thoughts import form_named
+from magcli.errors import first_line
+from magcli.model.thoughts import THINK, form_named
 from magcli.run.types import Result
 from magcli.run.units import resumable
-from magcli.stages.grade import Config, reads
+from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
-from magcli.verify.reward import columns, failed
+from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
+from magcli.stages.shared.options import AUTO
+from magcli.verify.reward import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify import Grader
-    from magcli.verify.reward import Reward, RewardRule
+    from magcli.verify.reward import Reward
 
 ALIASES = tables.ALIASES | tables.COMPLETION_ALIASES
 layouts = tables.problem_layouts(reads)
@@ -60,7 +62,10 @@ def _is_custom(config: Config) -> bool:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Grade in worker processes and sandboxes, in the order of the rows."""
+    """Grade in worker processes and sandboxes, in the order of the rows; or serve rewards."""
+    if config.serve:
+        _serve(config, job)
+        return
     form, rows = forms.form_of_rows(config.thoughts, rows, job, _completions)
     grader = graders.open_grader(config, config.reward, config.environment)
     verdict = partial(graded, grader, graders.reward_rule(config, form), config.opening)
@@ -69,6 +74,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             environment = stack.enter_context(environments.open_environment(config, config.environment))
             verdict = partial(judged, environment, form, config.opening)
         yield from _graded_rows(config, rows, job, grader, verdict)
+
+
+def _serve(config: Config, job: Job) -> None:
+    """Answer requests for rewards until a signal ends the process."""
+    form = THINK if config.thoughts == AUTO else form_named(config.thoughts)
+    token = os.environ.get(TOKEN, "").strip()
+    with graders.open_grader(config, config.reward) as grader:
+        verdicts = serve.Verdicts(grader, graders.reward_rule(config, form), config.opening)
+        server = serve.Server(*address(config.serve), verdicts.answer, token)
+        job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
+        serve.serve(server)
 
 
 def _graded_rows(
@@ -116,35 +132,13 @@ def _completions(batch: pa.RecordBatch) -> list[Any]:
     return completions
 
 
-async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
-    """The reward of one row, or why there is none: a row that cannot be graded must not stop the others.
-
-    Raises:
-        MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
-    """
-    try:
-        text = _with_thoughts(row, rule.thoughts)
-        return await grader.reward(opening + text, row.get("num_tokens") or 0, row, rule)
-    except MagError:
-        raise
-    except Exception as error:
-        return failed(error)
-
-
 async def judged(environment: Environment, form: ThoughtForm, opening: str, row: Mapping[str, Any]) -> Reward:
     """The reward that an environment gives the conversation of a row: its messages, or its prompt and completion."""
     messages = row.get("messages")
     if not messages:
-        answer = {"role": "assistant", "content": opening + _with_thoughts(row, form)}
+        answer = {"role": "assistant", "content": opening + with_thoughts(row, form)}
         messages = [{"role": "user", "content": str(row.get("prompt") or "")}, answer]
     return await environment.reward(row, messages)
-
-
-def _with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
-    """The completion of a row after the thoughts that are beside it in a column of their own, if any."""
-    completion: str = row["completion"]
-    thoughts = thoughts_of({**thoughts_beside(row), "content": completion})
-    return form.join(thoughts, completion) if thoughts else completion
 
 
 class VerdictCounts:
@@ -227,20 +221,3 @@ def _mean_text(rewards: Sequence[float]) -> str:
     """Mean and range of custom rewards, which accuracy does not show."""
     mean = sum(rewards) / len(rewards)
     return f"mean reward {mean:.4g} ({min(rewards):.4g} to {max(rewards):.4g})"
-
-
-def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
-    """Share of correct completions and its 95% interval (Wilson).
-
-    Completions of one problem are not independent: the effective sample size matches the variance between problems.
-    """
-    total = sum(counted.values())
-    share = sum(correct.values()) / total
-    spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
-    # The number of independent completions with this variance between problems.
-    size = share * (1 - share) * total * total / spread if spread else len(counted)
-    size = min(size, total)
-    z = 1.96  # the normal quantile of a two-sided 95% interval
-    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
-    reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
-    return share, max(0.0, middle - reach), min(1.0, middle + reach)

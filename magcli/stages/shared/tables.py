@@ -32,6 +32,8 @@ CODE_ROLES = ("prompt", "system", "tests", "solutions", "time_limit", "memory_li
 PROBLEM_ROLES = (*CODE_ROLES, "answer", "choices")
 """What belongs to a problem; stages that read problems pass it on."""
 COMPLETION_ROLES = ("completion", "thoughts")
+ROLLOUT_ROLES = ("verdict", "trainer_reward", "finish", "num_tokens", "logprobs", "trainer_logprobs")
+"""What trainers store beside a completion."""
 TRACE_ROLES = ("prompt", "system", "messages", "completion", "thoughts", "verdict")
 
 
@@ -40,10 +42,12 @@ def problem_layouts(
     *,
     aliases: Mapping[str, Sequence[str]] = ALIASES,
     natively: bool = False,
+    more: Sequence[str] = (),
 ) -> Layouts:
     """The hook ``layouts`` of a stage that reads problems, and completions if ``reads`` requires them.
 
     ``aliases`` are the stage's own. ``natively``: it reads the tests and programs of code data sets itself.
+    ``more`` are other roles that it reads where a table has them.
     """
 
     def layouts(config: Any, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None] | None:
@@ -55,6 +59,7 @@ def problem_layouts(
             wanted += COMPLETION_ROLES
         if not wanted:
             return None
+        wanted += more
         converted = [layout_of(table, wanted, natively=natively) for table in input_schemas]
         columns = [_columns(table, layout) for table, layout in zip(input_schemas, converted, strict=True)]
         anywhere = {name for names_of_table in columns for name in names_of_table}

@@ -1,0 +1,111 @@
+"""The page of an audit: each finding with its count, its share with an interval, and examples, in one file.
+
+Texts of a dump are untrusted: the template escapes them, and the content security policy forbids every request.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from magcli import __version__
+from magcli.data.durable import atomic_file, disk_errors
+from magcli.data.html import CONTENT_POLICY
+from magcli.report.formatting import number, percent, sanitize
+
+MAX_PROMPT = 600
+"""Characters of a prompt that are shown."""
+MAX_END = 1_200
+"""Characters of a completion that are shown, from its end, where the answer is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of those that could be checked have a finding, and the share with its 95 % interval."""
+
+    count: int
+    checked: int
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A rollout: the trainer's reward, our verdict, the answer found, and why it is a finding."""
+
+    where: str
+    prompt: str
+    completion: str
+    reward: float | None
+    verdict: str
+    found: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A finding; ``unit`` is what is counted: rollouts or groups."""
+
+    name: str
+    title: str
+    meaning: str
+    unit: str
+    counts: Share
+    examples: Sequence[Example]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The page: the dumps by name, facts about them, the findings, and what the dumps lack."""
+
+    dumps: Sequence[str]
+    facts: Sequence[str]
+    sections: Sequence[Section]
+    lacking: Sequence[str]
+
+
+def write(path: Path, contents: Contents) -> int:
+    """Write the page and return its size in bytes.
+
+    Raises:
+        EnvironmentFault: the folder cannot be created or written.
+    """
+    text = render(contents).encode(errors="backslashreplace")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        file.write(text)
+    return len(text)
+
+
+def render(contents: Contents) -> str:
+    """The page as HTML."""
+    style = files("magcli.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=PackageLoader("magcli.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("audit.html.jinja").render(
+        contents=contents,
+        version=__version__,
+        policy=Markup(CONTENT_POLICY),
+        style=Markup(style),
+        percent=percent,
+        number=number,
+        start=lambda text: sanitize(text, MAX_PROMPT),
+        end=end_of,
+    )
+
+
+def end_of(text: str) -> str:
+    """The end of an untrusted text."""
+    left_out = len(text) - MAX_END
+    shown = sanitize(text[-MAX_END:])
+    return shown if left_out <= 0 else f"[{left_out:,} characters before ...] {shown}"

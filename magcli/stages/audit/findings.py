@@ -1,0 +1,217 @@
+"""What rollouts tell together: whose verdicts differ, rewards without a reason, groups without spread, repetition.
+
+A group is all rollouts of one step with the same prompt, or those that a column ``group`` joins.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from magcli.stages.audit.measures import Answer, Ratios
+
+CUT = ("length", "max_tokens", "max_output_tokens", "truncated", "true")
+"""Values of the reason why a completion ended that say that it was cut off."""
+LOOPING = 0.5
+"""Share of repeated 8-word sequences from which a completion is a loop."""
+MAX_FACTOR = 4.0
+"""Factor between the sampler's and the trainer's probability of a token above which it is an outlier."""
+MAX_MEAN_FACTOR = 1.05
+"""The same on average over a completion; from here on NeMo-RL warns."""
+AT_CAP = 3
+"""Completions of exactly the greatest length from which on that is taken for the limit."""
+
+MAX_ANSWERS = 64
+"""Different answers of a group that are compared, of each verdict."""
+
+Equal = Callable[[str, str], bool]
+"""Whether two answers are equal."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One rollout: what the dump and our verifier say of it. None is unknown.
+
+    ``group`` joins the samples of a prompt, ``text`` is a digest of the completion. ``reward`` and ``said_right`` are
+    the trainer's, ``is_right`` is ours. ``ends_within``: the completion ends within its thoughts, a box or a block of
+    code. ``found`` are the findings by name: true, false, or None if it could not be checked; ``why`` says more.
+    """
+
+    group: tuple[Any, ...]
+    text: bytes
+    reward: float | None
+    said_right: bool | None
+    is_right: bool | None
+    ends_within: bool
+    answer: Answer | None
+    finish: str | None
+    num_tokens: int | None
+    ratios: Ratios | None
+    drifts: bool | None
+    repetition: float
+    copies: int = 0
+    found: dict[str, bool | None] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the findings rest on: the reward from which an answer counted as right (None: the dump says what it took for
+    right, or all rewards are equal), and what the dump lacks, a sentence each.
+    """
+
+    right_from: float | None
+    lacking: Sequence[str]
+
+
+def find_all(rollouts: Sequence[Rollout], equal: Equal, right_from: float | None) -> Basis:
+    """Fill ``found`` of each rollout; ``right_from`` is the user's limit of rewards, None for that of the dump."""
+    limit = _judge_rewards(rollouts, right_from)
+    missing = _find_truncated(rollouts)
+    groups = grouped(rollouts)
+    for members in groups:
+        _find_unequal(members, equal)
+        _find_spread(members)
+    _find_copies(rollouts, groups)
+    for rollout in rollouts:
+        _find_alone(rollout)
+    return Basis(limit, [*missing, *_lacking(rollouts, groups)])
+
+
+def grouped(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
+    """The rollouts of each group, in the order of the dump."""
+    groups: dict[tuple[Any, ...], list[Rollout]] = defaultdict(list)
+    for rollout in rollouts:
+        groups[rollout.group].append(rollout)
+    return list(groups.values())
+
+
+def threshold(rollouts: Sequence[Rollout]) -> float | None:
+    """The reward halfway between the lowest and the highest; None without rewards, or if all are equal."""
+    rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    return (low + high) / 2 if low < high else None
+
+
+def _judge_rewards(rollouts: Sequence[Rollout], right_from: float | None) -> float | None:
+    """Set what the trainer took for right where the dump does not say it; returns the limit of rewards if it is used.
+
+    The user's limit also replaces what the dump says.
+    """
+    limit = threshold(rollouts) if right_from is None else right_from
+    used = False
+    for rollout in rollouts:
+        is_open = rollout.said_right is None or right_from is not None
+        if is_open and rollout.reward is not None:
+            rollout.said_right = rollout.reward >= limit if limit is not None else rollout.reward > 0
+            used = True
+    return limit if used else None
+
+
+def _find_truncated(rollouts: Sequence[Rollout]) -> list[str]:
+    """Which completions were cut off: by the reason why they ended, else by length, else by what they leave open."""
+    if any(rollout.finish for rollout in rollouts):
+        for rollout in rollouts:
+            rollout.found["truncated"] = rollout.finish.lower() in CUT if rollout.finish else None
+        return []
+    cap, at_cap = _cap(rollouts)
+    for rollout in rollouts:
+        rollout.found["truncated"] = rollout.ends_within or (at_cap >= AT_CAP and rollout.num_tokens == cap)
+        if rollout.ends_within:
+            rollout.why["truncated"] = "it ends within its thoughts, a box or a block of code"
+    if at_cap >= AT_CAP:
+        return [f"no reasons why completions ended: {at_cap:,} have {cap:,} tokens, which is taken for the limit"]
+    return ["no reasons why completions ended: those count as truncated that end within thoughts, a box or code"]
+
+
+def _cap(rollouts: Sequence[Rollout]) -> tuple[int, int]:
+    """The greatest length, and how many completions have it."""
+    lengths = Counter(rollout.num_tokens for rollout in rollouts if rollout.num_tokens)
+    cap = max(lengths, default=0)
+    return cap, lengths[cap]
+
+
+def _find_unequal(members: Sequence[Rollout], equal: Equal) -> None:
+    """Which rollouts of a group have an answer that another one has too, with the other verdict of the trainer."""
+    right: dict[Answer, list[Rollout]] = defaultdict(list)
+    wrong: dict[Answer, list[Rollout]] = defaultdict(list)
+    for member in members:
+        is_judged = len(members) > 1 and member.said_right is not None and member.answer is not None
+        member.found["equal_answers"] = False if is_judged else None
+        if is_judged and member.answer is not None:
+            (right if member.said_right else wrong)[member.answer].append(member)
+    for one in list(right)[:MAX_ANSWERS]:
+        for other in list(wrong)[:MAX_ANSWERS]:
+            if _same(one, other, equal):
+                _mark_unequal(right[one], wrong[other][0])
+                _mark_unequal(wrong[other], right[one][0])
+
+
+def _mark_unequal(members: Sequence[Rollout], other: Rollout) -> None:
+    answer = other.answer.text if other.answer else ""
+    reward = "no reward" if other.reward is None else f"the reward {other.reward:.4g}"
+    for member in members:
+        member.found["equal_answers"] = True
+        member.why["equal_answers"] = f"another rollout of the group has the answer {answer} and {reward}"
+
+
+def _same(one: Answer, other: Answer, equal: Equal) -> bool:
+    """Whether two answers are equal and in the same form."""
+    return one.is_boxed == other.is_boxed and (one.text == other.text or equal(one.text, other.text))
+
+
+def _find_spread(members: Sequence[Rollout]) -> None:
+    """Whether all rewards of a group are equal, so that it teaches nothing."""
+    rewards = [member.reward for member in members if member.reward is not None]
+    flat = len(set(rewards)) == 1 if len(rewards) > 1 and len(rewards) == len(members) else None
+    for member in members:
+        member.found["no_spread"] = flat
+
+
+def _find_copies(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]]) -> None:
+    """How many other rollouts have the same text."""
+    everywhere = Counter(rollout.text for rollout in rollouts)
+    for members in groups:
+        here = Counter(member.text for member in members)
+        for member in members:
+            member.copies = everywhere[member.text] - 1
+            member.found["repeated"] = member.copies > 0
+            if member.copies:
+                inside = here[member.text] - 1
+                elsewhere = member.copies - inside
+                member.why["repeated"] = (
+                    f"the same text {inside:,} times in its group and {elsewhere:,} times elsewhere"
+                )
+
+
+def _find_alone(rollout: Rollout) -> None:
+    """What the rollout tells by itself."""
+    ours, theirs = rollout.is_right, rollout.said_right
+    known = ours is not None and theirs is not None
+    rollout.found["rewarded_wrong"] = (bool(theirs) and not ours) if known else None
+    rollout.found["unrewarded_right"] = (bool(ours) and not theirs) if known else None
+    rollout.found["no_answer"] = None if theirs is None else theirs and rollout.answer is None
+    rollout.found["language_drift"] = rollout.drifts
+    rollout.found["looping"] = rollout.repetition >= LOOPING
+    ratios = rollout.ratios
+    rollout.found["ratio_outlier"] = (
+        None if ratios is None else ratios.highest > MAX_FACTOR or ratios.mean > MAX_MEAN_FACTOR
+    )
+    if rollout.found["looping"]:
+        rollout.why["looping"] = f"{100 * rollout.repetition:.0f} % of its 8-word sequences occurred before"
+    if ratios is not None and rollout.found["ratio_outlier"]:
+        rollout.why["ratio_outlier"] = f"a factor of {ratios.highest:.3g} at most, {ratios.mean:.4g} on average"
+
+
+def _lacking(rollouts: Sequence[Rollout], groups: Sequence[Sequence[Rollout]]) -> list[str]:
+    """What the dump lacks besides, a sentence each."""
+    lacking = []
+    if all(rollout.said_right is None for rollout in rollouts):
+        lacking.append("no rewards: the trainer's verdicts and spread were not checked")
+    if all(rollout.is_right is None for rollout in rollouts):
+        lacking.append("no reference answers that can be graded: verdicts were not compared")
+    if all(rollout.ratios is None for rollout in rollouts):
+        lacking.append("no log-probs of both sampler and trainer: ratios were not checked")
+    if all(len(members) == 1 for members in groups):
+        lacking.append("no groups: each prompt has one completion, so spread and equal answers were not checked")
+    return lacking

@@ -1,0 +1,54 @@
+"""The verdict on one row, and the interval of a share of rows, for stages that grade."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import MagError
+from magcli.model.messages import thoughts_beside, thoughts_of
+from magcli.verify.reward import failed
+
+if TYPE_CHECKING:
+    from magcli.model.thoughts import ThoughtForm
+    from magcli.verify import Grader
+    from magcli.verify.reward import Reward, RewardRule
+
+
+async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
+    """The reward of one row, or why there is none: a row that cannot be graded must not stop the others.
+
+    Raises:
+        MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
+    """
+    try:
+        text = with_thoughts(row, rule.thoughts)
+        return await grader.reward(opening + text, row.get("num_tokens") or 0, row, rule)
+    except MagError:
+        raise
+    except Exception as error:
+        return failed(error)
+
+
+def with_thoughts(row: Mapping[str, Any], form: ThoughtForm) -> str:
+    """The completion of a row after the thoughts that are beside it in a column of their own, if any."""
+    completion: str = row["completion"]
+    thoughts = thoughts_of({**thoughts_beside(row), "content": completion})
+    return form.join(thoughts, completion) if thoughts else completion
+
+
+def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
+    """Share of correct completions and its 95% interval (Wilson).
+
+    Completions of one problem are not independent: the effective sample size matches the variance between problems.
+    """
+    total = sum(counted.values())
+    share = sum(correct.values()) / total
+    spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    # The number of independent completions with this variance between problems.
+    size = share * (1 - share) * total * total / spread if spread else len(counted)
+    size = min(size, total)
+    z = 1.96  # the normal quantile of a two-sided 95% interval
+    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+    reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
+    return share, max(0.0, middle - reach), min(1.0, middle + reach)
