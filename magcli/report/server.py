@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from magcli.run.local_http import names_this_machine
+
 ADDRESS = "127.0.0.1"
-NAMES = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine by which a browser may ask; a port that SSH forwards keeps them, whatever its number."""
 TOKEN_BYTES = 24
 CLIENT_SECONDS = 10.0
 """Time that a client has to send its request, or to take the answer."""
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request that has the token."""
         address = urlsplit(self.path)
-        if not (self._has_own_name() and self._has_token(address.query)):
+        if not (names_this_machine(self.headers.get("Host", "")) and self._has_token(address.query)):
             self._send(HTTPStatus.FORBIDDEN, Answer("text/plain", "Open the link that magcli printed.\n"))
             return
         self.server.asked_at = time.monotonic()
@@ -113,13 +113,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, Answer("text/plain", "There is no such page.\n"))
         else:
             self._send(HTTPStatus.OK, answer())
-
-    def _has_own_name(self) -> bool:
-        """Whether the request names this machine."""
-        try:
-            return urlsplit(f"//{self.headers.get('Host', '')}").hostname in NAMES
-        except ValueError:
-            return False
 
     def _has_token(self, query: str) -> bool:
         given = parse_qs(query).get("token", [""])[0]

@@ -117,6 +117,7 @@ def test_a_bad_request_gets_one_line(verdicts, body, said):
 def test_other_requests_are_refused(verdicts):
     with serving(verdicts.answer) as url:
         assert httpx.post(url, content=b"{}", headers={"Content-Type": "text/plain"}).status_code == 415
+        assert httpx.post(url, json=openrlhf(RIGHT), headers={"Host": "example.org"}).status_code == 403
         assert httpx.get(url).status_code == 405
         connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
         connection.request("POST", "/", headers={"Content-Type": "application/json", "Content-Length": str(1 << 40)})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.run.local_http import LOOPBACK_NAMES
 from magcli.stages.shared import cluster, options
 from magcli.stages.shared.environment_check import check_environment
 
@@ -40,7 +41,6 @@ class Config(options.EnvironmentOptions, options.RewardOptions, cluster.ClusterO
 
 TOKEN = "MAGCLI_TOKEN"
 """The variable with the token that requests to --serve need."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def address(text: str) -> tuple[str, int]:
@@ -52,7 +52,7 @@ def address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     right = port.isascii() and port.isdecimal() and int(port) < 1 << 16
     usage(right, f"grade: --serve {text} is not [HOST:]PORT, such as 8000 or 127.0.0.1:8000")
-    return host.strip("[]") or LOOPBACK[0], int(port)
+    return host.strip("[]") or LOOPBACK_NAMES[0], int(port)
 
 
 def reads(config: Config) -> tuple[str, ...] | None:
@@ -86,7 +86,7 @@ def _check_serve(config: Config) -> None:
     host, _ = address(config.serve)
     has_token = bool(os.environ.get(TOKEN, "").strip())
     usage(
-        host in LOOPBACK or has_token,
+        host in LOOPBACK_NAMES or has_token,
         f"grade: --serve {config.serve} is open to other machines: set a token in {TOKEN}, or serve on 127.0.0.1",
     )
     usage(not config.environment, "grade: --serve has no --environment: requests have one answer each")

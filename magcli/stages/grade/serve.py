@@ -26,6 +26,7 @@ from typing import Any
 from magcli.errors import DataError, EnvironmentFault, MagError
 from magcli.layouts import programs, rollouts
 from magcli.layouts.types import Unreadable
+from magcli.run.local_http import names_this_machine
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
@@ -227,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _response(self) -> tuple[int, Any]:
         if not self._is_allowed():
             return 401, {"error": "the token is missing or wrong: send Authorization: Bearer TOKEN"}
+        if not self.server.token and not names_this_machine(self.headers.get("Host", "")):
+            return 403, {"error": "without a token the server answers as 127.0.0.1 or localhost only"}
         # A web page cannot send this type to another origin without asking the server first, which refuses.
         if self.headers.get_content_type() != "application/json":
             return 415, {"error": "the request is application/json"}
