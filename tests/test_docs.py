@@ -93,8 +93,8 @@ def test_readme_says_on_its_first_page_what_is_not_tested() -> None:
 
 def test_pages_do_not_contradict_the_readme() -> None:
     """What is not tested, and the commands for one's own data, are the same on the pages that repeat them."""
-    note = README.split("> **Not tested:** ")[1].split("\n\n")[0]
-    sentence = " ".join(note.replace("\n> ", " ").replace("docs/gpu.md", "gpu.md").split())
+    note = README.split("**On a GPU today:** ")[1].split("\n\n")[0]
+    sentence = " ".join(note.replace("docs/gpu.md", "gpu.md").split())
     assert sentence in " ".join(WRITTEN["docs/index.md"].split())
     commands = README.split("## Your data, your model")[1].split("```")[1]
     assert commands in WRITTEN["docs/getting-started.md"]

@@ -74,7 +74,7 @@ def test_both_models_of_an_evaluation_are_looked_for_before_one_samples(missing,
 @pytest.mark.parametrize("stage", ["rl", "generate", "evaluate"])
 def test_a_dry_run_refuses_a_model_that_is_not_there(stage, problems, tmp_path):
     options = {"run": tmp_path / "run"} if stage == "rl" else {}
-    with pytest.raises(EnvironmentFault, match=r"no such folder.*; --allow-missing checks the rest without it$"):
+    with pytest.raises(DataError, match=r"no such folder.*; --allow-missing checks the rest without it$"):
         call_stage(stage, problems, model=str(tmp_path / "none"), dry_run=True, **options)
 
 
@@ -86,5 +86,5 @@ def test_a_dry_run_accepts_the_model_of_an_earlier_table_of_its_recipe(made, pro
     recipe.write_text(f"[sft]\n{named}\n[rl]\nupdates = 3\n")
     call_stage("rl", problems, model=made, dry_run=True, recipe=recipe)
     assert json.loads(capsys.readouterr().out)["config"]["updates"] == 3
-    with pytest.raises(EnvironmentFault, match="no such folder"):
+    with pytest.raises(DataError, match="no such folder"):
         call_stage("rl", problems, model="other/sft/model", dry_run=True, recipe=recipe)

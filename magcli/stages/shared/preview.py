@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.data.values import to_rows
-from magcli.errors import EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault
 from magcli.model.model import Model
 from magcli.model.plain import require_json
 from magcli.stages.shared import engines, graders, templates
@@ -51,7 +51,7 @@ def check_model(name: str) -> None:
     """Refuse a dry run of a model that is not there; a server may start later, and a damaged folder is named by others.
 
     Raises:
-        EnvironmentFault: it is neither a folder nor available from the hub.
+        DataError: it is neither a folder nor available from the hub.
     """
     model = Model.open(name)
     if model.is_local:
@@ -59,7 +59,7 @@ def check_model(name: str) -> None:
     try:
         engines.require_model(model)
     except EnvironmentFault as error:
-        raise EnvironmentFault(f"{error}; --allow-missing checks the rest without it") from None
+        raise DataError(f"{error}; --allow-missing checks the rest without it") from None
 
 
 def _say_unchecked(what: str, why: str, job: Job) -> None:
