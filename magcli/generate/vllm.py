@@ -196,6 +196,8 @@ class VllmPolicy:
         self._loading = asyncio.Lock()
         self._sleeps = spec.sleeps
         self._asleep_since: float | None = None
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._busy_seconds, self._busy_since = 0.0, 0.0
         self._paused_at: float | None = None
         self.load_seconds = 0.0
@@ -237,7 +239,9 @@ class VllmPolicy:
         return self._sleeps
 
     async def sleep(self) -> None:
-        """Give the GPU's memory back until the next ``load``, if the engine was opened so; sequences stand still.
+        """Give the GPU's memory back until the next ``load``, if the engine was opened so.
+
+        Sequences stand still, and new ones wait.
 
         Raises:
             EnvironmentFault: the engine process died or does not answer.
@@ -245,6 +249,7 @@ class VllmPolicy:
         async with self._loading:
             if self._sleeps and self._asleep_since is None:
                 await self._link.open()
+                self._awake.clear()
                 await self._link.answer("falling asleep", fall_asleep(self._link.llm))
                 self._asleep_since = time.monotonic()
 
@@ -295,6 +300,8 @@ class VllmPolicy:
             accepted = f"vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
             raise UsageError(f"temperature {sampling.temperature:g}: {accepted}")
         await self._link.open()
+        await self._awake.wait()  # the next turn of an episode may come during an update
+        self._link.check()
         results = Results()
         self._results.add(results)
         tasks = []
@@ -389,6 +396,7 @@ class VllmPolicy:
         await self._link.close()
 
     def _fail(self, error: MagError) -> None:
+        self._awake.set()  # what waited gets the error
         for results in self._results:
             results.put_nowait(error)
 
@@ -449,6 +457,7 @@ class VllmPolicy:
             await answer("waking up", wake_to_sample(llm))
             self._busy_seconds -= time.monotonic() - self._asleep_since if self._requests else 0.0
             self._asleep_since = None
+            self._awake.set()
         await answer("resuming", llm.resume_generation())
         assert self._paused_at is not None
         self.load_seconds += time.monotonic() - self._paused_at

@@ -65,7 +65,7 @@ class RecordingEngine:
 
     async def generate(self, prompt, params, name, lora_request=None):
         self.calls.append(("generate", name))
-        if name == "0":
+        if name == "0" and not self.stopped.is_set():
             await self.stopped.wait()
             yield SimpleNamespace(outputs=[SimpleNamespace(finish_reason="abort")])
             return
@@ -132,6 +132,27 @@ def test_it_sleeps_from_the_start_of_an_update_to_the_delivery_of_its_weights(ti
         ("shutdown",),
     ]
     assert len(freed) == 2, "before each step of waking up"
+
+
+def test_a_sequence_that_comes_while_it_sleeps_begins_with_the_new_weights(tiny_model_dir, tmp_path, freed):
+    async def scenario():
+        policy, engine = policy_of(tiny_model_dir, tmp_path, sleeps=True)
+        await policy.sleep()
+        engine.stopped.set()
+        stream = policy.sample([5, 6], Sampling(1), seeds=[1])
+        turn = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0.05)
+        waiting = [call[0] for call in engine.calls]
+        await policy.load({}, 1)
+        rollout = await turn
+        await stream.aclose()
+        await policy.close()
+        return waiting, rollout, [call[0] for call in engine.calls]
+
+    waiting, rollout, calls = asyncio.run(scenario())
+    assert waiting == ["sleep"]
+    assert calls.index("generate") > calls.index("resume")
+    assert rollout.versions == ((0, 1),)
 
 
 def test_it_stays_awake_unless_it_was_opened_to_sleep(tiny_model_dir, tmp_path, freed):

@@ -104,10 +104,14 @@ def test_the_trainer_has_a_vllm_engine_of_its_own_without_generators(adapters, w
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("generators", [0, 1])
-def test_vllm_samples_the_turns_of_episodes(generators, wide_model_dir, tmp_path):
-    options = {"environment": f"{TOYS}:Cup", "diverse_by": "none", "max_tokens": 90, "updates": 3}
-    process = started(tmp_path, wide_model_dir, generators=generators, staleness=2, **options)
+@pytest.mark.parametrize(
+    "placed",
+    [{"generators": 0}, {"generators": 1}, {"generators": 0, "vllm_sleep": "yes", "card": "999G", "n_async": 16}],
+    ids=["beside", "generator", "asleep"],
+)
+def test_vllm_samples_the_turns_of_episodes(placed, wide_model_dir, tmp_path):
+    options = {"environment": f"{TOYS}:Cup", "diverse_by": "none", "max_tokens": 90, "updates": 3, "staleness": 2}
+    process = started(tmp_path, wide_model_dir, **options | placed)
     errors = process.communicate(timeout=500)[1].decode()
     assert process.returncode == 0, errors
     run = tmp_path / "run"

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from magcli.environments.episodes import Episodes
-from magcli.errors import usage
 from magcli.stages.rl.config import Config
 from magcli.stages.shared import environments
 
@@ -15,12 +14,6 @@ if TYPE_CHECKING:
     from magcli.environments.workers import Environment
     from magcli.generate.types import RolloutEngine
     from magcli.model.model import Model
-
-
-SLEEPING = (
-    "rl: --environment needs an engine that answers during updates, and this vLLM sleeps then; use --vllm-sleep no "
-    "with a smaller model or --gpu-memory, --engine torch, or a GPU for --generators 1"
-)
 
 
 @contextmanager
@@ -39,11 +32,6 @@ def opened_environment(config: Config, model: Model) -> Iterator[Environment | N
 
 
 def episodes_in(environment: Environment, config: Config, model: Model, engine: RolloutEngine) -> Episodes:
-    """Continues first turns of an engine to episodes in an environment.
-
-    Raises:
-        UsageError: the engine does not answer during updates.
-    """
-    usage(not engine.sleeps, SLEEPING)
+    """Continues first turns of an engine to episodes in an environment."""
     renderer = environments.turn_renderer(model, config.system)
     return Episodes(engine, environment, renderer, model.tokenizer, model.ends, model.thoughts)
