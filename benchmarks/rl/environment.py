@@ -4,13 +4,11 @@ Generated tokens a second of whole runs with one generator process beside the tr
 problems. The ratio is environment over reward: below 1, the environment slows the run.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.pairs import Result
 from benchmarks.rl import inputs
-from benchmarks.rl.reward import correct_anywhere
 from benchmarks.rl.runs import REWARD, Task, clock, run_magcli
 
 PAIRS = 5
@@ -18,22 +16,11 @@ LIMIT = 48
 WARMUP, TIMED = 2, 3
 WORKERS = 1
 LEAST = 0.97
-
-
-class OneTurn:
-    """Ends after the model's first turn, and gives the reward of the other side."""
-
-    def reply(self, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> None:
-        """Nothing: the episode has ended."""
-
-    def reward(self, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The reward of the turn."""
-        return correct_anywhere(messages[-1]["content"], row)
-
+ENVIRONMENT = REWARD.replace("correct_anywhere", "OneTurn")
 
 SIDES: Mapping[str, Mapping[str, str]] = {
     "reward": {"reward": REWARD},
-    "environment": {"environment": f"{Path(__file__)}:OneTurn", "reward": ""},
+    "environment": {"environment": ENVIRONMENT, "reward": ""},
 }
 
 

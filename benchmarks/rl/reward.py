@@ -6,7 +6,7 @@ removes groups or trains on groups without a signal.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magcli.verify.reward import RewardRule, reward
@@ -28,3 +28,14 @@ def delayed(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The same after ``DELAY_SECONDS``."""
     time.sleep(DELAY_SECONDS)
     return correct_anywhere(completion, row)
+
+
+class OneTurn:
+    """Ends after the model's first turn, and gives the reward of the other side."""
+
+    def reply(self, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> None:
+        """Nothing: the episode has ended."""
+
+    def reward(self, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The reward of the turn."""
+        return correct_anywhere(messages[-1]["content"], row)
