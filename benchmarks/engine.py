@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.models import SMOLLM2_135M, random_llama
 from benchmarks.pairs import Result, compare, timed
-from magcli.generate.engine import Engine
+from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Sampling
 
 REQUESTS = 64

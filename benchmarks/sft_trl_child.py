@@ -15,9 +15,9 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from benchmarks.downloads import hide_vllm
-from magcli.model.chat import to_messages
+from magcli.model.chat.prompts import to_messages
+from magcli.model.chat.targets import examples
 from magcli.model.load import load_tokenizer
-from magcli.model.targets import examples
 
 if TYPE_CHECKING:
     from trl import SFTConfig

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.downloads import ROOT, TRL_TITLE, hide_vllm, trl_path
 from benchmarks.models import SMOLLM2_135M, random_llama
-from magcli.generate.engine import Engine
+from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights

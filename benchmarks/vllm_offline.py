@@ -113,8 +113,8 @@ def offline_work(folder: str) -> Callable[[], int]:
     """``LLM.generate`` with all prompts."""
     from vllm import LLM, SamplingParams, TokensPrompt
 
-    from magcli.generate.vllm_start import cpu_settings
-    from magcli.generate.wire import Spec
+    from magcli.generate.remote.wire import Spec
+    from magcli.generate.vllm.start import cpu_settings
     from magcli.model.model import Model
 
     ours = cpu_settings(Spec(Model.open(folder), slots=REQUESTS))

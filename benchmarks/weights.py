@@ -16,8 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models import random_llama
-from magcli.generate import packed
-from magcli.generate.weights import names_in, untied
+from magcli.generate.weights import packed
+from magcli.generate.weights.matching import names_in, untied
 
 LAYERS = 30
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}

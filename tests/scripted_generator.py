@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from magcli.errors import MagError
 from magcli.generate.types import Completion, Message, Sampling
-from magcli.model.thoughts import THINK
+from magcli.model.chat.thoughts import THINK
 
 Handler = Callable[[Sequence[Message], Sampling, int], Completion]
 """One sample: messages, sampling and seed to a completion. ``complete`` raises what it raises."""

@@ -17,7 +17,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from benchmarks.downloads import hide_vllm
-from magcli.model.chat import to_messages
+from magcli.model.chat.prompts import to_messages
 from magcli.verify import Grader, RewardRule
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from magcli.layouts.names import (
     TRACE_VERDICTS,
     WORKED,
 )
-from magcli.model.messages import text_of, thoughts_of, without_thoughts
-from magcli.model.thoughts import THINK, ThoughtForm, rewritten
+from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.chat.thoughts import THINK, ThoughtForm, rewritten
 
 Row = Mapping[str, Any]
 CONVERSATION_VERDICTS = tuple(name for name in TRACE_VERDICTS if name != "score")

@@ -21,7 +21,7 @@ from magcli.data.schema import COMPLETION, EPISODE_COMPLETION, MESSAGES
 from magcli.environments.text import TextEpisodes
 from magcli.errors import DataError, UsageError
 from magcli.generate.types import Completion, Generator, Sampling, VisionModel, sample_seed
-from magcli.model.chat import to_messages
+from magcli.model.chat.prompts import to_messages
 
 if TYPE_CHECKING:
     from magcli.verify.grader import CompletionGrader

@@ -25,7 +25,7 @@ from magcli.data.source import Rows
 from magcli.data.values import to_rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify import language as languages
 
 NAMES = {"fr": "French", "es": "Spanish", "it": "Italian", "de": "German", "zh": "Chinese", "ru": "Russian"}

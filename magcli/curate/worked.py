@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from magcli.layouts.names import WORKED
-from magcli.model.thoughts import ThoughtForm
+from magcli.model.chat.thoughts import ThoughtForm
 from magcli.verify.format import last_box
 
 _FINAL = re.compile(r"\n\s*#{4}\s*(?P<answer>[^\n]+?)\s*\Z")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from magcli.environments.workers import Environment
 from magcli.errors import DataError, PromptTooLong
 from magcli.generate.types import Finish, Rollout, Sampler, Sampling
-from magcli.model.chat import completion_text
-from magcli.model.thoughts import ThoughtForm
-from magcli.model.turns import TurnRenderer
+from magcli.model.chat.prompts import completion_text
+from magcli.model.chat.thoughts import ThoughtForm
+from magcli.model.chat.turns import TurnRenderer
 from magcli.verify.environment import Message
 from magcli.verify.grader import CompletionGrader
 from magcli.verify.reward import Reward, RewardRule, ungraded

@@ -19,7 +19,7 @@ from typing import Any
 
 from magcli.data.generated import missing
 from magcli.data.reasoning_gym import COLUMN, LIBRARY, library
-from magcli.model.thoughts import form_of_text
+from magcli.model.chat.thoughts import form_of_text
 from magcli.verify.environment import Message
 from magcli.verify.format import last_box
 from magcli.verify.loading import loading

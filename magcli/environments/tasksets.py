@@ -18,8 +18,8 @@ from typing import Any
 from magcli.data.tasksets import COLUMN, LIBRARY, library, taskset_of
 from magcli.environments.calls import Call, calls_in
 from magcli.errors import UsageError, first_line
-from magcli.model.thoughts import form_of_text
-from magcli.model.turns import call_id
+from magcli.model.chat.thoughts import form_of_text
+from magcli.model.chat.turns import call_id
 from magcli.verify import custom
 from magcli.verify.environment import Message
 from magcli.verify.loading import loading

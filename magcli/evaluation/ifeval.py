@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from magcli.evaluation.suite import require_ifeval
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 
 CHECKS = "lm_eval.tasks.ifeval.utils"
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 
 Call = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Completion, Generator, Message, Sampling, Weights
-from magcli.generate.wire import Spec
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
 from magcli.plan import memory
@@ -16,10 +16,10 @@ from magcli.plan.engines import may_be_replaced, policy_engine, require_vllm
 from magcli.plan.machine import Machine
 
 if TYPE_CHECKING:
-    from magcli.generate.torch_policy import TorchPolicy
-    from magcli.generate.vision import VisionGenerator
-    from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.vllm_transfer import Sender
+    from magcli.generate.torch.policy import TorchPolicy
+    from magcli.generate.torch.vision import VisionGenerator
+    from magcli.generate.vllm.policy import VllmPolicy
+    from magcli.generate.vllm.transfer import Sender
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
 DTypeName = Literal["auto", "bf16", "fp32"]
@@ -108,8 +108,8 @@ def open_adapted(spec: Spec, frozen: Weights) -> "TorchPolicy":
 
     ``frozen`` are the weights by name, which the engine uses without copying them.
     """
-    from magcli.generate.adapted import adapted_decoder
-    from magcli.generate.torch_policy import TorchPolicy
+    from magcli.generate.torch.adapted import adapted_decoder
+    from magcli.generate.torch.policy import TorchPolicy
 
     assert spec.model.decoder is not None, "only plain decoders share their weights"
     decoder = adapted_decoder(spec.model.decoder, frozen, rank=spec.lora_rank, alpha=spec.lora_alpha)
@@ -157,8 +157,8 @@ def embedded_fits(spec: Spec) -> bool:
 
 
 def _open_torch(spec: Spec) -> "TorchPolicy":
-    from magcli.generate.decoder import open_decoder
-    from magcli.generate.torch_policy import TorchPolicy
+    from magcli.generate.torch.decoder import open_decoder
+    from magcli.generate.torch.policy import TorchPolicy
 
     model, dtype = spec.model, spec.torch_dtype
     _ = model.tokenizer  # before the weights, which take longer: a tokenizer that cannot be used is an error at once
@@ -168,9 +168,9 @@ def _open_torch(spec: Spec) -> "TorchPolicy":
 
 def _open_vllm(spec: Spec, console: Console) -> "VllmPolicy":
     require_vllm()
-    from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.vllm_start import start
-    from magcli.generate.vllm_transfer import broadcast_backend
+    from magcli.generate.vllm.policy import VllmPolicy
+    from magcli.generate.vllm.start import start
+    from magcli.generate.vllm.transfer import broadcast_backend
 
     _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
     sender = _sender(spec)
@@ -179,8 +179,8 @@ def _open_vllm(spec: Spec, console: Console) -> "VllmPolicy":
 
 
 def _sender(spec: Spec) -> "Sender":
-    from magcli.generate.vllm_adapter import AdapterSender
-    from magcli.generate.vllm_transfer import sender_for
+    from magcli.generate.vllm.adapter import AdapterSender
+    from magcli.generate.vllm.transfer import sender_for
 
     if spec.lora_rank:
         return AdapterSender(spec.lora_alpha)
@@ -208,7 +208,7 @@ def open_vision(spec: Spec) -> "VisionGenerator":
         )
     if spec.tensor_parallel > 1:
         raise UsageError(f"tensor parallelism is for text only; {spec.model.name} is a vision-language model")
-    from magcli.generate.vision import VisionGenerator
+    from magcli.generate.torch.vision import VisionGenerator
 
     loaded, processor = spec.model.load_vision(dtype=spec.torch_dtype, device=spec.device)
     return VisionGenerator(spec.model, loaded, processor)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from magcli.model.messages import THOUGHTS
+from magcli.model.chat.messages import THOUGHTS
 
 MAX_BYTES = 8 * 2**20
 """More than any completion needs: a million tokens of text."""

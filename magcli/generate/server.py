@@ -37,8 +37,8 @@ from magcli.generate.replies import (
     whole_characters,
 )
 from magcli.generate.types import Completion, Finish, Message, Sampling
-from magcli.model.messages import THOUGHTS
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.messages import THOUGHTS
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 
 COMPLETIONS = "/chat/completions"
 

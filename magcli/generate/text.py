@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from magcli.generate.types import Completion, Message, Rollout, Sampler, Sampling
-from magcli.model.chat import completion_text, prompt_tokens
-from magcli.model.thoughts import ThoughtForm
+from magcli.model.chat.prompts import completion_text, prompt_tokens
+from magcli.model.chat.thoughts import ThoughtForm
 
 
 @dataclass

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from magcli.errors import DataError, PromptTooLong, UsageError
-from magcli.model.chat import check_vocabulary
-from magcli.model.thoughts import ThoughtForm
+from magcli.model.chat.prompts import check_vocabulary
+from magcli.model.chat.thoughts import ThoughtForm
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ Weights = Mapping[str, "torch.Tensor"]
 """Parameters by name, as in the model's ``state_dict``."""
 
 Digests = Mapping[str, int]
-"""A 64-bit digest of each tensor, by name; see ``magcli.generate.digest``."""
+"""A 64-bit digest of each tensor, by name; see ``magcli.generate.weights.digest``."""
 
 Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]
 """Token ids to score: each a context and the tokens after it."""

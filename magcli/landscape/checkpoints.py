@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from magcli.errors import DataError
-from magcli.model.graft import has_own_head
-from magcli.model.sums import SUMS, check_weights
-from magcli.model.tensors import (
+from magcli.model.weights.graft import has_own_head
+from magcli.model.weights.sums import SUMS, check_weights
+from magcli.model.weights.tensors import (
     INDEX,
     SINGLE,
     Stored,

@@ -25,8 +25,8 @@ from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces, read_tensor, verify
 from magcli.landscape.gram import BLOCK, bits_of, mix, over_blocks
 from magcli.landscape.pca import Plane, precision_of
-from magcli.model.sums import SUMS, check_weights, write_sums
-from magcli.model.tensors import Entry, Stored, metadata, packed_header, read_header
+from magcli.model.weights.sums import SUMS, check_weights, write_sums
+from magcli.model.weights.tensors import Entry, Stored, metadata, packed_header, read_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
 PIECE = 1 << 16

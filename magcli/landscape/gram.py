@@ -36,7 +36,7 @@ from magcli.data.durable import atomic_file
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, identity, piece_buffer, pieces, read_tensor, verify
 from magcli.model.compute import one_thread
-from magcli.model.tensors import Stored
+from magcli.model.weights.tensors import Stored
 
 Array = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]

@@ -40,7 +40,7 @@ from magcli.landscape.gram import (
     gram_sums,
     total,
 )
-from magcli.model.tensors import Stored
+from magcli.model.weights.tensors import Stored
 
 RANK_ONE = 1e-12
 """Ratio of the second to the first eigenvalue below which the checkpoints lie on one line."""

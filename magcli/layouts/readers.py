@@ -13,7 +13,7 @@ from magcli.errors import DataError
 from magcli.layouts.names import PROBLEM
 from magcli.layouts.responses import role_of
 from magcli.layouts.types import Unreadable
-from magcli.model.messages import text_of
+from magcli.model.chat.messages import text_of
 from magcli.verify.format import last_box
 
 SYSTEM = ("system", "developer")

@@ -26,7 +26,7 @@ import pyarrow as pa
 from magcli.data.json_columns import is_json_text
 from magcli.errors import DataError
 from magcli.layouts.types import Unreadable
-from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
 
 Said = dict[str, Any]
 """``completion`` and ``thoughts``: texts, or a list of each for several samples."""

@@ -13,7 +13,7 @@ from magcli.data.source import Rows
 from magcli.layouts import names
 from magcli.layouts.responses import PRINTED, object_in, said
 from magcli.layouts.types import Unreadable
-from magcli.model.thoughts import THINK
+from magcli.model.chat.thoughts import THINK
 from magcli.run.layout import Converted
 from magcli.run.validation import UNREAD
 

@@ -22,10 +22,12 @@ from magcli.data.durable import atomic_folder
 from magcli.data.inside import refuse_links
 from magcli.data.seal import hash_text
 from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
-from magcli.model import allocator, nested
-from magcli.model.chat import ChatTemplate, use_template
-from magcli.model.peft import adapter_advice
-from magcli.model.plain import (
+from magcli.model import allocator
+from magcli.model.chat.prompts import ChatTemplate, use_template
+from magcli.model.settings import GENERATION, PATTERNS
+from magcli.model.weights import nested
+from magcli.model.weights.peft import adapter_advice
+from magcli.model.weights.plain import (
     FAMILIES,
     DecoderConfig,
     decoder_config,
@@ -34,9 +36,8 @@ from magcli.model.plain import (
     require_json,
     tokenizer_class,
 )
-from magcli.model.settings import GENERATION, PATTERNS
-from magcli.model.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
-from magcli.model.tensors import INDEX, SINGLE, Stored, stored_tensors
+from magcli.model.weights.sums import check_settings, setting_digests, weight_digests, weight_paths, write_sums
+from magcli.model.weights.tensors import INDEX, SINGLE, Stored, stored_tensors
 from magcli.run import limits
 from magcli.run.rundir import without_model
 

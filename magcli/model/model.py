@@ -13,10 +13,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from magcli.model.chat import ChatTemplate, thought_form
+from magcli.model.chat.prompts import ChatTemplate, thought_form
+from magcli.model.chat.thoughts import THINK, ThoughtForm, form_named
 from magcli.model.context import context_length
-from magcli.model.plain import DecoderConfig, decoder_config, end_token
-from magcli.model.thoughts import THINK, ThoughtForm, form_named
+from magcli.model.weights.plain import DecoderConfig, decoder_config, end_token
 
 if TYPE_CHECKING:
     import torch
@@ -28,8 +28,8 @@ class Model:
     """A model of this machine, of the hub or of a server; open it with ``Model.open``.
 
     ``template`` is how its prompts are rendered, ``stop`` are more tokens that end a completion, by their texts or ids
-    (``magcli.model.ends``). Each property raises EnvironmentFault, in one line, if that part of the model is missing or
-    damaged. In another process (pickled) it is opened again.
+    (``magcli.model.chat.ends``). Each property raises EnvironmentFault, in one line, if that part of the model is
+    missing or damaged. In another process (pickled) it is opened again.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Model:
     @property
     def checkpoint_names(self) -> Mapping[str, str]:
         """The name in the checkpoint of each parameter of a nested text model; none for any other model."""
-        from magcli.model.nested import checkpoint_names
+        from magcli.model.weights.nested import checkpoint_names
 
         return checkpoint_names(self.text_places)
 
@@ -171,7 +171,7 @@ class Model:
     @cached_property
     def ends(self) -> frozenset[int]:
         """Token ids that end a sequence; DataError if ``stop`` does not name single tokens."""
-        from magcli.model.ends import end_tokens
+        from magcli.model.chat.ends import end_tokens
 
         return end_tokens(self, self.tokenizer, self.stop)
 

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.chat import render_text
+from magcli.model.chat.prompts import render_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.data.schema import REWARD_PARTS
-from magcli.model.thoughts import form_named
+from magcli.model.chat.thoughts import form_named
 from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.history import Part

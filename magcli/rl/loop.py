@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from magcli.errors import DataError, Stopped
-from magcli.generate.digest import WeightsFault, check_arrivals, combined
 from magcli.generate.types import RolloutEngine, Sampler
+from magcli.generate.weights.digest import WeightsFault, check_arrivals, combined
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.evaluation import EvaluationTimes, Measure
 from magcli.rl.ledger import Ledger

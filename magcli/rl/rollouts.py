@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from magcli.environments.episodes import Episodes, graded
 from magcli.generate.types import Message, Rollout, RolloutEngine, Sampling, sample_seed
-from magcli.model.chat import completion_text, prompt_tokens, to_messages
-from magcli.model.thoughts import ThoughtForm
+from magcli.model.chat.prompts import completion_text, prompt_tokens, to_messages
+from magcli.model.chat.thoughts import ThoughtForm
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.rl.types import Group, StageSettings
 from magcli.verify.grader import CompletionGrader

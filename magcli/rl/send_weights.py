@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from magcli.generate.digest import renamed
-from magcli.generate.rank_sender import Engines, Transfer
-from magcli.generate.rank_transfer import Meeting, Sent, WeightPlan
+from magcli.generate.weights.digest import renamed
+from magcli.generate.weights.rank_sender import Engines, Transfer
+from magcli.generate.weights.rank_transfer import Meeting, Sent, WeightPlan
 from magcli.train.buckets import BUCKET_BYTES, gathered_buckets, open_gather_group, wait_for_all
 from magcli.train.commands import RankState
 

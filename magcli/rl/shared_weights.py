@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from magcli.generate.digest import digests
 from magcli.generate.types import Digests
-from magcli.generate.weights import shared, sweep, untied
+from magcli.generate.weights.digest import digests
+from magcli.generate.weights.matching import shared, sweep, untied
 from magcli.train.commands import GatherWeights, RankState
 
 FILES = 2

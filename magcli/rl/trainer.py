@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from magcli.errors import Stopped
-from magcli.generate.digest import digests
-from magcli.generate.packed import pack
-from magcli.generate.rank_transfer import Meeting, RankReceiver, Sent, WeightPlan
 from magcli.generate.types import Digests, Rollout, Weights
-from magcli.generate.weights import WeightFile, untied
+from magcli.generate.weights.digest import digests
+from magcli.generate.weights.matching import WeightFile, untied
+from magcli.generate.weights.packed import pack
+from magcli.generate.weights.rank_transfer import Meeting, RankReceiver, Sent, WeightPlan
 from magcli.rl.metrics import mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,

@@ -39,7 +39,7 @@ from torch.optim import Optimizer
 from magcli.data.durable import remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import atomic_model_folder, quiet_transformers
-from magcli.model.peft import ADAPTER
+from magcli.model.weights.peft import ADAPTER
 from magcli.train.lora import adapted_layers, read_adapter, write_adapter
 from magcli.train.shard_index import INDEX, IndexReader
 

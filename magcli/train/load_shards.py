@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 
 from magcli.model.allocator import freed_memory_returned
 from magcli.model.load import load_outline, prepare_device
-from magcli.model.slices import own_tensors, sliced_tensors
-from magcli.model.tensors import Stored, read_values
+from magcli.model.weights.slices import own_tensors, sliced_tensors
+from magcli.model.weights.tensors import Stored, read_values
 from magcli.train.distributed import Ranks
 from magcli.train.optim import autocast
 from magcli.train.packing import AttentionName, use_packed_attention
@@ -41,7 +41,7 @@ def load_shards(
     """This rank's float32 shards of a model in evaluation mode, with packed attention; options are those of ``shard``.
 
     For several ranks, which all call it: in one process tied weights would come apart on leaving the meta device.
-    Returns None, without having loaded anything, if ``magcli.model.slices`` cannot read slices of this model.
+    Returns None, without having loaded anything, if ``magcli.model.weights.slices`` cannot read slices of this model.
 
     Raises:
         EnvironmentFault: packed attention would not compute what the model computes, or it has no list of layers.

@@ -21,7 +21,7 @@ from torch.nn.functional import linear
 
 from magcli.data.durable import atomic_folder
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
+from magcli.model.weights.peft import ADAPTER, MATRICES, adapted_linears, stored_name, write_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -30,7 +30,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from magcli.errors import UsageError, first_line
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify import beside
 from magcli.verify.returned import as_reward, weighted_sum
 from magcli.verify.reward import Reward, ungraded

@@ -1,7 +1,8 @@
 """The format gate: what a completion must look like before anything in it is graded (recipe, section 2).
 
 A completion starts with the opening tag of its form of thoughts and holds exactly one opening and one closing tag; what
-follows is the answer part. The recipe's form is ``<think>`` and ``</think>``; ``magcli.model.thoughts`` has the others.
+follows is the answer part. The recipe's form is ``<think>`` and ``</think>``;
+``magcli.model.chat.thoughts`` has the others.
 In a form whose answer has an opening of its own, that must follow the closing tag. For math the last ``\\boxed{}`` of
 the answer part is closed and not blank; for code it has at least one closed Markdown block of triple backticks with a
 language name. The first rule that is broken is named:
@@ -26,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify.types import FormatReason
 
 _BOX = re.compile(r"\\boxed\s*\{")

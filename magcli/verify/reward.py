@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.run.limits import exhausted
 from magcli.verify import language, math
 from magcli.verify.format import Parts, answer_boxes, gate

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import UsageError, first_line
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify.custom import Function, extra_arguments, functions_of, grader_of, load
 from magcli.verify.reward import RewardRule, gold_answer
 

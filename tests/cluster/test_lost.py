@@ -93,7 +93,7 @@ def test_a_run_that_gets_no_further_is_given_up(tmp_path):
 
 HOLDER = """
 import sys, time, torch
-from magcli.generate.weights import shared
+from magcli.generate.weights.matching import shared
 with shared({"w": torch.ones(8)}) as file:
     print(file.path, flush=True)
     time.sleep(600)

@@ -14,10 +14,10 @@ import torch
 
 from magcli.cluster.ranks import RanksLost
 from magcli.cluster.runtime import open_cluster
-from magcli.generate.digest import check_arrivals, digests
-from magcli.generate.fleet import Fleet
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling
-from magcli.generate.wire import Spec
+from magcli.generate.weights.digest import check_arrivals, digests
 from magcli.model.load import load_model
 from magcli.model.model import Model
 from magcli.rl.send_weights import SendWeights

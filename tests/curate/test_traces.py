@@ -21,7 +21,7 @@ from magcli.curate.traces import (
     select,
     shares,
 )
-from magcli.model.thoughts import BRACKETS, CHANNELS, FORMS, THINK
+from magcli.model.chat.thoughts import BRACKETS, CHANNELS, FORMS, THINK
 
 candidate_lists = st.lists(
     st.builds(

@@ -9,9 +9,9 @@ import pytest
 
 from magcli.data import card, table
 from magcli.errors import DataError
-from magcli.model import plain
 from magcli.model.load import local_folder
-from magcli.model.tensors import weight_files
+from magcli.model.weights import plain
+from magcli.model.weights.tensors import weight_files
 
 OUTSIDE = "outside of"
 ROW = '{"a": 1}\n'

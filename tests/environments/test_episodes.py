@@ -10,12 +10,12 @@ import torch
 from magcli.environments.episodes import Episodes
 from magcli.environments.workers import Environment
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.wire import Spec
-from magcli.model.chat import prompt_tokens, render_text
+from magcli.model.chat.prompts import prompt_tokens, render_text
+from magcli.model.chat.turns import TurnRenderer
 from magcli.model.load import load_model
 from magcli.model.model import Model
-from magcli.model.turns import TurnRenderer
 from magcli.rl.metrics import version_sum
 from magcli.rl.objective import TrainingSample, pack_samples, score
 from magcli.train.packing import use_packed_attention

@@ -8,10 +8,10 @@ import torch
 from nested import make_nested
 from torch import nn
 
-from magcli.generate.adapted import AdaptedLinear, adapted_decoder, adapted_linears, load_adapters
-from magcli.generate.digest import WeightsFault, digests
 from magcli.generate.open import open_adapted
-from magcli.generate.wire import Spec
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.adapted import AdaptedLinear, adapted_decoder, adapted_linears, load_adapters
+from magcli.generate.weights.digest import WeightsFault, digests
 from magcli.model.load import load_model
 from magcli.model.model import Model
 from magcli.train.lora import adapted_layers, adapter_weights, add_lora, frozen_weights

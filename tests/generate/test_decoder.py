@@ -18,15 +18,15 @@ from transformers import (
 )
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.decoder import Decoder, open_decoder
-from magcli.generate.engine import Engine
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.decoder import Decoder, open_decoder
+from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Sampling
-from magcli.generate.wire import Spec
-from magcli.model.ends import end_tokens
+from magcli.model.chat.ends import end_tokens
 from magcli.model.load import load_model
 from magcli.model.model import Model
-from magcli.model.plain import read_json
+from magcli.model.weights.plain import read_json
 
 SIZES = {
     "vocab_size": 104,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from magcli.errors import UsageError
-from magcli.generate.engine import Engine
+from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_model
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.generate.digest import WeightsFault, _cpu_sums, _gpu_sums, check_arrivals, combined, digest, digests
+from magcli.generate.weights.digest import WeightsFault, _cpu_sums, _gpu_sums, check_arrivals, combined, digest, digests
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
 

@@ -19,11 +19,11 @@ from transformers import (
 )
 
 from magcli.errors import EnvironmentFault, MagError, UsageError
-from magcli.generate.ended import EndedSequences
-from magcli.generate.engine import Engine
-from magcli.generate.torch_policy import TorchPolicy
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.ended import EndedSequences
+from magcli.generate.torch.engine import Engine
+from magcli.generate.torch.policy import TorchPolicy
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.wire import Spec
 from magcli.model.load import load_model
 from magcli.model.model import Model
 
@@ -158,7 +158,7 @@ def test_of_more_sequences_than_slots_the_newest_can_be_continued():
 
 
 def test_more_prompts_than_slots_and_a_prefill_budget_lose_nothing(monkeypatch):
-    monkeypatch.setattr("magcli.generate.engine.PREFILL_TOKENS", 20)
+    monkeypatch.setattr("magcli.generate.torch.engine.PREFILL_TOKENS", 20)
     engine = Engine(build(CONFIGS["llama"]), slots=7, ends=[1])
     wanted = {engine.submit([5 + n, 6, 7], Sampling(1 + n % 9), range(n, n + 1 + n % 4)): 1 + n % 4 for n in range(40)}
     found = dict.fromkeys(wanted, 0)
@@ -263,7 +263,7 @@ def test_a_model_that_reads_the_weights_of_a_called_layer_is_rejected():
 
 def test_a_model_whose_16_bit_logits_are_off_by_rounding_alone_runs(monkeypatch):
     monkeypatch.setattr("magcli.model.probe.ROUNDED_TOLERANCE", 0.0)
-    monkeypatch.setattr("magcli.generate.slot_model.pack_linears", lambda model, names: {})
+    monkeypatch.setattr("magcli.generate.torch.slot_model.pack_linears", lambda model, names: {})
     engine = Engine(build(CONFIGS["windows"]).bfloat16(), slots=2, ends=[1])
     engine.submit([5] * 20, Sampling(4), [1])
     assert len(drain(engine)) == 1

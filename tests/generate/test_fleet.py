@@ -14,12 +14,12 @@ import torch
 
 from magcli.cluster.runtime import LOCAL, Cluster, Resources, open_cluster
 from magcli.errors import EnvironmentFault, PromptTooLong
-from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
-from magcli.generate.remote import GeneratorDied, RemoteSampler
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.generator import GeneratorDied, RemoteSampler
+from magcli.generate.remote.wire import Failed, Spec
 from magcli.generate.types import Sampling
-from magcli.generate.weights import sweep
-from magcli.generate.wire import Failed, Spec
+from magcli.generate.weights.matching import sweep
 from magcli.model.load import load_model
 from magcli.model.model import Model
 
@@ -183,7 +183,7 @@ def test_the_replacement_of_a_dead_idle_generator_gets_new_weights(spec, other):
 
 @pytest.mark.faults
 def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch):
-    monkeypatch.setattr("magcli.generate.fleet.MAX_DEATHS", 1)
+    monkeypatch.setattr("magcli.generate.remote.fleet.MAX_DEATHS", 1)
 
     async def scenario():
         async with fleet_of(spec, 1) as fleet:
@@ -260,7 +260,7 @@ def test_other_users_files_in_shared_memory_are_not_touched(tmp_path, monkeypatc
 
     left = tmp_path / "magcli-999999999-x.safetensors"
     left.touch()
-    monkeypatch.setattr("magcli.generate.weights.SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr("magcli.generate.weights.matching.SHARED_MEMORY", tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", refuse)
         sweep()
@@ -276,8 +276,8 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
     script = (
         "import asyncio, sys\n"
         "from magcli.cluster.runtime import open_cluster\n"
-        "from magcli.generate.fleet import Fleet\n"
-        "from magcli.generate.wire import Spec\n"
+        "from magcli.generate.remote.fleet import Fleet\n"
+        "from magcli.generate.remote.wire import Spec\n"
         "from magcli.model.model import Model\n"
         "async def main():\n"
         "    with open_cluster() as cluster:\n"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from magcli.generate.digest import digests
-from magcli.generate.packed import PackedWeights, handle_of, open_handle, pack
+from magcli.generate.weights.digest import digests
+from magcli.generate.weights.packed import PackedWeights, handle_of, open_handle, pack
 
 SHAPES = st.lists(st.lists(st.integers(0, 70), max_size=3).map(tuple), max_size=8)
 CPU = torch.device("cpu")

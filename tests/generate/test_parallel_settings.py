@@ -12,14 +12,14 @@ import torch
 
 from magcli.cluster.runtime import Cluster, Node
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.digest import WeightsFault, check_arrival, digests, merged
-from magcli.generate.fleet import Fleet
-from magcli.generate.gloo import LOOPBACK, GlooGroup
 from magcli.generate.open import open_policy
 from magcli.generate.parallel import check_split
-from magcli.generate.vllm_start import cache_bytes, cpu_settings, cpu_variables, gpu_settings, rank_settings
-from magcli.generate.vllm_transfer import Broadcast, FileSender, GlooTrainer, IpcSender, Source, sender_for
-from magcli.generate.wire import Spec
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.wire import Spec
+from magcli.generate.vllm.start import cache_bytes, cpu_settings, cpu_variables, gpu_settings, rank_settings
+from magcli.generate.vllm.transfer import Broadcast, FileSender, GlooTrainer, IpcSender, Source, sender_for
+from magcli.generate.weights.digest import WeightsFault, check_arrival, digests, merged
+from magcli.generate.weights.gloo import LOOPBACK, GlooGroup
 from magcli.model.model import Model
 
 SIZES = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "num_hidden_layers": 3}

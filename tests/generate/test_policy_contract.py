@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from magcli.errors import DataError, MagError, UsageError
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Policy, Rollout, Sampling
-from magcli.generate.wire import Spec
 from magcli.model.load import load_model, load_tokenizer
 from magcli.model.model import Model
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from magcli.generate.digest import WeightsFault, check_arrival, digest, digests, merged
-from magcli.generate.gloo import LOOPBACK, GlooGroup
-from magcli.generate.rank_sender import Engines
-from magcli.generate.rank_transfer import RankLink, WeightPlan, plan_for
+from magcli.generate.weights.digest import WeightsFault, check_arrival, digest, digests, merged
+from magcli.generate.weights.gloo import LOOPBACK, GlooGroup
+from magcli.generate.weights.rank_sender import Engines
+from magcli.generate.weights.rank_transfer import RankLink, WeightPlan, plan_for
 
 NAMES = {"layer.weight": "model.layer.weight", "norm.weight": "model.norm.weight"}
 SHAPES = {"model.layer.weight": (40, 30), "model.norm.weight": (7,)}

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.generate.sampler import draw, log_distribution, truncate, uniforms
+from magcli.generate.torch.sampler import draw, log_distribution, truncate, uniforms
 
 VOCAB = 12
 LOGITS = st.lists(st.floats(-8, 8, width=32), min_size=VOCAB, max_size=VOCAB)

@@ -16,7 +16,7 @@ from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLo
 from magcli.generate import server
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
-from magcli.model.thoughts import BRACKETS, CHANNELS
+from magcli.model.chat.thoughts import BRACKETS, CHANNELS
 
 MESSAGES = [{"role": "user", "content": "What is 1+2?"}]
 SAMPLING = Sampling(max_tokens=30, temperature=0.7)

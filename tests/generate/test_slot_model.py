@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from magcli.generate.slot_model import PackedLinear, Prompt, SlotModel, pack_linears
+from magcli.generate.torch.slot_model import PackedLinear, Prompt, SlotModel, pack_linears
 from magcli.model.load import load_model
 
 

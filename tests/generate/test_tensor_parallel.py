@@ -11,13 +11,13 @@ import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.cluster.runtime import Cluster, open_cluster
-from magcli.generate.digest import check_arrivals, digests
-from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Digests, Rollout, Sampling
-from magcli.generate.vllm import VllmPolicy
-from magcli.generate.weights import names_in
-from magcli.generate.wire import Spec
+from magcli.generate.vllm.policy import VllmPolicy
+from magcli.generate.weights.digest import check_arrivals, digests
+from magcli.generate.weights.matching import names_in
 from magcli.model.load import load_model
 from magcli.model.model import Model
 

@@ -10,11 +10,11 @@ from transformers import AutoTokenizer, LlavaForConditionalGeneration
 from vision import make_vision_model
 
 from magcli.errors import DataError, PromptTooLong, UsageError
-from magcli.generate import vision
 from magcli.generate.open import NestedGenerator, open_generator, open_vision
-from magcli.generate.torch_policy import TorchPolicy
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch import vision
+from magcli.generate.torch.policy import TorchPolicy
 from magcli.generate.types import Sampling, VisionModel
-from magcli.generate.wire import Spec
 from magcli.model.model import Model
 
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "what?"}]

@@ -18,14 +18,15 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate import vllm, weights
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_start import SOCKETS, VllmProcess, cache_bytes, socket_folder, start
-from magcli.generate.vllm_transfer import sender_for
-from magcli.generate.weights import shared
-from magcli.generate.wire import Spec
+from magcli.generate.vllm import policy as vllm_policy
+from magcli.generate.vllm.policy import VllmPolicy
+from magcli.generate.vllm.start import SOCKETS, VllmProcess, cache_bytes, socket_folder, start
+from magcli.generate.vllm.transfer import sender_for
+from magcli.generate.weights import matching
+from magcli.generate.weights.matching import shared
 from magcli.model.load import load_model
 from magcli.model.model import Model
 
@@ -97,7 +98,7 @@ def test_a_weight_file_is_passed_by_its_path(bench, monkeypatch, tmp_path):
     async def scenario() -> list[Rollout]:
         policy = bench.policy()
         with shared(bench.other.state_dict()) as file:
-            monkeypatch.setattr(weights, "SHARED_MEMORY", tmp_path / "nowhere")
+            monkeypatch.setattr(matching, "SHARED_MEMORY", tmp_path / "nowhere")
             monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nowhere"))
             await policy.load(file, 5)
             with pytest.raises(FileNotFoundError):
@@ -188,7 +189,7 @@ def test_a_model_unsupported_by_vllm_is_a_one_line_error(wide_model_dir, tmp_pat
 
 
 def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):
-    monkeypatch.setattr(vllm, "HEARTBEAT_SECONDS", 0.5)
+    monkeypatch.setattr(vllm_policy, "HEARTBEAT_SECONDS", 0.5)
 
     async def scenario() -> float:
         policy = bench.policy(deadline=2.0)

@@ -13,17 +13,17 @@ from safetensors.torch import load_file
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
-from magcli.generate import weights
-from magcli.generate.digest import WeightsFault, check_arrival, digests
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_adapter import RANKS, AdapterSender, accepts, adapter_request, engine_settings
-from magcli.generate.weights import shared_adapter
-from magcli.generate.wire import Spec
+from magcli.generate.vllm.adapter import RANKS, AdapterSender, accepts, adapter_request, engine_settings
+from magcli.generate.vllm.policy import VllmPolicy
+from magcli.generate.weights import matching
+from magcli.generate.weights.digest import WeightsFault, check_arrival, digests
+from magcli.generate.weights.matching import shared_adapter
 from magcli.model.load import load_model
 from magcli.model.model import Model
-from magcli.model.peft import layer_of
+from magcli.model.weights.peft import layer_of
 from magcli.train.lora import adapted_layers, adapter_weights, add_lora
 
 
@@ -126,7 +126,7 @@ def test_other_weights_are_refused(tiny_model_dir):
 
 
 def test_an_adapter_is_a_folder_in_shared_memory_as_long_as_it_is_needed(tiny_model_dir, tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(matching, "SHARED_MEMORY", tmp_path)
     sent = adapter_weights(adapted(tiny_model_dir, 1))
     with shared_adapter(sent, 16.0) as folder:
         assert folder.parent == tmp_path
@@ -137,12 +137,12 @@ def test_an_adapter_is_a_folder_in_shared_memory_as_long_as_it_is_needed(tiny_mo
 
 
 def test_adapters_of_killed_processes_are_swept(tmp_path, monkeypatch):
-    monkeypatch.setattr(weights, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(matching, "SHARED_MEMORY", tmp_path)
     left = tmp_path / f"magcli-{2**31 - 1}-x.adapter"
     left.mkdir()
     (left / "adapter_config.json").touch()
     with shared_adapter({"x.lora_A.weight": torch.ones(1, 2)}, 1.0) as ours:
-        weights.sweep()
+        matching.sweep()
         assert list(tmp_path.iterdir()) == [ours]
 
 

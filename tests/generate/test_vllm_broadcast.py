@@ -15,13 +15,13 @@ from test_vllm import LONG, collect, difference
 
 from magcli.cluster.runtime import open_cluster
 from magcli.errors import MagError
-from magcli.generate.digest import PendingDigests, digests
-from magcli.generate.fleet import Fleet
-from magcli.generate.remote import GeneratorDied
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.generator import GeneratorDied
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.vllm_transfer import Broadcast, Client, Source
-from magcli.generate.weights import names_in
-from magcli.generate.wire import Spec
+from magcli.generate.vllm.transfer import Broadcast, Client, Source
+from magcli.generate.weights.digest import PendingDigests, digests
+from magcli.generate.weights.matching import names_in
 from magcli.model.load import load_model
 from magcli.model.model import Model
 
@@ -181,7 +181,7 @@ def test_a_send_that_would_wait_forever_is_aborted(plain):
 
 def test_vllms_own_transfers_digest_what_they_load(plain):
     """NCCL needs GPUs; it gives its tensors to ``load_weights`` of its model."""
-    from magcli.generate.vllm_worker import digesting
+    from magcli.generate.vllm.worker import digesting
 
     loaded, weights, arrived = [], plain.state_dict(), PendingDigests()
     transfer = SimpleNamespace(model=SimpleNamespace(load_weights=lambda pairs: loaded.extend(pairs)))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from magcli.generate.vllm_start import AUTO_FIT, gpu_settings
-from magcli.generate.wire import Spec
+from magcli.generate.remote.wire import Spec
+from magcli.generate.vllm.start import AUTO_FIT, gpu_settings
 from magcli.model.model import Model
 
 GIB = 1 << 30

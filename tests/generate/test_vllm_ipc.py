@@ -6,12 +6,12 @@ import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
-from magcli.generate.packed import pack
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_start import start
-from magcli.generate.vllm_transfer import IpcSender
-from magcli.generate.wire import Spec
+from magcli.generate.vllm.policy import VllmPolicy
+from magcli.generate.vllm.start import start
+from magcli.generate.vllm.transfer import IpcSender
+from magcli.generate.weights.packed import pack
 from magcli.model.load import load_model
 from magcli.model.model import Model
 

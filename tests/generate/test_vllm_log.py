@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.generate.vllm_start import cause_in, stderr_into
+from magcli.generate.vllm.start import cause_in, stderr_into
 
 LOG = """(Worker pid=7) ERROR 11-25 20:30:25 [multiproc_executor.py:953] Traceback (most recent call last):
 (Worker pid=7) ERROR 11-25 20:30:25 [multiproc_executor.py:953]     raise ValueError(

@@ -13,11 +13,11 @@ import pytest
 
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
-from magcli.generate import vllm_start
 from magcli.generate.open import open_policy
-from magcli.generate.vllm_phases import PHASES, StartWatch, newest_phase
-from magcli.generate.vllm_start import SOCKETS, _environment, _kept, cause_in, start
-from magcli.generate.wire import Spec
+from magcli.generate.remote.wire import Spec
+from magcli.generate.vllm import start as vllm_start
+from magcli.generate.vllm.phases import PHASES, StartWatch, newest_phase
+from magcli.generate.vllm.start import SOCKETS, _environment, _kept, cause_in, start
 from magcli.model.model import Model
 
 CPU_LOG = """\
@@ -34,7 +34,7 @@ CPU_LOG = """\
 
 HANGING = """
 import multiprocessing, sys, time
-from magcli.generate.vllm_phases import StartWatch
+from magcli.generate.vllm.phases import StartWatch
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -179,7 +179,7 @@ def test_the_embedded_engine_takes_the_place_of_a_vllm_that_does_not_start(
     import shutil
 
     from magcli.generate import open as opening
-    from magcli.generate.torch_policy import TorchPolicy
+    from magcli.generate.torch.policy import TorchPolicy
 
     folder = tmp_path / "odd"
     shutil.copytree(wide_model_dir, folder)

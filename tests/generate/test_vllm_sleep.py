@@ -12,12 +12,12 @@ import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import EnvironmentFault
-from magcli.generate import vllm_sleep
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling
-from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_start import VllmProcess, gpu_settings
-from magcli.generate.wire import Spec
+from magcli.generate.vllm import sleep as vllm_sleep
+from magcli.generate.vllm.policy import VllmPolicy
+from magcli.generate.vllm.start import VllmProcess, gpu_settings
 from magcli.model.load import load_model
 from magcli.model.model import Model
 

@@ -10,7 +10,7 @@ from magcli.errors import DataError
 from magcli.landscape.checkpoints import open_checkpoint, read_tensor
 from magcli.landscape.components import coordinates, dithered, hashed, perturbed, write_components
 from magcli.landscape.pca import plane
-from magcli.model.tensors import read_header
+from magcli.model.weights.tensors import read_header
 
 BF16, F32 = torch.bfloat16, torch.float32
 

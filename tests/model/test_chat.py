@@ -10,8 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model import chat
-from magcli.model.chat import (
+from magcli.model.chat import prompts
+from magcli.model.chat.prompts import (
     Deadline,
     completion_text,
     prompt_tokens,
@@ -89,15 +89,15 @@ def test_a_system_prompt_that_the_template_rejects_is_in_the_question(tokenizer)
     guard = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     tokenizer.chat_template = guard + LINES + ASSISTANT
     assert tokenizer.decode(prompt_tokens(tokenizer, QUESTION)) == "user:Be kind.\n\n1+2<|end|>\nassistant:"
-    assert not chat.takes_system(tokenizer)
+    assert not prompts.takes_system(tokenizer)
     tokenizer.chat_template = LINES + ASSISTANT
-    assert chat.takes_system(tokenizer)
+    assert prompts.takes_system(tokenizer)
 
 
 def test_a_template_gets_its_variables_and_the_date_of_the_run(tokenizer):
     source = "{{ strftime_now('%d.%m.%Y') }} {{ style }} {{ messages[0].content }}"
-    chat.use_template(tokenizer, chat.ChatTemplate(source, {"style": "brief"}, "2024-02-29"))
-    assert chat.render_text(tokenizer, [{"role": "user", "content": "1+2"}]) == "29.02.2024 brief 1+2"
+    prompts.use_template(tokenizer, prompts.ChatTemplate(source, {"style": "brief"}, "2024-02-29"))
+    assert prompts.render_text(tokenizer, [{"role": "user", "content": "1+2"}]) == "29.02.2024 brief 1+2"
     assert tokenizer.chat_template == source, "it is saved with the model"
 
 
@@ -121,7 +121,7 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
     ],
 )
 def test_a_template_that_does_not_render_is_an_error_of_the_model(tokenizer, monkeypatch, bomb, message):
-    monkeypatch.setattr(chat, "RENDERING", Deadline(0.2))
+    monkeypatch.setattr(prompts, "RENDERING", Deadline(0.2))
     tokenizer.chat_template = bomb + LINES
     with pytest.raises(EnvironmentFault, match="the chat template of .*tiny " + re.escape(message)):
         prompt_tokens(tokenizer, QUESTION)
@@ -179,14 +179,14 @@ def test_endless_work_is_interrupted_in_any_thread(work) -> None:
 
 @pytest.mark.flaky(reruns=2)
 def test_nothing_is_raised_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    raise_in = chat._raise_in
+    raise_in = prompts._raise_in
 
     def slowly(thread: int, kind: type[BaseException] | None) -> None:
         time.sleep(0.002 if kind else 0.0)  # in which the work may end
         raise_in(thread, kind)
 
-    monkeypatch.setattr(chat, "_raise_in", slowly)
-    monkeypatch.setattr(chat, "POLL_SECONDS", 1e-4)
+    monkeypatch.setattr(prompts, "_raise_in", slowly)
+    monkeypatch.setattr(prompts, "POLL_SECONDS", 1e-4)
     few, in_time = Deadline(0.005), []
 
     def rounds(seed: int) -> None:

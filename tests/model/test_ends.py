@@ -7,7 +7,7 @@ import torch
 from thinking import CHANNELS, CHANNELS_TEMPLATE, character_tokenizer
 
 from magcli.errors import UsageError
-from magcli.model.ends import end_tokens, stop_tokens, turn_ends, unused_ends
+from magcli.model.chat.ends import end_tokens, stop_tokens, turn_ends, unused_ends
 from magcli.model.load import load_model, load_tokenizer
 
 ENDS_WITH_THINK = "{% for m in messages %}<|user|>{{ m['content'] }}<think>{% endfor %}"

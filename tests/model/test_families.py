@@ -15,10 +15,10 @@ from families import FAMILIES, SIZES, Family, table
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.engine import Engine
 from magcli.generate.open import open_policy
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.engine import Engine
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.wire import Spec
 from magcli.model.model import Model
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack, pack_completions, use_packed_attention

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from magcli.errors import DataError
-from magcli.model import graft, tensors
+from magcli.model.weights import graft, tensors
 
 LAYER = {"self_attn.q_proj.weight": (4, 4), "mlp.up_proj.weight": (6, 4), "input_layernorm.weight": (4,)}
 TEXT = {"model.embed_tokens.weight": (9, 4), "model.norm.weight": (4,)} | {

@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from magcli.errors import DataError
-from magcli.model import graft
 from magcli.model.load import load_config
-from magcli.model.tensors import stored_tensors, weight_files
+from magcli.model.weights import graft
+from magcli.model.weights.tensors import stored_tensors, weight_files
 
 SIZES = {
     "vocab_size": 64,

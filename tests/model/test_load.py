@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.model.ends import end_tokens
+from magcli.model.chat.ends import end_tokens
 from magcli.model.load import fingerprint, load_model, load_tokenizer
-from magcli.model.save import open_original, save_model
+from magcli.model.weights.save import open_original, save_model
 
 
 @pytest.fixture

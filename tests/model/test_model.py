@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault
-from magcli.model.chat import ChatTemplate
+from magcli.model.chat.prompts import ChatTemplate
 from magcli.model.load import load_model
 from magcli.model.model import Model
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
 from magcli.errors import DataError, EnvironmentFault, UsageError
-from magcli.model.chat import render_text
+from magcli.model.chat.prompts import render_text
+from magcli.model.chat.targets import examples
 from magcli.model.model import Model
-from magcli.model.targets import examples
 
 TOKENS = torch.arange(8, 100)[None]
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from magcli.errors import EnvironmentFault
 from magcli.model.load import load_tokenizer
 from magcli.model.model import Model
-from magcli.model.plain import TOKENIZERS, read_json, tokenizer_class
+from magcli.model.weights.plain import TOKENIZERS, read_json, tokenizer_class
 
 TEXT = "<|user|>What is 3 + 4?\n It's  seven.<|end|><think>"
 

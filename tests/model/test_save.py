@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausal
 
 from magcli.errors import EnvironmentFault
 from magcli.model.load import load_model
-from magcli.model.save import open_original, save_model, try_saving
-from magcli.model.sums import SUMS
+from magcli.model.weights.save import open_original, save_model, try_saving
+from magcli.model.weights.sums import SUMS
 
 OLD_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -150,7 +150,7 @@ def test_shards_and_their_index_are_those_of_the_source(source, tmp_path):
 
 
 def test_large_new_models_are_sharded(source, tmp_path, monkeypatch):
-    monkeypatch.setattr("magcli.model.save.SHARD_BYTES", 40_000)
+    monkeypatch.setattr("magcli.model.weights.save.SHARD_BYTES", 40_000)
     model = load_model(str(source), dtype=torch.float32, from_scratch=True)
     save_model(model, open_original(str(source), from_scratch=True), tmp_path / "saved")
     assert len(list((tmp_path / "saved").glob("model-*.safetensors"))) > 1

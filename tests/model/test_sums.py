@@ -13,7 +13,7 @@ from magcli.command import stage_of
 from magcli.data.seal import hash_file
 from magcli.errors import DataError
 from magcli.model.load import atomic_model_folder, fingerprint
-from magcli.model.sums import SUMS, check_weights
+from magcli.model.weights.sums import SUMS, check_weights
 
 
 @pytest.fixture

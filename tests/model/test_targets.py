@@ -7,9 +7,9 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from magcli.errors import DataError
-from magcli.model.chat import prompt_tokens
-from magcli.model.messages import normalized
-from magcli.model.targets import TokensWithMask, examples, show_mask
+from magcli.model.chat.messages import normalized
+from magcli.model.chat.prompts import prompt_tokens
+from magcli.model.chat.targets import TokensWithMask, examples, show_mask
 
 THOUGHTFUL = "<think>\n1+2=3\n</think>\n\nIt is 3."
 SYSTEM = {"role": "system", "content": "Be kind."}

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model import tensors
+from magcli.model.weights import tensors
 
 
 def test_tensors_of_shards_are_found_through_the_index(tmp_path):

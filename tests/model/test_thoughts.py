@@ -8,10 +8,17 @@ from thinking import CHANNELS as CHANNELS_TOKENS
 from thinking import CHANNELS_TEMPLATE, PLAIN_TEMPLATE, character_tokenizer
 
 from magcli.errors import DataError, UsageError
-from magcli.model import chat
-from magcli.model.chat import ChatTemplate, completion_text, prompt_tokens, system_prompt, thought_form, use_template
-from magcli.model.messages import normalized
-from magcli.model.thoughts import (
+from magcli.model.chat import prompts
+from magcli.model.chat.messages import normalized
+from magcli.model.chat.prompts import (
+    ChatTemplate,
+    completion_text,
+    prompt_tokens,
+    system_prompt,
+    thought_form,
+    use_template,
+)
+from magcli.model.chat.thoughts import (
     BRACKETS,
     CHANNELS,
     FORMS,
@@ -146,5 +153,5 @@ def test_thoughts_that_the_content_repeats_are_read_once(form):
 def test_a_form_is_looked_up_once(monkeypatch):
     tokenizer = character_tokenizer(BRACKETS_TOKENS, PLAIN_TEMPLATE)
     assert thought_form(tokenizer) == BRACKETS
-    monkeypatch.setattr(chat, "find", None)
+    monkeypatch.setattr(prompts, "find", None)
     assert thought_form(tokenizer) == BRACKETS

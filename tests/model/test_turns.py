@@ -5,9 +5,9 @@ from templates import SPECIAL, STYLES
 from transformers import AutoTokenizer
 
 from magcli.errors import UsageError
-from magcli.model.chat import render_text
-from magcli.model.thoughts import THINK
-from magcli.model.turns import TurnRenderer, call_id
+from magcli.model.chat.prompts import render_text
+from magcli.model.chat.thoughts import THINK
+from magcli.model.chat.turns import TurnRenderer, call_id
 
 QUESTION, ANSWER = {"role": "user", "content": "2+3?"}, {"role": "assistant", "content": "<think>x</think>Hm"}
 REPLY = {"role": "user", "content": "It is 5."}

@@ -56,7 +56,7 @@ def test_a_signal_ends_a_template_that_loops(
     (model / "chat_template.jinja").write_text(template)
     (tmp_path / "a.jsonl").write_text('{"id": "a", "prompt": "1+1?", "answer": "2"}\n')
     process = start(
-        "magcli.model.chat",
+        "magcli.model.chat.prompts",
         "Deadline.run",
         *("generate", tmp_path / "a.jsonl", "--model", model, "-o", tmp_path / "out.jsonl"),
     )

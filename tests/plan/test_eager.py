@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from magcli.generate.open import embedded_fits
-from magcli.generate.vllm_start import gpu_settings
-from magcli.generate.wire import Spec
+from magcli.generate.remote.wire import Spec
+from magcli.generate.vllm.start import gpu_settings
 from magcli.model.model import Model
 from magcli.plan import machine
 from magcli.plan.engines import COMPILING_SECONDS, EAGER_STEP_SECONDS, decode_steps, starts_eager, starts_sooner

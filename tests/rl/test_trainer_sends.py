@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from magcli.generate.rank_transfer import Sent
+from magcli.generate.weights.rank_transfer import Sent
 from magcli.rl import trainer as trainers
 from magcli.rl.trainer import Trainer
 from magcli.rl.types import Numerics

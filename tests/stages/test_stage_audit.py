@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage
 
 from magcli.errors import DataError, UsageError
-from magcli.model.thoughts import THINK
+from magcli.model.chat.thoughts import THINK
 from magcli.stages.audit import findings, measures, summary
 from magcli.stages.audit.measures import Answer, Ratios
 

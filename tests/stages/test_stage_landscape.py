@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.landscape.components import perturbed
-from magcli.model.sums import _check_once
+from magcli.model.weights.sums import _check_once
 
 ASK = {
     "points": 7,

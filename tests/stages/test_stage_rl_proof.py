@@ -11,7 +11,7 @@ import torch
 from calling import TRAINED, call_stage, flags_of, quiet
 
 from magcli.errors import Stopped
-from magcli.generate.slot_model import PackedLinear
+from magcli.generate.torch.slot_model import PackedLinear
 from magcli.rl import ledger
 from magcli.rl.metrics import LIMITS
 from magcli.run.rundir import RunDir

@@ -17,7 +17,7 @@ from calling import call_stage
 from magcli.data import table
 from magcli.errors import UsageError
 from magcli.model.load import load_model
-from magcli.model.save import open_original, save_model
+from magcli.model.weights.save import open_original, save_model
 
 OPTIONS = ["--engine", "vllm", "--dtype", "fp32", "--system", "none", "--slots", "8", "--samples", "2"]
 

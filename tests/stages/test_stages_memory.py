@@ -237,7 +237,7 @@ def test_memory_that_runs_out_while_sampling_names_the_options(letters, guesser,
     def exhausted(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("magcli.generate.engine.Engine.step", exhausted)
+    monkeypatch.setattr("magcli.generate.torch.engine.Engine.step", exhausted)
     with pytest.raises(EnvironmentFault, match=r"while sampling: lower --slots \(of rl --n-async\) or --max-tokens"):
         call_stage("generate", letters, model=str(guesser), output=tmp_path / "out.jsonl", system=Path("none"))
 

@@ -14,7 +14,7 @@ from thinking import CHANNELS_TEMPLATE, PLAIN_TEMPLATE, save_model, train_guesse
 
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.model.thoughts import BRACKETS, CHANNELS, FORMS, THINK
+from magcli.model.chat.thoughts import BRACKETS, CHANNELS, FORMS, THINK
 from magcli.report import training
 
 MODELS = {

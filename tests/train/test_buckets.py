@@ -14,9 +14,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from training_ranks import on_ranks, started
 
-from magcli.generate.digest import check_arrival, digest
-from magcli.generate.gloo import LOOPBACK, GlooGroup
-from magcli.generate.rank_transfer import RankLink, WeightPlan
+from magcli.generate.weights.digest import check_arrival, digest
+from magcli.generate.weights.gloo import LOOPBACK, GlooGroup
+from magcli.generate.weights.rank_transfer import RankLink, WeightPlan
 from magcli.rl.send_weights import SendWeights
 from magcli.train.buckets import gathered_buckets, open_gather_group, split_into_buckets
 from magcli.train.commands import RankState

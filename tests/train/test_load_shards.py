@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.model import Model
-from magcli.model.slices import has_slices, sliced_tensors
+from magcli.model.weights.slices import has_slices, sliced_tensors
 from magcli.train.load_shards import load_shards
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import autocast

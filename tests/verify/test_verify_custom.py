@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from magcli.errors import UsageError
-from magcli.model.thoughts import BRACKETS
+from magcli.model.chat.thoughts import BRACKETS
 from magcli.verify.custom import digests, graded, grader_of, load
 from magcli.verify.pool import Pool
 from magcli.verify.reward import Reward, RewardRule, columns, from_row

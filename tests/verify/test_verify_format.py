@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.model.thoughts import BRACKETS, CHANNELS, THINK, form_named
+from magcli.model.chat.thoughts import BRACKETS, CHANNELS, THINK, form_named
 from magcli.verify.format import Block, Parts, blocks, gate, split
 from magcli.verify.types import FormatReason
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from magcli.data.schema import REWARD
 from magcli.errors import DataError
-from magcli.model.thoughts import BRACKETS, CHANNELS
+from magcli.model.chat.thoughts import BRACKETS, CHANNELS
 from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, ungraded
 from magcli.verify.types import Verdict
 

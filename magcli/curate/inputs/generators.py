@@ -16,7 +16,7 @@ from typing import NamedTuple
 from magcli.data.schema import ProgramOutcome
 from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify.code import runs
 from magcli.verify.code.cases import Call, Case, parse_call
 from magcli.verify.code.judge import DEFAULT_LIMITS, extract

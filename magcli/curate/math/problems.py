@@ -34,7 +34,7 @@ from magcli.curate.math.tasks import (
     several_questions,
 )
 from magcli.generate.types import Message
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify.math.asked.puzzles import puzzle_of
 
 DropReason = Literal[

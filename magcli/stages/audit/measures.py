@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from magcli.model.thoughts import ThoughtForm
+from magcli.model.chat.thoughts import ThoughtForm
 from magcli.verify import language
 from magcli.verify.format import answer_boxes, blocks, boxed
 from magcli.verify.math import last_number

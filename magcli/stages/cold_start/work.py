@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.curate.tables import SpilledRows
     from magcli.curate.traces import MixedRow, Pick, Selection
     from magcli.data.source import Rows, Source
-    from magcli.model.thoughts import ThoughtForm
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
 

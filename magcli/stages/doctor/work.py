@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 
 from magcli.cluster.runtime import open_cluster
 from magcli.errors import EXTRA_OF, EnvironmentFault
-from magcli.model.thoughts import THINK
+from magcli.model.chat.thoughts import THINK
 from magcli.plan.engines import require_vllm
 from magcli.stages.doctor import Config
 from magcli.verify.language import identify
@@ -161,7 +161,7 @@ def _attention_kernel(device: str) -> str:
 
 def _shared_memory() -> str:
     """The space for weights on their way to generators; containers have little of it by default."""
-    from magcli.generate.weights import SHARED_MEMORY
+    from magcli.generate.weights.matching import SHARED_MEMORY
 
     if not SHARED_MEMORY.is_dir():
         return "none; weights for generators go through the folder for temporary files"
@@ -242,7 +242,7 @@ def _vllm(device: str, start: bool, console: Console) -> str:
     names = ", ".join(f"{name} {version(name)}" for name in packages_distributions()["vllm"])
     if not start:
         return f"{names}; magcli doctor --engines starts it"
-    from magcli.generate.vllm_probe import probe
+    from magcli.generate.vllm.probe import probe
 
     return f"{names}; {probe(device, START_SECONDS, console)}"
 

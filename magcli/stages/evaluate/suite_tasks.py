@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from magcli.environments.workers import Environment
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.model.model import Model
-    from magcli.model.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.stages.evaluate.config import Config
     from magcli.stages.shared.options import SamplingOptions

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from magcli import __version__
 from magcli.data import durable
 from magcli.errors import usage
-from magcli.model.gguf import convert
 from magcli.model.model import Model
 from magcli.model.ollama import go_template, modelfile
+from magcli.model.weights.gguf import convert
 from magcli.run.rundir import read_run
 from magcli.stages.shared.engines import system_text
 

@@ -17,9 +17,9 @@ from magcli.errors import DataError, EnvironmentFault, usage
 from magcli.model.hub import Card, Figure, Training, push, render
 from magcli.model.load import atomic_model_folder, fingerprint
 from magcli.model.model import Model
-from magcli.model.peft import copy_adapter
 from magcli.model.settings import copy_settings
-from magcli.model.tensors import copy_weights
+from magcli.model.weights.peft import copy_adapter
+from magcli.model.weights.tensors import copy_weights
 from magcli.run.rundir import lineage
 from magcli.stages.export import Config
 from magcli.stages.export.local import write_gguf

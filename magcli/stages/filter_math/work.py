@@ -12,7 +12,7 @@ from magcli.curate.sampling import SamplingCost, sample_in_waves
 from magcli.data.schema import DIFFICULTY, extend_schema
 from magcli.data.values import to_rows
 from magcli.errors import PromptRefused
-from magcli.model.thoughts import form_named
+from magcli.model.chat.thoughts import form_named
 from magcli.rl.last_rewards import Rewards, digest_of
 from magcli.run.each_row import Drop, each_row
 from magcli.stages.filter_math import Config, reads

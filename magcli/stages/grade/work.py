@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_columns
 from magcli.data.values import to_rows
 from magcli.errors import first_line
-from magcli.model.thoughts import THINK, form_named
+from magcli.model.chat.thoughts import THINK, form_named
 from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from magcli.data.source import Rows
     from magcli.environments.workers import Environment
-    from magcli.model.thoughts import ThoughtForm
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify import Grader
     from magcli.verify.reward import Reward

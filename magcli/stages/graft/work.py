@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from magcli import __version__
 from magcli.data import durable
 from magcli.errors import usage
-from magcli.model import graft
 from magcli.model.load import atomic_model_folder, fingerprint, load_config, local_folder, vocabulary
 from magcli.model.settings import copy_settings
-from magcli.model.tensors import copy_index, stored_tensors, weight_files
+from magcli.model.weights import graft
+from magcli.model.weights.tensors import copy_index, stored_tensors, weight_files
 from magcli.stages.graft import Config
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
-    from magcli.model.graft import Plan, Rounded
+    from magcli.model.weights.graft import Plan, Rounded
     from magcli.run.job import Job
 
 NOTE = "graft.json"

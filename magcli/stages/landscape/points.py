@@ -22,8 +22,8 @@ import torch
 from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.generate.service import Opened
-from magcli.generate.wire import Spec
+from magcli.generate.remote.service import Opened
+from magcli.generate.remote.wire import Spec
 from magcli.landscape.components import coordinates, perturbed
 from magcli.landscape.visits import VISIT
 from magcli.plan.engines import starts_eager
@@ -38,9 +38,9 @@ from magcli.verify.types import UNCOUNTED
 if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.curate.sampling import Sample
-    from magcli.generate.torch_policy import TorchPolicy
+    from magcli.generate.torch.policy import TorchPolicy
     from magcli.generate.types import Weights
-    from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm.policy import VllmPolicy
     from magcli.landscape.components import Coordinates
     from magcli.landscape.visits import Visit
     from magcli.model.model import Model

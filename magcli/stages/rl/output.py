@@ -61,7 +61,7 @@ def show_masks(config: Config, model: Model) -> None:
         DataError: the run has trained none.
     """
     from magcli.data import table
-    from magcli.model.targets import TokensWithMask, show_mask
+    from magcli.model.chat.targets import TokensWithMask, show_mask
     from magcli.rl.store import groups_of
     from magcli.run.rundir import RunDir
 

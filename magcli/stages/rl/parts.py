@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.generate.text import SamplerText
 from magcli.generate.types import Sampling
+from magcli.model.chat.ends import unused_ends
 from magcli.model.compute import use_threads
-from magcli.model.ends import unused_ends
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.evaluation import EvaluationTimes
 from magcli.rl.ledger import Ledger, read
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.environments.workers import Environment
     from magcli.generate.types import RolloutEngine
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.model.model import Model
-    from magcli.model.thoughts import ThoughtForm
     from magcli.plan.formats import Formats
     from magcli.rl.curriculum import Row
     from magcli.rl.evaluation import Measure

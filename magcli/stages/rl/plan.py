@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from magcli.cluster.runtime import LOCAL, address_for
-from magcli.generate.vllm_adapter import accepts
+from magcli.generate.vllm.adapter import accepts
 from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of
 from magcli.plan import fit, formats, memory

@@ -12,11 +12,11 @@ import torch
 
 from magcli.cluster.runtime import LOCAL, Demand, address_for
 from magcli.errors import EnvironmentFault
-from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_adapted, open_policy, warn_of_embedded
 from magcli.generate.parallel import engine_resources
-from magcli.generate.torch_policy import TorchPolicy
-from magcli.generate.wire import Spec
+from magcli.generate.remote.fleet import Fleet
+from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus
 from magcli.stages.rl.config import Config, processes
 from magcli.stages.shared import trainers
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.generate.types import RolloutEngine
-    from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm.policy import VllmPolicy
     from magcli.model.model import Model
     from magcli.plan.engines import Engines
     from magcli.rl.trainer import Trainer

@@ -21,11 +21,11 @@ from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
 from magcli.layouts.texts import with_texts
-from magcli.model import targets
-from magcli.model.chat import check_vocabulary
+from magcli.model.chat import targets
+from magcli.model.chat.prompts import check_vocabulary
+from magcli.model.chat.targets import TokensWithMask, show_mask
 from magcli.model.compute import use_threads
 from magcli.model.model import Model
-from magcli.model.targets import TokensWithMask, show_mask
 from magcli.plan import forecast as plans
 from magcli.plan.engines import starts_eager
 from magcli.plan.machine import Machine
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.model.compute import Format
-    from magcli.model.save import Original
+    from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.run.layout import Converted

@@ -11,9 +11,9 @@ from magcli.curate.sampling import SamplingPlan
 from magcli.errors import usage
 from magcli.generate.open import open_generator
 from magcli.generate.types import Sampling
-from magcli.model.chat import prompt_tokens, system_prompt, to_messages
+from magcli.model.chat.prompts import prompt_tokens, system_prompt, to_messages
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.model.model import Model
-from magcli.model.thoughts import THINK, ThoughtForm
 from magcli.plan.engines import Expected, starts_eager
 from magcli.plan.ranks import ALONE
 from magcli.stages.shared import forms, templates

@@ -13,7 +13,7 @@ from magcli.environments.text import TextEpisodes, as_user
 from magcli.environments.trial import failure_of
 from magcli.environments.workers import Environment
 from magcli.errors import usage
-from magcli.model.turns import TurnRenderer
+from magcli.model.chat.turns import TurnRenderer
 from magcli.stages.shared import engines, graders
 
 if TYPE_CHECKING:

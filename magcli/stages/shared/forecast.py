@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Protocol
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.weights import SHARED_MEMORY
+from magcli.generate.weights.matching import SHARED_MEMORY
 from magcli.plan import forecast as forecasts
 from magcli.plan.forecast import size
 from magcli.stages.shared import engines

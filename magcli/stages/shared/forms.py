@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from magcli.model.thoughts import FORMS, THINK, ThoughtForm, count_forms, form_named
+from magcli.model.chat.thoughts import FORMS, THINK, ThoughtForm, count_forms, form_named
 from magcli.run.settings import CHOSEN
 from magcli.stages.shared.options import AUTO
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from magcli.model.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.stages.shared.options import environment_judges
 from magcli.verify import custom, sandbox
 from magcli.verify.environment import identity_of

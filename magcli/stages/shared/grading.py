@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import MagError
-from magcli.model.messages import thoughts_beside, thoughts_of
+from magcli.model.chat.messages import thoughts_beside, thoughts_of
 from magcli.verify.reward import failed
 
 if TYPE_CHECKING:
-    from magcli.model.thoughts import ThoughtForm
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.verify import Grader
     from magcli.verify.reward import Reward, RewardRule
 

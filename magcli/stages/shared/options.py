@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from magcli.config import opt
 from magcli.errors import UsageError, usage
-from magcli.model.thoughts import FORMS, GAP, THINK, form_named
+from magcli.model.chat.thoughts import FORMS, GAP, THINK, form_named
 from magcli.plan.engines import policy_engine, require_vllm
 from magcli.run.trackers import Name as TrackerName
 from magcli.run.trackers import require as require_tracker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.data.values import to_rows
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.model import Model
-from magcli.model.plain import require_json
+from magcli.model.weights.plain import require_json
 from magcli.stages.shared import engines, graders, templates
 
 if TYPE_CHECKING:

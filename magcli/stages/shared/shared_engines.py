@@ -25,7 +25,7 @@ from magcli.cluster.runtime import Resources
 from magcli.cluster.service_group import ServerKind, ServiceGroup
 from magcli.console import Console, Waiting
 from magcli.errors import EnvironmentFault, MagError
-from magcli.generate.service import EngineServer
+from magcli.generate.remote.service import EngineServer
 from magcli.plan import machine
 from magcli.plan.machine import gpus
 from magcli.run.job import Drops, Job, Whole
@@ -35,7 +35,7 @@ from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.cluster.service import OpenServer, Server, ServiceClient
-    from magcli.generate.service import Opened, ServiceGenerator
+    from magcli.generate.remote.service import Opened, ServiceGenerator
     from magcli.run.types import Notes
 
 MOST_ON_CPUS = 4
@@ -175,7 +175,7 @@ def _threads() -> int:
 
 def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
-    from magcli.model.tensors import weight_files
+    from magcli.model.weights.tensors import weight_files
 
     model = templates.open_model(config.model, config)
     try:
@@ -302,7 +302,7 @@ class ClusterEngines:
 
     def generator(self) -> ServiceGenerator:
         """All engines as one generator, which asks them as ``client`` does."""
-        from magcli.generate.service import service_generator
+        from magcli.generate.remote.service import service_generator
 
         _, opened = self._engines.addresses_and_opened
         return service_generator(self.client(), opened)

@@ -24,7 +24,7 @@ from magcli.cluster.shards import map_shards
 from magcli.console import Console, Progress
 from magcli.data import durable, table
 from magcli.errors import DataError, EnvironmentFault, UsageError, usage
-from magcli.generate.service import generator_opener
+from magcli.generate.remote.service import generator_opener
 from magcli.run import harness, shard, units, validation
 from magcli.run.harness import Tables
 from magcli.run.job import UNREAD, Drops, Job, Whole

@@ -14,8 +14,8 @@ from magcli.errors import DataError
 from magcli.layouts import names
 from magcli.layouts.convert import converted
 from magcli.layouts.describe import could_be, what_is_missing
-from magcli.model.chat import to_messages
-from magcli.model.messages import normalized, thoughts_beside
+from magcli.model.chat.messages import normalized, thoughts_beside
+from magcli.model.chat.prompts import to_messages
 from magcli.run import layout
 
 if TYPE_CHECKING:

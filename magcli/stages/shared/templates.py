@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
-from magcli.model.chat import ChatTemplate, takes_system
+from magcli.model.chat.prompts import ChatTemplate, takes_system
 from magcli.model.model import Model
 from magcli.stages.shared.options import AUTO, template_source, template_variables
 

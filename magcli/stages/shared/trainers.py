@@ -12,7 +12,7 @@ import torch
 from magcli.cluster.ranks import RanksLost, Room
 from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster
 from magcli.errors import usage
-from magcli.generate.weights import sweep
+from magcli.generate.weights.matching import sweep
 from magcli.plan.machine import gpus
 from magcli.stages.shared.rank_options import RankOptions
 from magcli.train.controller import OneProcess, RankController

@@ -12,8 +12,8 @@ import torch
 from magcli.data import checksum
 from magcli.data.manifest import Input
 from magcli.errors import usage
-from magcli.model.save import open_original
-from magcli.model.slices import has_slices
+from magcli.model.weights.save import open_original
+from magcli.model.weights.slices import has_slices
 from magcli.plan import formats
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from magcli.model.model import Model
-    from magcli.model.save import Original
+    from magcli.model.weights.save import Original
     from magcli.plan.formats import Formats, TrainerPlan
     from magcli.run.job import Job
     from magcli.stages.shared.options import SaveDtype

@@ -15,7 +15,7 @@ from magcli.data.statistics import ColumnStatistics
 from magcli.data.values import readable_rows
 from magcli.errors import DataError
 from magcli.layouts import describe, responses
-from magcli.model.messages import text_of, thoughts_of, without_thoughts
+from magcli.model.chat.messages import text_of, thoughts_of, without_thoughts
 from magcli.stages.shared import forms
 from magcli.stages.show import Config
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.data.source import Rows
-    from magcli.model.thoughts import ThoughtForm
+    from magcli.model.chat.thoughts import ThoughtForm
     from magcli.run.job import Job
 
 

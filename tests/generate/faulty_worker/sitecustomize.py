@@ -55,7 +55,7 @@ def break_transfer(transfer, received, updates):
     transfer._received = faulty
 
 
-BREAK = {"magcli.generate.slot_model": break_slot_model, "magcli.generate.vllm_worker": break_vllm_worker}
+BREAK = {"magcli.generate.torch.slot_model": break_slot_model, "magcli.generate.vllm.worker": break_vllm_worker}
 
 
 class Finder(importlib.abc.MetaPathFinder):

@@ -1,0 +1,1 @@
+"""Engines in processes of the cluster."""

@@ -1,0 +1,262 @@
+"""The embedded engine's attention: a KV cache by slot, and the attention function that models call.
+
+One forward pass has a single packed row of tokens ``[1, decoding + prompts]``: the newest token of every running
+sequence, then the full prompts of new ones. ``use_slot_attention`` registers ``slot_attention`` with transformers; it
+splits the two parts, so the models' other layers see no padding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from magcli.generate.torch.ended import Past
+from magcli.model.attention import Scores, causal_attention, scores_of, softmax_with_sinks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+ATTENTION = "magcli_slots"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a model's attention stores for each token: ``layers`` times ``heads`` keys and values of these widths.
+
+    ``layers`` counts calls of the attention function in a forward pass.
+    """
+
+    layers: int
+    heads: int
+    key_width: int
+    value_width: int
+
+
+class SlotCache:
+    """Keys ``[layers, slots, heads, key_width, capacity]`` and values ``[..., capacity, value_width]`` of every slot.
+
+    Keys are stored transposed: the product with one query per slot is then several times faster on CPUs in bfloat16.
+    """
+
+    def __init__(
+        self, shape: "CacheShape", slots: int, *, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
+        rows = shape.layers, slots, shape.heads
+        self.keys = torch.zeros(*rows, shape.key_width, 0, dtype=dtype, device=device)
+        self.values = torch.zeros(*rows, 0, shape.value_width, dtype=dtype, device=device)
+
+    @property
+    def capacity(self) -> int:
+        """Number of positions per slot."""
+        return self.keys.shape[4]
+
+    @property
+    def slots(self) -> int:
+        """Number of slots."""
+        return self.keys.shape[1]
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one position of one slot."""
+        layers, _, heads, key_width, _ = self.keys.shape
+        return layers * heads * (key_width + self.values.shape[4]) * self.keys.element_size()
+
+    def replace(self, slots: int, capacity: int) -> None:
+        """Make an empty cache of another size in place of this one, which is freed before."""
+        layers, _, heads, key_width, _ = self.keys.shape
+        value_width = self.values.shape[4]
+        dtype, device = self.keys.dtype, self.keys.device
+        self.keys = self.values = torch.empty(0)
+        self.keys = torch.zeros(layers, slots, heads, key_width, capacity, dtype=dtype, device=device)
+        self.values = torch.zeros(layers, slots, heads, capacity, value_width, dtype=dtype, device=device)
+
+    def grow(self, capacity: int) -> None:
+        """Grow every slot to at least ``capacity`` positions, in steps of a quarter.
+
+        Not by doubling: products over a nearly full cache are up to twice as fast as over one with gaps.
+        """
+        if capacity > self.capacity:
+            more = max(capacity, -(-self.capacity * 5 // 128) * 32) - self.capacity
+            self.keys = pad(self.keys, (0, more))
+            self.values = pad(self.values, (0, 0, 0, more))
+
+    def write(self, slots: Sequence[int], keys: Tensor, values: Tensor) -> None:
+        """Copy one prompt's keys and values, ``[layers, kv_heads, length, head_dim]``, to the start of each slot."""
+        self.grow(keys.shape[2])
+        self.keys[:, slots, :, :, : keys.shape[2]] = keys.transpose(2, 3)[:, None]
+        self.values[:, slots, :, : values.shape[2]] = values[:, None]
+
+    def read(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """A copy of the first ``length`` positions of a slot, in the layout of ``write``."""
+        keys = self.keys[:, slot, :, :, :length].transpose(2, 3)
+        return keys.clone(), self.values[:, slot, :, :length].clone()
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one slot to another."""
+        self.keys[:, target] = self.keys[:, source]
+        self.values[:, target] = self.values[:, source]
+
+
+@dataclass(slots=True)
+class SlotBatch:
+    """The layout of one forward pass, for the attention function.
+
+    ``positions`` ``[decoding]`` is the position of each decoding token; ``mask`` is additive,
+    ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention is computed block by block, so that
+    a row's bits do not depend on the span. ``lengths`` are those of the prompts that follow, without what is computed
+    of them: ``pasts`` has its keys and values, ``[layers, heads, length, width]``, for each prompt if any has some.
+    ``keys`` and ``values`` collect those of the prompts, by layer: ``[heads, sum(lengths), width]``. ``layer`` counts
+    the calls so far.
+    """
+
+    cache: SlotCache
+    positions: Tensor
+    mask: Tensor
+    block: int | None
+    lengths: Sequence[int]
+    pasts: Sequence[Past | None] = ()
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    layer: int = 0
+    _windowed: dict[int, Tensor] = field(default_factory=dict)
+
+    def mask_of(self, window: int | None) -> Tensor:
+        """The mask of layers with this sliding window; of all layers with the same one it is made once."""
+        span = self.mask.shape[-1]
+        if window is None or window >= span:
+            return self.mask
+        if window not in self._windowed:
+            columns = torch.arange(span, device=self.mask.device)
+            hidden = columns <= self.positions[:, None, None, None] - window
+            self._windowed[window] = self.mask.masked_fill(hidden, -torch.inf)
+        return self._windowed[window]
+
+
+def slot_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    slot_batch: SlotBatch,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``."""
+    kind = scores_of(module, query, scaling, others)
+    rows = slot_batch.positions.shape[0]
+    query, key, value = query[0], key[0], value[0]
+    parts = []
+    if rows:
+        new = query[:, :rows].transpose(0, 1), key[:, :rows].transpose(0, 1), value[:, :rows].transpose(0, 1)
+        parts.append(_decode(*new, slot_batch, kind))
+    if slot_batch.lengths:
+        parts.append(_prefill(query[:, rows:], key[:, rows:], value[:, rows:], slot_batch, kind))
+    slot_batch.layer += 1
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+
+
+def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
+    """Attention of one new token per slot over its cache: ``[rows, heads, head_dim]`` in and out."""
+    rows, kv_heads, head_dim = key.shape
+    keys, values = batch.cache.keys[batch.layer, :rows], batch.cache.values[batch.layer, :rows]
+    index = torch.arange(rows, device=key.device)
+    keys[index, :, :, batch.positions] = key
+    values[index, :, batch.positions] = value
+    grouped, mask = query.reshape(rows, kv_heads, -1, head_dim) * kind.scale, batch.mask_of(kind.window)
+    span = mask.shape[-1]
+    if batch.block is None:
+        out = _attend(grouped, keys[..., :span], values[:, :, :span], mask, kind)
+    else:
+        ranges = [slice(start, start + batch.block) for start in range(0, span, batch.block)]
+        blocks = [_block(grouped, keys[..., r], values[:, :, r], mask[..., r], kind) for r in ranges]
+        out = _combine(blocks, kind)
+    return out.to(query.dtype).reshape(rows, query.shape[1], -1)
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scores) -> Tensor:
+    scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    weights = softmax_with_sinks(scores, kind.sinks)
+    return torch.matmul(weights.to(values.dtype), values)
+
+
+def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, kind: Scores) -> tuple[Tensor, Tensor, Tensor]:
+    """Unnormalised attention within one block: weighted values, sum of weights and maximum, in float32.
+
+    Of a block that is masked for a row, the maximum is the lowest number.
+    """
+    scores = kind.capped(torch.matmul(query, keys).float()) + mask
+    peak = scores.amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
+    weights = (scores - peak).exp_()
+    return torch.matmul(weights.to(values.dtype), values).float(), weights.sum(dim=-1, keepdim=True), peak
+
+
+def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]], kind: Scores) -> Tensor:
+    """Combine blocks in order. A block that is masked for a row adds exact zeros, so the row's bits do not change."""
+    total, mass, peak = blocks[0]
+    for block_total, block_mass, block_peak in blocks[1:]:
+        highest = torch.maximum(peak, block_peak)
+        old, new = (peak - highest).exp(), (block_peak - highest).exp()
+        total, mass, peak = total * old + block_total * new, mass * old + block_mass * new, highest
+    if kind.sinks is not None:
+        mass = mass + (kind.sinks.float().view(1, *peak.shape[1:]) - peak).exp()
+    return total / mass
+
+
+def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
+    """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
+    batch.keys.append(key)
+    batch.values.append(value)
+    if batch.pasts:
+        return _continued(query, key, value, batch, kind)
+    if len(batch.lengths) == 1:
+        return causal_attention(query[None], key[None], value[None], kind)[0].transpose(0, 1)
+    index, valid = _padded(batch.lengths, query.device)
+    query, key, value = (tensor[:, index].transpose(0, 1) for tensor in (query, key, value))
+    return causal_attention(query, key, value, kind).transpose(1, 2)[valid]
+
+
+def _continued(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, kind: Scores) -> Tensor:
+    """As ``_prefill``, prompt by prompt, after what is computed of each."""
+    parts = []
+    lengths = list(batch.lengths)
+    packed = (torch.split(tensor, lengths, dim=1) for tensor in (query, key, value))
+    for queries, keys, values, past in zip(*packed, batch.pasts, strict=True):
+        if past is not None:
+            past_keys, past_values = past
+            keys = torch.cat((past_keys[batch.layer], keys), dim=1)
+            values = torch.cat((past_values[batch.layer], values), dim=1)
+        parts.append(causal_attention(queries[None], keys[None], values[None], kind)[0].transpose(0, 1))
+    return torch.cat(parts)
+
+
+def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token indices ``[prompts, longest]`` that right-pad packed prompts, and which of them are not padding."""
+    ends = torch.tensor(lengths, device=device).cumsum(0)
+    counts = torch.tensor(lengths, device=device)
+    column = torch.arange(max(lengths), device=device)
+    valid = column < counts[:, None]
+    index = (ends - counts)[:, None] + torch.where(valid, column, 0)
+    return index, valid
+
+
+def use_slot_attention(model: "PreTrainedModel") -> CacheShape:
+    """Switch a transformers model to slot attention permanently; returns what its cache has to hold.
+
+    Raises EnvironmentFault for a model whose attention slot attention cannot replace.
+    """
+    from transformers import AttentionInterface
+
+    from magcli.model.probe import record_attention, refusal
+
+    calls = record_attention(model)
+    if len(set(calls)) > 1:
+        raise refusal(model, "its layers have keys of different widths")
+    AttentionInterface.register(ATTENTION, slot_attention)
+    model.set_attn_implementation(ATTENTION)
+    (heads, key_width), (_, value_width) = calls[0].keys, calls[0].values
+    return CacheShape(len(calls), heads, key_width, value_width)

@@ -1,0 +1,1 @@
+"""New weights on their way from a trainer to an engine."""

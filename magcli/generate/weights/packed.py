@@ -1,0 +1,136 @@
+"""The weights of an update in a few large buffers, of which each tensor is a view.
+
+They are cast and copied once, on their device, and digested there in a few passes. What a transfer hands over are the
+buffers: a handle each, however many tensors there are.
+"""
+
+import base64
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from math import prod
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import rebuild_cuda_tensor, reduce_tensor
+
+from magcli.generate.types import Digests, Weights
+from magcli.generate.weights.digest import ROW_BYTES, row_digests, rows_of, sent_type
+from magcli.generate.weights.matching import untied
+
+BUFFER_BYTES = 1 << 30
+"""Bytes of a buffer at most; a larger tensor has its own. They fit into what an update has freed in between."""
+
+DEVICE = 6
+"""The position of the device among the arguments of ``rebuild_cuda_tensor``."""
+
+
+class Place(NamedTuple):
+    """Where a tensor is: the number of its buffer, its first byte there, the name of its type in torch, its shape."""
+
+    buffer: int
+    start: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        itemsize: int = getattr(torch, self.dtype).itemsize
+        return prod(self.shape) * itemsize
+
+
+class PackedWeights(Mapping[str, Tensor]):
+    """Weights by name, as views of buffers of bytes (uint8) in which each begins at a row of ``digest``."""
+
+    def __init__(self, buffers: Sequence[Tensor], places: Mapping[str, Place]) -> None:
+        self.buffers, self.places = buffers, places
+
+    def __getitem__(self, name: str) -> Tensor:
+        place = self.places[name]
+        data = self.buffers[place.buffer][place.start : place.start + place.size]
+        return data.view(getattr(torch, place.dtype)).view(place.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def described(self) -> dict[str, list[Any]]:
+        """The places as plain data, of which ``PackedWeights.opened`` makes the same again in another process."""
+        return {name: list(place) for name, place in self.places.items()}
+
+    @classmethod
+    def opened(cls, buffers: Sequence[Tensor], described: Mapping[str, Sequence[Any]]) -> "PackedWeights":
+        """The weights in these buffers, of which another process has ``described`` the places."""
+        places = {name: Place(at, start, dtype, tuple(shape)) for name, (at, start, dtype, shape) in described.items()}
+        return cls(buffers, places)
+
+    def digests(self) -> Digests:
+        """The digest of each tensor, by name; the host waits for the device once a buffer."""
+        found: dict[str, int] = {}
+        for number, names in groupby(self.places, lambda name: self.places[name].buffer):
+            found |= row_digests(self.buffers[number], {name: self.places[name].size for name in names})
+        return found
+
+
+@torch.no_grad()
+def pack(
+    weights: Weights, dtype: torch.dtype, device: torch.device | None = None, *, limit: int = BUFFER_BYTES
+) -> PackedWeights:
+    """The weights in buffers on a device, by default that of the weights; what is packed already is not copied again.
+
+    Args:
+        weights: parameters by name; of tied ones the first name stays.
+        dtype: the type of floating-point parameters in the buffers; others keep theirs.
+        limit: bytes of a buffer at most.
+    """
+    once = weights if isinstance(weights, PackedWeights) else untied(weights)
+    types = {name: sent_type(tensor, dtype) for name, tensor in once.items()}
+    device = device or next((tensor.device for tensor in once.values()), torch.device("cpu"))
+    if isinstance(once, PackedWeights) and all(tensor.dtype == types[name] for name, tensor in once.items()):
+        return PackedWeights([buffer.to(device) for buffer in once.buffers], once.places)
+    places = placed({name: (types[name], tuple(tensor.shape)) for name, tensor in once.items()}, limit)
+    packed = PackedWeights([torch.zeros(size, dtype=torch.uint8, device=device) for size in _sizes(places)], places)
+    if packed:
+        torch._foreach_copy_(list(packed.values()), [tensor.detach() for tensor in once.values()])
+    return packed
+
+
+def placed(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], limit: int) -> dict[str, Place]:
+    """The places of tensors with these types and shapes, one after another in buffers of at most ``limit`` bytes."""
+    places: dict[str, Place] = {}
+    buffer = end = 0
+    for name, (dtype, shape) in tensors.items():
+        size = rows_of(prod(shape) * dtype.itemsize) * ROW_BYTES
+        if end and end + size > limit:
+            buffer, end = buffer + 1, 0
+        places[name] = Place(buffer, end, str(dtype).removeprefix("torch."), shape)
+        end += size
+    return places
+
+
+def _sizes(places: Mapping[str, Place]) -> list[int]:
+    """The bytes of each buffer."""
+    ends = {place.buffer: place.start + rows_of(place.size) * ROW_BYTES for place in places.values()}
+    return list(ends.values())
+
+
+def handle_of(buffer: Tensor) -> str:
+    """A handle by which another process of this machine opens a buffer, as long as this one keeps it.
+
+    To the memory of a GPU it is CUDA's; memory of a CPU is moved to shared memory, unless it is there.
+    """
+    return base64.b64encode(ForkingPickler.dumps(reduce_tensor(buffer))).decode()  # type: ignore[no-untyped-call]
+
+
+def open_handle(handle: str, device: torch.device) -> Tensor:
+    """The buffer of a handle. ``device``: the name that its GPU has in this process."""
+    rebuild, arguments = pickle.loads(base64.b64decode(handle))
+    if rebuild is rebuild_cuda_tensor:
+        arguments = (*arguments[:DEVICE], device.index, *arguments[DEVICE + 1 :])
+    buffer: Tensor = rebuild(*arguments)
+    return buffer

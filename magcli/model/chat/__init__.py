@@ -1,0 +1,1 @@
+"""Conversations as tokens: templates, turns, thoughts, ends, and the targets of SFT."""

@@ -1,0 +1,356 @@
+"""SFT examples of a conversation: a target is what the engine would have generated.
+
+The prompt of an assistant turn is that of ``prompt_tokens``. Its target is the assistant's text, thoughts included, as
+the template writes it in the last turn, up to the end of turn. If the template does not keep the text (it strips
+thoughts, or its generation prompt opens them), the target is the text itself, less what the prompt already opens.
+Thoughts are in the model's form; those in another form of ``magcli.model.chat.thoughts`` are rewritten. Turns share one
+sequence as long as the prompt of the next turn continues it; else each is an example of its own.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from magcli.errors import DataError
+from magcli.model.chat.messages import REASONING, THOUGHTS
+from magcli.model.chat.prompts import (
+    PROBES,
+    as_read,
+    prompt_tokens,
+    render_text,
+    rendered,
+    takes_system,
+    template_state,
+    template_variables,
+    thought_form,
+    token_ids,
+)
+from magcli.model.chat.thoughts import ThoughtForm, rewritten
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    Message = Mapping[str, str]
+
+MARKS = re.compile(r"{%-?\s*generation\s*-?%}")
+"""The start of what a template marks as generated."""
+LAST_TAG = re.compile(r"(<[\w -]+>|\[[A-Z_ -]+\])\s*\Z")
+"""An opening tag at the end of a prompt, such as ``<think>``."""
+
+
+class TokensWithMask(NamedTuple):
+    """A sequence's token ids, and for each token whether it is a target."""
+
+    tokens: list[int]
+    mask: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What a template writes around the text of an assistant's turn, found by rendering a probe conversation.
+
+    ``lead`` is the whitespace, or the opening of an answer, between the generation prompt and the text, ``end`` the end
+    of turn. ``control`` are the special tokens that structure a conversation: an engine never generates one inside of
+    thoughts or of an answer. ``form`` is the form of thoughts, ``thoughts_key`` the key beside the content from which
+    they are rendered, empty if there is none.
+    """
+
+    lead: str
+    end: str
+    control: frozenset[int]
+    form: ThoughtForm
+    thoughts_key: str
+    has_marks: bool
+
+
+_STYLES: "WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, Style]]" = WeakKeyDictionary()
+
+
+def examples(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[TokensWithMask]:
+    """The SFT examples of a conversation of normalized messages (``messages.normalized``).
+
+    Turns after the last assistant turn are left out, and so is a greeting before the first question.
+
+    Raises:
+        DataError: the conversation cannot be trained on; the message says why.
+    """
+    style = style_of(tokenizer)
+    turns = [_as_rendered(message, style) for message in messages]
+    answered = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not answered:
+        raise DataError("no token would be trained on: the conversation has no assistant turn")
+    questioned = [index for index in answered if any(turn["role"] != "assistant" for turn in turns[:index])]
+    if not questioned:
+        raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
+    sequences: list[TokensWithMask] = []
+    for index in questioned:
+        try:
+            prompt, target = _turn(tokenizer, turns[: index + 1], style)
+        except DataError as error:
+            raise DataError(f"message {index}: {error}") from error
+        _append(sequences, prompt, target)
+    return sequences
+
+
+def style_of(tokenizer: "PreTrainedTokenizerBase") -> Style:
+    """The style of the tokenizer's template."""
+    state = template_state(tokenizer)
+    cached = _STYLES.get(tokenizer)
+    if cached is None or cached[0] != state:
+        cached = (state, _probed(tokenizer))
+        _STYLES[tokenizer] = cached
+    return cached[1]
+
+
+def _probed(tokenizer: "PreTrainedTokenizerBase") -> Style:
+    question = {"role": "user", "content": PROBES[1]}
+    answer = {"role": "assistant", "content": PROBES[2]}
+    more = {"role": "user", "content": PROBES[3]}
+    prompt = render_text(tokenizer, [question], add_generation_prompt=True)
+    whole = render_text(tokenizer, [question, answer])
+    if PROBES[2] not in whole:
+        raise DataError("the chat template does not render the assistant's text")
+    form = thought_form(tokenizer)
+    before, _, after = whole.rpartition(PROBES[2])
+    lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+    opens_answer = bool(lead) and form.answer_opening.endswith(lead)
+    longer = _longer(tokenizer, [question, answer, more]) or whole + prompt
+    _, _, between = longer.rpartition(PROBES[2])
+    end = _end_of_turn(tokenizer, after, between)
+    return Style(
+        lead if lead.isspace() or opens_answer else "",
+        end,
+        _control_tokens(tokenizer, longer + end, form),
+        form,
+        _thoughts_key(tokenizer, question),
+        bool(MARKS.search(str(tokenizer.chat_template))) and tokenizer.is_fast,
+    )
+
+
+def _longer(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
+    """A conversation that goes on; empty if the template only takes single turns."""
+    try:
+        return render_text(tokenizer, turns, add_generation_prompt=True)
+    except DataError:
+        return ""
+
+
+def _thoughts_key(tokenizer: "PreTrainedTokenizerBase", question: "Message") -> str:
+    """The key beside the content from which the template renders thoughts; empty if it renders none of them."""
+    for key in THOUGHTS:
+        thoughtful = {"role": "assistant", "content": PROBES[2], key: PROBES[4]}
+        try:
+            if PROBES[4] in render_text(tokenizer, [question, thoughtful]):
+                return key
+        except DataError:
+            continue
+    return ""
+
+
+def _end_of_turn(tokenizer: "PreTrainedTokenizerBase", after: str, between: str) -> str:
+    """The end of turn that the template writes: up to its first added token, else its text.
+
+    ``after`` is what follows the last assistant's text, ``between`` what follows it in a conversation that goes on. A
+    template that writes only whitespace leaves the end to the tokenizer's end-of-sequence token.
+    """
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {str(tokenizer.eos_token)}
+    ends = [after.index(token) + len(token) for token in sorted(added) if token in after]
+    if ends:
+        return after[: min(ends)]
+    common = _common_prefix(after, between) or after
+    return common.rstrip() or str(tokenizer.eos_token)
+
+
+def _common_prefix(one: str, other: str) -> str:
+    length = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        length += 1
+    return one[:length]
+
+
+def _control_tokens(tokenizer: "PreTrainedTokenizerBase", text: str, form: ThoughtForm) -> frozenset[int]:
+    """The special tokens of a conversation, and the end-of-sequence token; not tags that are only used for thoughts."""
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special |= set(tokenizer.all_special_ids)
+    used = special & {*token_ids(tokenizer, text), tokenizer.eos_token_id}
+    tags = [] if form.answer_opening else [form.opening, form.closing]
+    not_control = {*tokenizer.convert_tokens_to_ids(tags), tokenizer.unk_token_id}
+    return frozenset(used - not_control)
+
+
+def _as_rendered(message: "Message", style: Style) -> dict[str, str]:
+    """A message as the template gets it: with its thoughts in the content, unless the template renders them.
+
+    In a form whose answer has an opening of its own, a template that renders thoughts writes all markers itself.
+    """
+    turn, form = dict(message), style.form
+    thoughts = turn.pop(REASONING, "")
+    if turn["role"] == "assistant" and not thoughts:
+        turn["content"] = rewritten(turn["content"], form)
+        if form.answer_opening and style.thoughts_key and form.opens(turn["content"]):
+            thoughts, turn["content"] = form.split(turn["content"])
+    if thoughts and style.thoughts_key:
+        turn[style.thoughts_key] = thoughts
+    elif thoughts:
+        turn["content"] = form.join(thoughts, turn["content"])
+    return turn
+
+
+def _turn(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", style: Style) -> tuple[list[int], Any]:
+    """The prompt's tokens and the target of the last turn."""
+    *before, answer = turns
+    if before[-1]["role"] == "assistant":
+        raise DataError("two assistant turns in a row: the second has no prompt of its own")
+    thoughts = answer.get(style.thoughts_key, "")
+    text = style.form.join(thoughts, answer["content"]) if thoughts else answer["content"]
+    if not text.strip():
+        raise DataError("the answer is empty")
+    prompt = render_text(tokenizer, before, add_generation_prompt=True)
+    _check_rendered(prompt, before)
+    start = prompt_tokens(tokenizer, before)
+    if not start:
+        raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
+    _check_control(tokenizer, text, style)
+    return start, _target(tokenizer, turns, text, prompt, style)
+
+
+def _check_rendered(prompt: str, before: "Sequence[Message]") -> None:
+    """Refuse turns of tools that the template leaves out: the answer would follow from nothing."""
+    for turn in before:
+        usual = turn["role"] in ("system", "user", "assistant")
+        if not usual and turn["content"].strip() not in prompt:
+            raise DataError(f"the chat template does not render a turn of role {turn['role']}")
+
+
+def _check_control(tokenizer: "PreTrainedTokenizerBase", text: str, style: Style) -> None:
+    """Refuse a text with a token that structures conversations: the engine would have stopped there."""
+    for part in style.form.split(text):
+        for token in token_ids(tokenizer, part):
+            if token in style.control:
+                name = tokenizer.convert_ids_to_tokens(token)
+                raise DataError(f"the answer contains {name}, a special token of the chat template")
+
+
+def _target(
+    tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", text: str, prompt: str, style: Style
+) -> TokensWithMask:
+    """The target of the last turn; with marks of the template, some of its tokens are not targets."""
+    whole = _longest(tokenizer, turns)
+    stop = _kept_until(whole, prompt, text, style.form)
+    if stop is None:
+        return _all_targets(tokenizer, _own_text(text, prompt, style) + style.end)
+    if style.has_marks and (marked := _marked(tokenizer, turns, prompt)):
+        return _until(token_ids(tokenizer, style.end), marked)
+    end = whole.find(style.end, stop)
+    body = whole[len(prompt) : stop] + style.end if end < 0 else whole[len(prompt) : end + len(style.end)]
+    return _all_targets(tokenizer, body)
+
+
+def _longest(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]") -> str:
+    """The rendered conversation; empty if the template rejects it, though not its prompt."""
+    try:
+        return render_text(tokenizer, turns)
+    except DataError:
+        return ""
+
+
+def _all_targets(tokenizer: "PreTrainedTokenizerBase", text: str) -> TokensWithMask:
+    tokens = token_ids(tokenizer, text)
+    return TokensWithMask(tokens, [True] * len(tokens))
+
+
+def _kept_until(whole: str, prompt: str, text: str, form: ThoughtForm) -> int | None:
+    """Where the assistant's text ends in the rendered conversation; None if the template does not keep all of it."""
+    if not whole.startswith(prompt):
+        return None
+    thoughts, answer = form.split(text)
+    position = len(prompt)
+    for part in (thoughts, answer.strip()):
+        index = whole.find(part, position) if part else position
+        if index < 0:
+            return None
+        position = index + len(part)
+    return position
+
+
+def _own_text(text: str, prompt: str, style: Style) -> str:
+    """The text less what the prompt opens; a text without thoughts first closes those that the prompt opens."""
+    form = style.form
+    tag = _last_tag(prompt, form)
+    if not tag:
+        opens_answer = not style.lead.isspace()
+        return text if opens_answer and form.opens(text) else style.lead + text
+    stripped = text.lstrip()
+    if stripped.startswith(tag):
+        opened = prompt[prompt.rindex(tag) :]
+        rest = stripped.removeprefix(opened)
+        return rest if rest != stripped else stripped.removeprefix(tag).lstrip("\n")
+    if tag == form.opening and form.ending not in text:
+        return f"{form.inside}{form.ending}{form.after}{text}"
+    return text
+
+
+def _last_tag(prompt: str, form: ThoughtForm) -> str:
+    """The opening tag at the end of a prompt, that of thoughts or any other; empty if there is none."""
+    if prompt.rstrip().endswith(form.opening):
+        return form.opening
+    tag = LAST_TAG.search(prompt)
+    return tag[1] if tag else ""
+
+
+def _marked(tokenizer: "PreTrainedTokenizerBase", turns: "Sequence[Message]", prompt: str) -> TokensWithMask | None:
+    """The last turn by the template's marks of what is generated; None if it has none there."""
+    variables = template_variables(tokenizer)
+    if turns[0]["role"] == "system" and not takes_system(tokenizer):
+        return None
+    conversation = as_read(tokenizer, turns)
+    output = rendered(
+        tokenizer.name_or_path,
+        lambda: tokenizer.apply_chat_template(
+            conversation, tokenize=True, return_dict=True, return_assistant_tokens_mask=True, **variables
+        ),
+    )
+    tokens = list(output["input_ids"])
+    mask = [bool(value) for value in output["assistant_masks"]]
+    start = token_ids(tokenizer, prompt)
+    marked = [index for index, on in enumerate(mask) if on and index >= len(start)]
+    if tokens[: len(start)] != start or not marked:
+        return None
+    stop = marked[-1] + 1
+    return TokensWithMask(tokens[len(start) : stop], mask[len(start) : stop])
+
+
+def _until(end: list[int], target: TokensWithMask) -> TokensWithMask:
+    """The target up to the last end of turn, where the engine stops; all of it if it has none."""
+    tokens, mask = target
+    for stop in range(len(tokens), len(end) - 1, -1):
+        if tokens[stop - len(end) : stop] == end:
+            return TokensWithMask(tokens[:stop], mask[:stop])
+    return target
+
+
+def _append(sequences: list[TokensWithMask], prompt: list[int], target: TokensWithMask) -> None:
+    """Add a turn to the last sequence if its prompt continues that one, else as a sequence of its own."""
+    last = sequences[-1] if sequences else None
+    if last is not None and prompt[: len(last.tokens)] == last.tokens:
+        mask = last.mask + [False] * (len(prompt) - len(last.tokens))
+        sequences[-1] = TokensWithMask(prompt + target.tokens, mask + target.mask)
+    else:
+        sequences.append(TokensWithMask(prompt + target.tokens, [False] * len(prompt) + target.mask))
+
+
+def show_mask(tokenizer: "PreTrainedTokenizerBase", sequence: TokensWithMask) -> str:
+    """The sequence for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
+    runs = groupby(zip(sequence.tokens, sequence.mask, strict=True), key=lambda pair: pair[1])
+    return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
+
+
+def _gutter(text: str, target: bool) -> str:
+    label = "target" if target else "      "
+    lines = text.replace("\n", "↵\n").removesuffix("\n").split("\n")
+    return "\n".join(f"{label} | {line}" for line in lines)

@@ -1,0 +1,1 @@
+"""The tensors of a model folder: read, written, sliced, merged and proved."""

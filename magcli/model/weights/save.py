@@ -1,0 +1,329 @@
+"""Save a trained model: its own weights, and everything else as in the model that training started from.
+
+Weights have the names, files and dtypes of the original's checkpoint, tensors that transformers does not load included;
+other files are copied byte by byte (``magcli.model.settings``). So whatever reads the original reads the result.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from magcli.data.durable import disk_errors
+from magcli.errors import EnvironmentFault
+from magcli.model.load import atomic_model_folder, load_config, local_folder, quiet_transformers
+from magcli.model.settings import (
+    CONFIG,
+    PATTERNS,
+    Settings,
+    declared_dtype,
+    read_settings,
+    require_config,
+    with_dtype,
+    with_ends,
+    with_template,
+    with_values,
+    write_settings,
+)
+from magcli.model.weights.tensors import (
+    BLOCK,
+    FLOATS,
+    INDEX,
+    SINGLE,
+    Entry,
+    Stored,
+    blocks,
+    packed_header,
+    raw_blocks,
+    stored_tensors,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+SaveDtype = Literal["source", "bf16", "fp32"]
+KINDS = {"bf16": "BF16", "fp32": "F32"}
+NAMES = {"bf16": "bfloat16", "fp32": "float32"}
+"""How config.json spells these dtypes."""
+OTHER_KINDS = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32",
+    torch.int64: "I64", torch.float64: "F64",
+}  # fmt: skip
+"""The format's names of types that are stored as they are."""
+SHARD_BYTES = 5_000_000_000
+"""Maximum size of a file of weights, if the original does not determine the files."""
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The model that training started from, as far as a saved model takes it over.
+
+    ``stored`` has its tensors by name, none if the weights were randomly initialized or are not in safetensors;
+    ``dtype`` is the default for saving. ``text_places`` are as in ``Model``: the text tensors of a larger model, whose
+    other tensors are copied.
+    """
+
+    name: str
+    files: Settings
+    stored: Mapping[str, Stored]
+    index: bytes | None
+    dtype: SaveDtype = "source"
+    text_places: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_original(
+    name: str,
+    *,
+    dtype: SaveDtype = "source",
+    ends: Collection[int] = (),
+    chat_template: str = "",
+    from_scratch: bool = False,
+    text_places: Mapping[str, str] | None = None,
+) -> Original:
+    """Read the small files of a model folder or hub id, and where its tensors are.
+
+    ``ends`` are the end tokens that the generation config of the saved model must have; ``chat_template`` replaces its
+    chat template unless it is empty; ``text_places`` are those of a nested text model, as in ``Model``.
+
+    Raises:
+        EnvironmentFault: the model is missing, or a configuration is damaged.
+        DataError: a file of weights is damaged.
+    """
+    folder = local_folder(name, [*PATTERNS, SINGLE, INDEX, "model-*.safetensors"])
+    files: Settings = read_settings(folder)
+    require_config(files, name)
+    has_weights = (folder / SINGLE).is_file() or (folder / INDEX).is_file()
+    stored = stored_tensors(folder) if has_weights and not from_scratch else {}
+    index = (folder / INDEX).read_bytes() if stored and (folder / INDEX).is_file() else None
+    if chat_template:
+        files = with_template(files, chat_template)
+    return Original(name, with_ends(files, ends), stored, index, dtype, text_places or {})
+
+
+def save_model(
+    model: "PreTrainedModel",
+    original: Original,
+    folder: Path,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    dtype: SaveDtype | None = None,
+) -> None:
+    """Write a model folder, which appears complete or not at all; an existing one is replaced.
+
+    ``weights``, by parameter name, are written instead of the model's, which may be sharded. ``dtype`` replaces the
+    original's default.
+
+    Raises:
+        EnvironmentFault: the disk is full or cannot be written, or the names of weights do not fit the original.
+    """
+    chosen = dtype or original.dtype
+    state = model.state_dict() if weights is None else weights
+    tensors = _stored_names(model, state, original)
+    with atomic_model_folder(folder) as temp:
+        write_settings(_files(original, chosen), temp)
+        _write_weights(tensors, original, chosen, temp)
+
+
+def try_saving(
+    model: "PreTrainedModel",
+    original: Original,
+    folder: Path,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    more_bytes: int = 0,
+) -> None:
+    """Do all that ``save_model`` will do in ``folder``, except for writing the weights.
+
+    The small files go to a temporary folder beside it and are read back. The disk must have space for the weights (of
+    ``weights`` if given, as in ``save_model``) and ``more_bytes``, for example of a checkpoint.
+
+    Raises:
+        EnvironmentFault: saving would fail.
+    """
+    shapes = {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        for name, tensor in (model.state_dict(keep_vars=True) if weights is None else weights).items()
+    }
+    tensors = _stored_names(model, shapes, original)
+    with disk_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", suffix=".trial.tmp", dir=folder.parent) as trial:
+            write_settings(_files(original, original.dtype), Path(trial))
+            load_config(trial)
+        free = shutil.disk_usage(folder.parent).free
+    plan = _plan(tensors, original, original.dtype)
+    size = more_bytes + sum(entry.size for entries in plan.values() for entry, _ in entries)
+    if size > free:
+        raise EnvironmentFault(
+            f"cannot write {folder}: the result and a checkpoint take {size / GIGABYTE:.2f} GB, but only "
+            f"{free / GIGABYTE:.2f} GB of the disk are free; free some, or name another folder"
+        )
+
+
+def _files(original: Original, dtype: SaveDtype) -> Settings:
+    """The small files for weights of this dtype."""
+    if dtype == "source":
+        return original.files
+    return {**original.files, CONFIG: with_dtype(original.files[CONFIG], NAMES[dtype])}
+
+
+def _stored_names(model: "PreTrainedModel", state: Mapping[str, Tensor], original: Original) -> dict[str, Tensor]:
+    """The tensors by their names in the original's checkpoint.
+
+    transformers renames, fuses and splits tensors of some families when it loads them; this is reverted. Of tied
+    tensors, those names are kept that the original stores, else the first one. A nested text model has the names of its
+    places.
+
+    Raises:
+        EnvironmentFault: some names do not occur in the original, which stores others instead.
+    """
+    if original.text_places:
+        text = {name: state[parameter] for name, parameter in original.text_places.items()}
+        _check_kinds(text, original)
+        return text
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    tensors = _reverted(model, {name: tensor for name, tensor in state.items() if name in first_names})
+    if not original.stored:
+        return tensors
+    tied = _reverted(model, {name: tensor for name, tensor in state.items() if name not in first_names})
+    added = {name: tensor for name, tensor in tied.items() if name in original.stored}
+    new = tensors.keys() - original.stored.keys()
+    if added:  # the original may store a tied tensor under its second name only
+        new = {name for name in new if not any(_same(tensors[name], tensor) for tensor in added.values())}
+    tensors = {name: tensor for name, tensor in (tensors | added).items() if name in original.stored or name in new}
+    left = original.stored.keys() - tensors.keys()
+    if new and left:
+        raise EnvironmentFault(
+            f"model {original.name}: {min(new)} cannot be saved under a name of its checkpoint, which has {min(left)} "
+            "instead; save the model again with save_pretrained of this version of transformers, and train that"
+        )
+    _check_kinds(tensors, original)
+    return tensors
+
+
+def _check_kinds(tensors: Iterable[str], original: Original) -> None:
+    for name in tensors:
+        kind = original.stored[name].kind if name in original.stored else "F32"
+        if kind not in FLOATS and kind not in OTHER_KINDS.values():
+            raise EnvironmentFault(
+                f"model {original.name}: {name} is quantised ({kind}); train a model in bf16 or fp32"
+            )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors may be the same tied one; on the meta device only shapes are known."""
+    if one.is_meta or other.is_meta:
+        return one.shape == other.shape
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape
+
+
+def _reverted(model: "PreTrainedModel", state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as in checkpoints of the model's family."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    with torch.no_grad(), quiet_transformers():
+        detached = {name: tensor.detach() for name, tensor in state.items()}
+        reverted: dict[str, Tensor] = revert_weight_conversion(model, detached)
+    return reverted
+
+
+Source = Tensor | Stored
+"""Where the values of a tensor come from: the trained model, or a file of the original."""
+Plan = dict[str, list[tuple[Entry, Source]]]
+"""The entries of each file, in order."""
+
+
+def _plan(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -> Plan:
+    """The files to write: those of the original, or as few as ``SHARD_BYTES`` allows."""
+    if not original.stored:
+        return _new_shards(tensors, original, dtype)
+    plan: Plan = {}
+    for name, stored in original.stored.items():
+        source: Source = tensors.get(name, stored)
+        plan.setdefault(stored.file.name, []).append((_entry(name, source, stored.kind, dtype), source))
+    last = plan[max(plan)]
+    for name in sorted(tensors.keys() - original.stored.keys()):
+        last.append((_entry(name, tensors[name], _default_kind(original), dtype), tensors[name]))
+    return plan
+
+
+def _new_shards(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype) -> Plan:
+    kind = _default_kind(original)
+    entries = [(_entry(name, tensor, kind, dtype), tensor) for name, tensor in tensors.items()]
+    shards: list[list[tuple[Entry, Source]]] = [[]]
+    size = 0
+    for entry, tensor in entries:
+        if shards[-1] and size + entry.size > SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append((entry, tensor))
+        size += entry.size
+    if len(shards) == 1:
+        return {SINGLE: shards[0]}
+    count = len(shards)
+    return {f"model-{number:05d}-of-{count:05d}.safetensors": part for number, part in enumerate(shards, 1)}
+
+
+def _default_kind(original: Original) -> str:
+    """The type of tensors that the original does not store: that of its config.json."""
+    declared = declared_dtype(original.files[CONFIG])
+    return next((kind for kind, dtype in FLOATS.items() if str(dtype) == f"torch.{declared}"), "F32")
+
+
+def _entry(name: str, source: Source, kind: str, dtype: SaveDtype) -> Entry:
+    """The header entry of a tensor; ``kind`` is its type in the original, which floats keep with ``source``."""
+    if isinstance(source, Stored):
+        if source.kind not in FLOATS or dtype == "source":
+            return Entry(name, source.kind, source.shape, source.end - source.begin)
+        return Entry(name, KINDS[dtype], source.shape, source.size * FLOATS[KINDS[dtype]].itemsize)
+    shape = tuple(source.shape)
+    if not source.is_floating_point():
+        return Entry(name, OTHER_KINDS[source.dtype], shape, source.numel() * source.dtype.itemsize)
+    chosen = kind if dtype == "source" else KINDS[dtype]
+    return Entry(name, chosen, shape, source.numel() * FLOATS[chosen].itemsize)
+
+
+def _write_weights(tensors: Mapping[str, Tensor], original: Original, dtype: SaveDtype, folder: Path) -> None:
+    plan = _plan(tensors, original, dtype)
+    for file, entries in plan.items():
+        with (folder / file).open("wb") as out:
+            out.write(packed_header([entry for entry, _ in entries], {"format": "pt"})[0])
+            for entry, source in entries:
+                out.writelines(_values(entry, source))
+    if len(plan) > 1 or original.index is not None:
+        (folder / INDEX).write_bytes(_index(plan, original.index))
+
+
+def _values(entry: Entry, source: Source) -> Iterator[memoryview | bytearray]:
+    """The bytes of a tensor in the type of its entry, a block at a time."""
+    if isinstance(source, Stored) and source.kind == entry.kind:
+        yield from raw_blocks(source, BLOCK)
+        return
+    parts = blocks(source) if isinstance(source, Stored) else torch.split(source.detach().reshape(-1), BLOCK)
+    for part in parts:
+        cast = part.to(FLOATS[entry.kind]) if entry.kind in FLOATS else part
+        yield cast.contiguous().cpu().view(torch.uint8).numpy().data
+
+
+def _index(plan: Plan, original: bytes | None) -> bytes:
+    """The index of the shards: the original's, with another map or size only if these differ."""
+    size = sum(entry.size for entries in plan.values() for entry, _ in entries)
+    files = {entry.name: file for file, entries in plan.items() for entry, _ in entries}
+    if original is None:
+        content = {"metadata": {"total_size": size}, "weight_map": dict(sorted(files.items()))}
+        return (json.dumps(content, indent=2) + "\n").encode()
+    old = json.loads(original)
+    changes: dict[str, object] = {}
+    metadata = old.get("metadata") or {}
+    if metadata.get("total_size") != size:
+        changes["metadata"] = metadata | {"total_size": size}
+    if old["weight_map"] != files:
+        changes["weight_map"] = old["weight_map"] | files
+    return with_values(original, changes) if changes else original

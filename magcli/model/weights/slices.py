@@ -1,0 +1,64 @@
+"""Which models each rank can read its own slices of, straight from the safetensors files.
+
+That takes files whose tensors are the parameters of the model one by one. Where transformers converts tensors as it
+loads them (experts that it stacks, quantised weights, adapters that it merges), ranks load the whole model instead.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from magcli.model.weights import graft
+from magcli.model.weights.peft import ADAPTER_CONFIG
+from magcli.model.weights.tensors import FLOATS, INDEX, SINGLE, Stored, stored_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from magcli.model.model import Model
+
+
+def has_slices(model: "Model") -> bool:
+    """Whether ranks can read slices of a model, as far as it is known without downloading weights."""
+    if not model.is_local or not _has_weights(model):
+        return _is_loaded_as_stored(model)
+    return bool(sliced_tensors(model))
+
+
+def sliced_tensors(model: "Model") -> dict[str, Stored]:
+    """The stored tensor of each parameter and persistent buffer, a tied one once; empty if slices cannot be read.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    if not _is_loaded_as_stored(model) or not _has_weights(model) or (model.folder / ADAPTER_CONFIG).exists():
+        return {}
+    stored = stored_tensors(model.folder)
+    if not model.is_nested and model.outline.config.tie_word_embeddings and any(map(graft.is_head, stored)):
+        return {}  # transformers unties a head that differs from the embeddings
+    names: Mapping[str, str] = model.checkpoint_names
+    shapes = {name: tuple(tensor.shape) for name, tensor in own_tensors(model.outline).items()}
+    tensors = {name: stored[names.get(name, name)] for name in shapes if names.get(name, name) in stored}
+    fits = all(tensor.shape == shapes[name] and tensor.kind in FLOATS for name, tensor in tensors.items())
+    return tensors if fits and tensors.keys() == shapes.keys() else {}
+
+
+def own_tensors(model: "PreTrainedModel") -> "dict[str, Tensor]":
+    """The parameters and persistent buffers of a model by name, a tied one under its first name."""
+    first_names = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if name in first_names}
+
+
+def _has_weights(model: "Model") -> bool:
+    return (model.folder / SINGLE).is_file() or (model.folder / INDEX).is_file()
+
+
+def _is_loaded_as_stored(model: "Model") -> bool:
+    """Whether transformers loads a family's tensors without changing or merging any."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import PrefixChange
+
+    if getattr(model.config, "quantization_config", None):
+        return False
+    conversions = get_model_conversion_mapping(model.outline, add_legacy=False)
+    return all(isinstance(conversion, PrefixChange) for conversion in conversions)
