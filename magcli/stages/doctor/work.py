@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.open import open_cluster
 from magcli.errors import EXTRA_OF, EnvironmentFault
 from magcli.model.chat.thoughts import THINK
 from magcli.plan.engines import require_vllm
