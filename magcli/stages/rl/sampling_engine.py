@@ -13,9 +13,10 @@ import torch
 from magcli.cluster.open import LOCAL, address_for
 from magcli.cluster.types import Demand
 from magcli.errors import EnvironmentFault
-from magcli.generate.open import open_adapted, open_policy, warn_of_embedded
+from magcli.generate.open import open_policy, warn_of_embedded
 from magcli.generate.parallel import engine_resources
 from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.open import open_adapted
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus
 from magcli.stages.rl.config import Config, processes
