@@ -12,6 +12,8 @@ def main() -> None:
     """Run the command line; until a stage handles it, an interrupt ends the process silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     occupy_closed_streams()
+    from magcli.run.limits import refuse_low_limits
+
     refuse_low_limits()
     share_cores()
     if sys.getfilesystemencoding().lower() != "utf-8":
@@ -32,19 +34,6 @@ def occupy_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-
-
-def refuse_low_limits() -> None:
-    """End with one line and exit code 4 where a limit on memory is too low to load what every command needs."""
-    from magcli.console import Console
-    from magcli.errors import EnvironmentFault
-    from magcli.run.limits import check_limit
-
-    try:
-        check_limit()
-    except EnvironmentFault as fault:
-        Console(as_json="--json" in sys.argv).error(str(fault), code=fault.exit_code)
-        sys.exit(fault.exit_code)
 
 
 def share_cores() -> None:

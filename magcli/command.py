@@ -5,14 +5,13 @@ Every flag defaults to None, whatever the option's default, so that only flags o
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import importlib.util
 import inspect
 import json
 import signal
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -29,13 +28,13 @@ from magcli.stages.shared.panels import in_panels
 
 MAIN_PANEL = "Tables and running"
 PLUGIN_PANEL = "Other packages"
+MODELS = ("model", "before", "teacher")
+"""Options that name a model whose weights a stage with a table loads."""
 RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 ALLOW_EMPTY = "Success also if no row is kept."
 LIMIT = "Read only this many rows, from the start of the input."
 ALLOW_MISSING = "With --dry-run: a model that is not there yet is no error."
-MODELS = ("model", "before", "teacher")
-"""Options that name a model whose weights a stage with a table loads."""
 TABLE_OPTIONS = ("inputs", "allow_empty", "output", "format", "dropped", "restart", "shard", "overwrite")
 OVERWRITE = "Replace an existing output that magcli did not make, or that was edited since."
 TARGETS = "a file (.arrow .feather .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -291,22 +290,24 @@ def run_command(stage: Stage, stages: Iterable[str], arguments: dict[str, Any]) 
     config = _with_device(_with_kept_pipes(stage, config))
     stage.check(config)
     stage = stage.with_work()
+    from magcli import execution
+
     if (limit := tables.get("limit")) is not None and limit < 1:
         raise UsageError(f"{stage.name}: --limit {limit} is not positive")
     if tables["shard"] is not None:
-        _check_shard(stage, config, tables["shard"])
+        execution.check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
     dry_run = dry_run or preview_only
     if dry_run and not preview_only:
         if stage.INPUTS and not allow_missing:
-            _require_models(stage, config, tables_of_recipe)
-        _try_command(stage, config, tables["inputs"] or (), console)
+            execution.require_models(config, MODELS, _models_of_recipe(tables_of_recipe))
+        execution.try_command(stage, config, tables["inputs"] or (), console)
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
     if dry_run:
         tables |= {"output": None, "dropped": None}
-    _execute(stage, config, tables, console)
+    execution.execute(stage, config, tables, console)
 
 
 def _with_device(config: Any) -> Any:
@@ -347,43 +348,15 @@ def _kept_pipe(part: Any) -> Any:
     return type(part)(pipe.keep(Path(part))) if isinstance(part, str) else pipe.keep(part)
 
 
-def _require_models(stage: Stage, config: Any, recipe: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a dry run with a model that is not there, unless another stage of the recipe makes it.
-
-    Raises:
-        EnvironmentFault: which model.
-    """
-    from magcli.stages.shared.preview import check_model
-
-    made = [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
-    for option in MODELS:
-        name = getattr(config, option, "")
-        if name and Path(name) not in made:
-            check_model(name)
+def _models_of_recipe(recipe: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """The models that the stages of a recipe make."""
+    return [_run_of_recipe(name, table) / "model" for name, table in recipe.items() if name in ("sft", "rl")]
 
 
 def _run_of_recipe(stage: str, table: Mapping[str, Any]) -> Path:
     """The folder of the run that a recipe's table makes."""
     config: Any = stage_of(stage).Config
     return Path(table.get("run", config.run))
-
-
-def _try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
-    reads_table = _reads_table(stage, config, inputs)
-    if stage.INPUTS and not reads_table and stage.forecast is not None:
-        stage.forecast(config, console)
-    if reads_table and (stage.preview is not None or stage.trial(config) is not None):
-        from magcli.run import dry_run
-
-        dry_run.try_command(stage, config, inputs, console)
-
-
-def _reads_table(stage: Stage, config: Any, inputs: Sequence[str]) -> bool:
-    """Whether the stage reads tables with these options; one that it would not read is refused."""
-    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
-    if inputs and not reads_table:
-        raise UsageError(f"{stage.name} reads no table with these options; leave {inputs[0]} out")
-    return reads_table
 
 
 def _read_recipe(stage: Stage, path: Path, stages: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -411,43 +384,3 @@ def _check_other_table(name: str, table: Mapping[str, Any]) -> None:
     """Refuse misspelt keys in the table of a stage of magcli that this command does not run."""
     if name not in plugins.points().names:
         configuration.check_keys(stage_of(name).Config, name, table)
-
-
-def _check_shard(stage: Stage, config: Any, text: str) -> None:
-    from magcli.run import shard
-
-    shard.parse(text)
-    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
-        raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
-
-
-def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
-    from magcli.data import stream, table
-    from magcli.run import harness, shard
-
-    reads_table = _reads_table(stage, config, tables["inputs"] or ())
-    inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
-    output = tables["output"] or (stage.default_output if stage.writes(config) else None)
-    dropped = tables["dropped"]
-    console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
-    named = harness.Tables(
-        inputs,
-        output=stream.target(output) if output else None,
-        dropped=stream.target(dropped) if dropped else None,
-        restart=bool(tables["restart"]),
-        shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
-        overwrite=bool(tables["overwrite"]),
-        format=tables["format"] or "",
-        allow_empty=bool(tables["allow_empty"]),
-        limit=tables.get("limit"),
-    )
-    if not getattr(config, "cluster", "") or not stage.shardable:
-        harness.execute(stage, config, named, console)
-        return
-    from magcli.stages.shared import cluster, spread
-
-    cluster.check_tables(stage.name, config, inputs, named.output, named.shard, list(stage.side_outputs(config)))
-    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
-        raise UsageError(f"{stage.name}: --cluster splits the rows, but {reason}")
-    rows = functools.partial(spread.rows_of_shards, stage, config, named)
-    harness.execute(stage, config, named, console, rows_of_shards=rows)

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,14 +15,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 from magcli.errors import EnvironmentFault, usage
 
 if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
-    from rich.console import RenderableType
+    from magcli.terminal import Bar, Panel, Spinner
 
 LOG_EVERY = 10.0
 """Seconds between progress lines when stderr is not a terminal, also while no unit of work is finished."""
-
-PANEL_RATE = 2.0
-"""Redraws per second of a panel above a progress bar."""
 
 
 def visible(text: str) -> str:
@@ -190,23 +186,12 @@ def copied_stderr() -> TextIO:
     return os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="backslashreplace")
 
 
-def _rich(terminal: TextIO) -> "RichConsole":
-    """Rich's console on a terminal, which leaves the cursor visible."""
-    from rich.console import Console as RichConsole
-
-    console = RichConsole(file=terminal)
-    # Rich hides the cursor while it draws; a killed process could not show it again.
-    console.show_cursor = lambda show=True: False  # type: ignore[method-assign]
-    return console
-
-
 class Waiting:
     """Says what is being waited for: a spinner, or the note of a bar; without a terminal a line every ten seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live: Any = None
-        self._spinner: Any = None
+        self._spinner: Spinner | None = None
         self._last = -LOG_EVERY
 
     def __enter__(self) -> "Waiting":
@@ -223,27 +208,19 @@ class Waiting:
             self._console.say(text, event="waiting")
 
     def _spin(self, text: str) -> None:
-        from rich.live import Live
-        from rich.spinner import Spinner
+        if self._spinner is None:
+            from magcli.terminal import Spinner
 
-        if self._live is None:
             assert self._console.stderr is not None
-            terminal = _rich(self._console.stderr)
-            self._spinner = Spinner("line" if terminal.options.ascii_only else "dots")
-            self._live = Live(
-                self._spinner, console=terminal, transient=True, redirect_stdout=False, redirect_stderr=False
-            )
-            self._live.start()
-        self._spinner.update(text=text)
+            self._spinner = Spinner(self._console.stderr)
+            self._spinner.start()
+        self._spinner.show(text)
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        if self._spinner is not None:
+            self._spinner.stop()
         if self._console.bar is not None:
             self._console.bar.report("")
-
-
-Panel = Callable[[int, int], Sequence["RenderableType"]]
 
 
 @contextmanager
@@ -267,7 +244,9 @@ def _ticking(tick: Callable[[], None]) -> Iterator[None]:
 class Progress:
     """Counts units of work; a bar on a terminal, periodic lines elsewhere."""
 
-    def __init__(self, console: Console, total: int | None, unit: str, label: str, panel: Panel | None = None) -> None:
+    def __init__(
+        self, console: Console, total: int | None, unit: str, label: str, panel: "Panel | None" = None
+    ) -> None:
         self.console = console
         self.total = total
         self.unit = unit
@@ -278,9 +257,7 @@ class Progress:
         self._skipped = 0
         self._start = self._last = time.monotonic()
         self._terminal: TextIO | None = None
-        self._bar: Any = None
-        self._task: Any = None
-        self._live: Any = None
+        self._bar: Bar | None = None
         self._ticking = ExitStack()
 
     def __enter__(self) -> "Progress":
@@ -295,37 +272,12 @@ class Progress:
         return self
 
     def _open_bar(self) -> None:
-        from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
+        from magcli.terminal import Bar
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
         self._terminal = copied_stderr()
-        terminal = _rich(self._terminal)
-        self._bar = RichProgress(*columns, console=terminal)
-        self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")
-        self._live = self._bar.live
-        if self.panel is not None and not terminal.options.ascii_only:
-            self._live = Live(console=terminal, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
-        self._live.start(refresh=True)
+        self._bar = Bar(self._terminal, self.label, self.total, self.panel)
+        self._bar.start()
         self.console.bar = self
-
-    def _with_panel(self) -> "RenderableType":
-        from rich.console import Group
-
-        assert self.panel is not None
-        size = self._bar.console.size
-        lines = self.panel(size.width, size.height)
-        self._bar.update(self._task, note="" if lines else self.note)
-        return Group(*lines, self._bar.get_renderable())
 
     def advance(self, count: int = 1, *, note: str | None = None, reused: bool = False) -> None:
         """Count finished units; ``reused`` ones were finished by an earlier run and do not count in the rate."""
@@ -333,7 +285,7 @@ class Progress:
         self._skipped += count if reused else 0
         self.note = note if note is not None else self.note
         if self._bar is not None:
-            self._bar.update(self._task, completed=self.done, rate=self._rate_text(), note=self.note)
+            self._bar.update(self.note, completed=self.done, rate=self._rate_text())
         elif self.panel is not None and time.monotonic() - self._last >= LOG_EVERY:
             self._last = time.monotonic()
             self._say()
@@ -342,7 +294,7 @@ class Progress:
         """Show what goes on while no unit is finished: a note beside the bar, or in the next line."""
         self.note = note
         if self._bar is not None:
-            self._bar.update(self._task, note=note)
+            self._bar.update(note)
 
     def begin(self) -> None:
         """Measure the rate from now on, without what came before the first unit, such as loading a model."""
@@ -368,8 +320,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._ticking.close()
-        if self._live is not None:
-            self._live.stop()
+        if self._bar is not None:
+            self._bar.stop()
         if self._terminal is not None:
             self._terminal.close()
             self.console.bar = None

@@ -64,6 +64,7 @@ EXTRA_OF = {
     "PIL": "train",
     "datasets": "hub",
     "huggingface_hub": "train",
+    "ray": "cluster",
 }
 """The extra that brings a package which an installation for data and grading alone lacks."""
 

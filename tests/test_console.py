@@ -8,7 +8,8 @@ import time
 import pytest
 from terminal import Terminal
 
-from magcli.console import LOG_EVERY, PANEL_RATE, Console
+from magcli.console import LOG_EVERY, Console
+from magcli.terminal import PANEL_RATE
 
 PROGRAM = """
 import sys, time

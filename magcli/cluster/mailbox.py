@@ -9,12 +9,15 @@ import contextlib
 import os
 import pickle
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Resources
+import ray
+
+from magcli.cluster.errors import MemberLost, NodeLost
+from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.runtime import WAITING_SECONDS, Cluster
+from magcli.cluster.types import Resources, Surroundings
 
 POLL_SECONDS = 1.0
 """How long a poll waits for messages before it answers that there are none."""
@@ -67,20 +70,6 @@ What it puts into the outbox while it is awaited is heard at once.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a process of the cluster takes over from the one that starts it."""
-
-    folder: str = field(default_factory=os.getcwd)
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def enter(self) -> None:
-        """Set the working directory, where this machine has it, and the variables."""
-        with contextlib.suppress(OSError):
-            os.chdir(self.folder)
-        os.environ.update(self.variables)
-
-
 class Mailbox:
     """The actor. ``open`` may take as long as loading a model; what the endpoint says meanwhile can be polled."""
 
@@ -97,8 +86,6 @@ class Mailbox:
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        import ray
-
         return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
 
     async def deliver(self, message: Any) -> None:
@@ -152,8 +139,6 @@ class Member:
             EnvironmentFault: the endpoint did not open in time.
             MagError: what the endpoint raised.
         """
-        import ray
-
         # No restart by Ray: a member that Ray restarts has lost its state, and callers would not know.
         actor_class: Any = ray.remote(Mailbox).options(
             num_cpus=resources.cpus,
@@ -227,8 +212,6 @@ class Member:
 
     def kill(self) -> None:
         """End the process at once."""
-        import ray
-
         with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
             ray.kill(self._actor)
 
@@ -249,8 +232,6 @@ async def placed(
         MemberLost: its process was killed.
         MagError: what its constructor raised.
     """
-    import ray
-
     while True:
         actor = await create()
         try:

@@ -5,7 +5,6 @@ its neighbours usually fail first, in a collective; the error of a group names t
 """
 
 import contextlib
-import math
 import os
 import pickle
 import socket
@@ -15,9 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from magcli.cluster.errors import MemberLost, NodeLost, as_magcli_error
-from magcli.cluster.mailbox import Location, Surroundings
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster, Demand, Resources
+import ray
+from ray import cloudpickle
+
+from magcli.cluster.errors import MemberLost, NodeLost, RanksLost
+from magcli.cluster.mailbox import Location
+from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.runtime import WAITING_SECONDS, Cluster
+from magcli.cluster.types import ANY_ROOM, Demand, Resources, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 
 SEARCH_SECONDS = 8.0
@@ -42,25 +46,6 @@ Part = Callable[[Any], Any]
 """A rank's part of a call: gets its state, and returns what only of rank 0 is sent back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What ranks leave room for, and what they wait for.
-
-    ``beside``: processes that are started later. ``patience``: seconds to wait for nodes, if those that are alive are
-    too few for the ranks.
-    """
-
-    beside: Sequence[Demand] = ()
-    patience: float = math.inf
-
-
-ANY_ROOM = Room()
-
-
-class RanksLost(MemberLost):
-    """A rank is gone, so the others cannot go on; the group can be started again."""
-
-
 class RankActor:
     """The actor of one rank."""
 
@@ -70,8 +55,6 @@ class RankActor:
 
     def where(self) -> Location:
         """The address, the process and the node of the rank."""
-        import ray
-
         return Location(str(ray.util.get_node_ip_address()), os.getpid(), ray.get_runtime_context().get_node_id())
 
     def free_port(self, host: str) -> int:
@@ -139,8 +122,6 @@ class RankGroup:
             RanksLost: one of them was killed, or its node was lost and no other came.
             MagError: what ``open_state`` raised in one of them.
         """
-        import ray
-
         cluster.check_placeable("trainer ranks", size, resources, beside=room.beside)
         actor_class: Any = ray.remote(RankActor).options(
             num_cpus=resources.cpus,
@@ -179,8 +160,6 @@ class RankGroup:
 
     def _placed(self, create: Callable[[], Any], wait: "_Wait") -> list[Location]:
         """Where each rank runs, as soon as all do; those that Ray put on a node that was gone are made again."""
-        import ray
-
         references = [actor.where.remote() for actor in self._actors]
         while True:
             _, waiting = ray.wait(references, num_returns=len(references), timeout=wait.seconds)
@@ -211,8 +190,6 @@ class RankGroup:
 
     def close(self) -> None:
         """End all processes."""
-        import ray
-
         for actor in self._actors:
             with contextlib.suppress(Exception):  # Ray is shut down already
                 ray.kill(actor)
@@ -220,8 +197,6 @@ class RankGroup:
 
     def _results(self, references: Sequence[Any]) -> list[Any]:
         """The results of calls to the first ranks; ends the group if one of them fails."""
-        import ray
-
         results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         waiting = list(references)
@@ -298,8 +273,6 @@ class _Wait:
 
 def _never_ran(reference: Any) -> bool:
     """Whether the node of an actor was gone before the actor could say where it is."""
-    import ray
-
     try:
         ray.get(reference)
     except Exception as error:
@@ -309,7 +282,5 @@ def _never_ran(reference: Any) -> bool:
 
 def _pickled(value: Any) -> bytes:
     """Functions inside of functions are sent too."""
-    from ray import cloudpickle
-
     pickled: bytes = cloudpickle.dumps(value)
     return pickled

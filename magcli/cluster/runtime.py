@@ -15,17 +15,20 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ray
+from ray import _raylet
+from ray._private import auto_init_hook, ray_constants, worker
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from magcli.cluster.open import AUTO, LOCAL
 from magcli.cluster.reaper import end_session
+from magcli.cluster.types import Demand, Node, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError, first_line
-
-LOCAL, AUTO = "local", "auto"
-"""The values of ``--cluster`` for a Ray of one's own on this machine, and for the one that runs on it already."""
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
@@ -53,42 +56,8 @@ PRIVATE = {
 """Ray's settings for a local Ray."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A machine of the cluster: its name, and the CPUs and GPUs that Ray may use on it."""
-
-    id: str
-    host: str
-    cpus: float
-    gpus: float
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What one process takes of its node. Of a local Ray GPUs are not counted: devices are named by the caller."""
-
-    cpus: float = 0.0
-    gpus: float = 0.0
-
-    def __str__(self) -> str:
-        parts = [f"{amount:g} {name}" for amount, name in ((self.gpus, "GPUs"), (self.cpus, "CPUs")) if amount]
-        return " and ".join(parts) or "no CPUs or GPUs"
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Processes of one kind: what they are in messages, how many, and what each takes of its node."""
-
-    what: str
-    number: int
-    resources: Resources
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.what} with {self.resources} each"
-
-
 class Cluster:
-    """A connection to Ray. Open it with ``open_cluster``."""
+    """A connection to Ray. Open it with ``magcli.cluster.open.open_cluster``."""
 
     def __init__(self, address: str, *, awaits_nodes: bool = False) -> None:
         self.address = address
@@ -105,8 +74,6 @@ class Cluster:
         Raises:
             EnvironmentFault: that of a local Ray is not, and nobody starts another.
         """
-        import ray
-
         alive = [
             Node(
                 str(node["NodeID"]),
@@ -123,14 +90,10 @@ class Cluster:
 
     def own_address(self) -> str:
         """This machine's address for processes of the cluster."""
-        import ray
-
         return LOOPBACK if self.is_local else str(ray.util.get_node_ip_address())
 
     def free(self) -> Resources:
         """What no process has taken now; errors as ``nodes``."""
-        import ray
-
         self.nodes()
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
@@ -184,7 +147,6 @@ class Cluster:
         if not demands:
             yield
             return
-        from ray.util.placement_group import placement_group, remove_placement_group
 
         bundles = [_bundle(demand.resources) for demand in demands for _ in range(demand.number)]
         wanted = " and ".join(map(str, demands))
@@ -233,35 +195,12 @@ def _fitting(node: Node, resources: Resources) -> int:
 
 
 @contextlib.contextmanager
-def open_cluster(address: str = LOCAL, *, cpus: int = 1, awaits_nodes: bool = False) -> Iterator[Cluster]:
-    """Ray for the duration of the block.
-
-    Args:
-        address: ``local`` starts one; ``auto`` or HOST:PORT connects to one that runs.
-        cpus: of a local Ray, how many processes with one CPU it runs at once.
-        awaits_nodes: wait for nodes that are missing, because one was lost, instead of refusing the work.
-
-    Raises:
-        EnvironmentFault: Ray is not installed, cannot be started, or does not answer at the address.
-    """
-    require_ray()
+def connected(address: str, *, cpus: int, awaits_nodes: bool) -> Iterator[Cluster]:
+    """``magcli.cluster.open.open_cluster`` where Ray is installed."""
     with _local_ray(cpus) if address == LOCAL else _joined(address):
         _silence_printed_errors()
-        _never_start_by_itself()
+        auto_init_hook.enable_auto_connect = False  # a thread that outlives its cluster would start another one
         yield Cluster(address, awaits_nodes=awaits_nodes)
-
-
-def address_for(option: str) -> str:
-    """The address of ``--cluster``, or else of RAY_ADDRESS; local without either."""
-    return option or os.environ.get("RAY_ADDRESS", "") or LOCAL
-
-
-def require_ray() -> None:
-    """Raise EnvironmentFault with an install hint if Ray is not installed."""
-    from importlib.util import find_spec
-
-    if find_spec("ray") is None:
-        raise EnvironmentFault("this needs the package ray, which is not installed: pip install 'magcli[cluster]'")
 
 
 @contextlib.contextmanager
@@ -275,8 +214,6 @@ def _local_ray(cpus: int) -> Iterator[None]:
     try:
         with _environment(settings):
             _read_settings_again()
-            import ray
-
             # Ray puts the working directory on its workers' module path: it must not be one with a user's files.
             with _working_directory(ray_folder):
                 _init(
@@ -307,7 +244,7 @@ def _end_with_control_service(is_ending: threading.Event) -> None:
     Without it no call of Ray returns, and after a minute Ray's own code in C++ would end this process. What is finished
     is on disk, and the reaper ends the other processes.
     """
-    node: Any = import_module("ray._private.worker")._global_node
+    node: Any = worker._global_node
     services = node.all_processes.get("gcs_server", [])
     if not services or not hasattr(os, "waitid"):
         return
@@ -326,15 +263,14 @@ def _end_with_control_service(is_ending: threading.Event) -> None:
 
 def _read_settings_again() -> None:
     """Have Ray, which reads its settings when it is imported, read those that were made since."""
-    raylet: Any = import_module("ray._raylet")
+    raylet: Any = _raylet  # its types lack these
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
+    ray_constants.ENABLE_RAY_CLUSTER = ray_constants.env_bool(ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR, True)
 
 
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
-    import ray
-
     if address.startswith("ray://"):
         raise UsageError(f"--cluster {address}: run magcli on a node of the cluster, with its HOST:PORT or auto")
     if address != AUTO:
@@ -369,8 +305,6 @@ def _init(**arguments: Any) -> None:
     Raises:
         EnvironmentFault: with the first line of what Ray says.
     """
-    import ray
-
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False, **arguments)
@@ -424,16 +358,8 @@ def _working_directory(folder: Path) -> Iterator[None]:
         os.chdir(earlier)
 
 
-def _never_start_by_itself() -> None:
-    """Have calls fail without a connection; Ray would start a cluster for a thread that outlives its own."""
-    hook: Any = import_module("ray._private.auto_init_hook")
-    hook.enable_auto_connect = False
-
-
 def _silence_printed_errors() -> None:
     """Drop the lines "(raylet) ..." that Ray prints on stderr, also with ``log_to_driver=False``."""
-    from ray._private import worker
-
     if not hasattr(worker, "print_to_stdstream"):  # pragma: no cover
         return  # another version of Ray; a test sees what it prints
     worker.print_to_stdstream = lambda *_args, **_options: None

@@ -16,9 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, Surroundings, placed
-from magcli.cluster.runtime import Cluster, Resources
+import ray
+
+from magcli.cluster.errors import MemberLost
+from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, placed
+from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
 
 STATUS_SECONDS = 1.0
@@ -75,8 +79,6 @@ class ServiceActor:
 
     async def where(self) -> Location:
         """The host, the process and the node that the actor runs in."""
-        import ray
-
         return Location(socket.gethostname(), os.getpid(), ray.get_runtime_context().get_node_id())
 
     async def open(self, pickled: bytes) -> Any:
@@ -161,8 +163,6 @@ class Service:
             MemberLost: the process was killed before its server was open, or did not open in time.
             MagError: what opening the server raised.
         """
-        import ray
-
         create = partial(_named_actor, address, resources, surroundings)
         actor, location = await placed(create, cluster, what, resources, waiting)
         name = f"{what} process {location.process} on {location.host}"
@@ -199,8 +199,6 @@ class Service:
 
     def kill(self) -> None:
         """End its process at once."""
-        import ray
-
         with contextlib.suppress(Exception):  # Ray is shut down already, and the process with it
             ray.kill(self.actor)
 
@@ -211,8 +209,6 @@ async def _named_actor(address: str, resources: Resources, surroundings: Surroun
     Raises:
         EnvironmentFault: the name stays taken.
     """
-    import ray
-
     # No restart by Ray, as for a mailbox: who started it opens it again.
     actor_class: Any = ray.remote(ServiceActor).options(
         name=address,
@@ -376,8 +372,6 @@ async def _within(seconds: float, reference: Any) -> Any:
 
 async def _actor_named(address: str) -> Any:
     """The actor of a name, as soon as there is one."""
-    import ray
-
     while True:
         with contextlib.suppress(ValueError):
             return ray.get_actor(address)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import OpenServer, Service
+from magcli.cluster.types import Resources, Surroundings
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 

@@ -12,10 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from magcli.cluster.errors import MemberLost, as_magcli_error
-from magcli.cluster.mailbox import Outbox, Surroundings
-from magcli.cluster.runtime import Cluster, Resources
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from magcli.cluster.errors import MemberLost
+from magcli.cluster.mailbox import Outbox
+from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
+from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import EnvironmentFault
 
 MAX_LOSSES = 3
@@ -117,8 +122,6 @@ class _Tasks:
         said: Callable[[int, Any], bool],
         lost: Callable[[Attempt, MemberLost], None],
     ) -> None:
-        import ray
-
         self._work = work
         self._surroundings = surroundings
         self._said, self._lost = said, lost
@@ -167,8 +170,6 @@ class _Tasks:
                 return
 
     async def _run(self, attempt: Attempt) -> None:
-        import ray
-
         reference = self._task.remote(self._work, attempt, self._surroundings, self._reports)
         try:
             await reference
@@ -181,17 +182,12 @@ class _Tasks:
 
     def close(self) -> None:
         """End the actor."""
-        import ray
-
         with contextlib.suppress(Exception):  # Ray is shut down already
             ray.kill(self._reports)
 
 
 def _on_this_node() -> Any:
     """Places an actor on the node of this process."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
@@ -201,8 +197,6 @@ def _work_on_shard(work: WorkOnShard, attempt: Attempt, surroundings: Surroundin
     Raises:
         EnvironmentFault: this node does not have the driver's working directory.
     """
-    import ray
-
     enter(surroundings)
     if os.getcwd() != os.path.realpath(surroundings.folder):
         raise EnvironmentFault(

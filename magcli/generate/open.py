@@ -8,7 +8,7 @@ from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
 from magcli.generate.remote.wire import Spec
-from magcli.generate.types import Completion, Generator, Message, Sampling, Weights
+from magcli.generate.types import Completion, Generator, Message, Sampling
 from magcli.model.model import Model
 from magcli.model.shape import shape_of
 from magcli.plan import memory
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from magcli.generate.torch.policy import TorchPolicy
     from magcli.generate.torch.vision import VisionGenerator
     from magcli.generate.vllm.policy import VllmPolicy
-    from magcli.generate.vllm.transfer import Sender
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
 DTypeName = Literal["auto", "bf16", "fp32"]
@@ -103,19 +102,6 @@ def _open_server(model: Model, deadline: float, slots: int) -> Generator:
     )
 
 
-def open_adapted(spec: Spec, frozen: Weights) -> "TorchPolicy":
-    """Open the embedded engine on the weights that LoRA trains on top of in this process; it samples with adapters.
-
-    ``frozen`` are the weights by name, which the engine uses without copying them.
-    """
-    from magcli.generate.torch.adapted import adapted_decoder
-    from magcli.generate.torch.policy import TorchPolicy
-
-    assert spec.model.decoder is not None, "only plain decoders share their weights"
-    decoder = adapted_decoder(spec.model.decoder, frozen, rank=spec.lora_rank, alpha=spec.lora_alpha)
-    return TorchPolicy(spec, decoder)
-
-
 def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | VllmPolicy":
     """Open a local engine, for RL or for text; ``console`` and errors as in ``open_generator``.
 
@@ -157,34 +143,16 @@ def embedded_fits(spec: Spec) -> bool:
 
 
 def _open_torch(spec: Spec) -> "TorchPolicy":
-    from magcli.generate.torch.decoder import open_decoder
-    from magcli.generate.torch.policy import TorchPolicy
+    from magcli.generate.torch.open import open_torch
 
-    model, dtype = spec.model, spec.torch_dtype
-    _ = model.tokenizer  # before the weights, which take longer: a tokenizer that cannot be used is an error at once
-    decoder = open_decoder(model, dtype=dtype, device=spec.device) or model.load(dtype=dtype, device=spec.device)
-    return TorchPolicy(spec, decoder)
+    return open_torch(spec)
 
 
 def _open_vllm(spec: Spec, console: Console) -> "VllmPolicy":
     require_vllm()
-    from magcli.generate.vllm.policy import VllmPolicy
-    from magcli.generate.vllm.start import start
-    from magcli.generate.vllm.transfer import broadcast_backend
+    from magcli.generate.vllm.open import open_vllm
 
-    _ = spec.model.ends, spec.model.outline  # before the engine, which takes half a minute to start
-    sender = _sender(spec)
-    backend = broadcast_backend(spec.device) if spec.transfer == "broadcast" else sender.backend
-    return VllmPolicy(spec, start(spec, backend=backend, console=console), sender)
-
-
-def _sender(spec: Spec) -> "Sender":
-    from magcli.generate.vllm.adapter import AdapterSender
-    from magcli.generate.vllm.transfer import sender_for
-
-    if spec.lora_rank:
-        return AdapterSender(spec.lora_alpha)
-    return sender_for(spec.device, spec.torch_dtype, ranks=spec.tensor_parallel)
+    return open_vllm(spec, console)
 
 
 def _check_deterministic(spec: Spec) -> None:

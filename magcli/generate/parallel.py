@@ -6,7 +6,7 @@ heads than ranks, several ranks have the same one.
 
 from typing import Any
 
-from magcli.cluster.runtime import Resources
+from magcli.cluster.types import Resources
 from magcli.errors import UsageError
 from magcli.model.model import Model
 

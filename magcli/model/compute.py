@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch.nn.functional import linear
 
+from magcli.model import allocator
 from magcli.model.model import Model
 
 Format = Literal["bf16", "fp32"]
@@ -156,3 +157,15 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def prepare_device(device: str) -> None:
+    """Settings of this process for models on a device.
+
+    On a GPU attention does without cuDNN, which on recent GPUs is PyTorch's first choice and builds an execution plan
+    of almost half a second for every new shape: nearly every micro-batch has a new one.
+    """
+    if device.startswith("cuda"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    else:
+        allocator.keep_freed_memory()

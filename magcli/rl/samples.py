@@ -7,7 +7,7 @@ import numpy as np
 from magcli.errors import DataError
 from magcli.rl.store import read_columns
 from magcli.run.rundir import RunDir
-from magcli.run.trackers import Sample
+from magcli.run.trackers.types import Sample
 
 NUM_SAMPLES = 8
 """How many completions of an update trackers get."""

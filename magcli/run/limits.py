@@ -10,6 +10,7 @@ import resource
 import sys
 from types import SimpleNamespace
 
+from magcli.console import Console
 from magcli.errors import EnvironmentFault
 
 NEEDED = 704 << 20
@@ -29,6 +30,15 @@ MESSAGES = (
     "failed to map segment", "annot allocate memory", "an't allocate memory", "not enough memory", "CUDA out of memory",
 )  # fmt: skip
 """Parts of the messages of other errors that mean the same as MemoryError."""
+
+
+def refuse_low_limits() -> None:
+    """End with one line and exit code 4 where a limit on memory is too low to load what every command needs."""
+    try:
+        check_limit()
+    except EnvironmentFault as fault:
+        Console(as_json="--json" in sys.argv).error(str(fault), code=fault.exit_code)
+        sys.exit(fault.exit_code)
 
 
 def check_limit() -> None:

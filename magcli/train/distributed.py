@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from magcli.cluster.meeting import joined_store, listening_store
+from magcli.cluster.types import Resources
 from magcli.errors import EnvironmentFault, first_line
 
 TIMEOUT = 600.0
@@ -111,3 +112,8 @@ def mesh_of(device_type: str, size: int, sharing: int) -> DeviceMesh:
     if sharing == size:
         return init_device_mesh(device_type, (size,))
     return init_device_mesh(device_type, (size // sharing, sharing), mesh_dim_names=("replicate", "shard"))
+
+
+def rank_resources(device: str) -> Resources:
+    """What a rank takes of a node of a cluster; on this machine devices are named instead."""
+    return Resources(cpus=1, gpus=1 if device.startswith("cuda") else 0)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from magcli.model.allocator import freed_memory_returned
-from magcli.model.load import load_outline, prepare_device
+from magcli.model.compute import prepare_device
+from magcli.model.load import load_outline
 from magcli.model.weights.slices import own_tensors, sliced_tensors
 from magcli.model.weights.tensors import Stored, read_values
 from magcli.train.distributed import Ranks

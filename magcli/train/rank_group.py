@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import ANY_ROOM, RankGroup, RanksLost, Room, Seat
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.errors import RanksLost
+from magcli.cluster.ranks import RankGroup, Seat
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import ANY_ROOM, Resources, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import WAITING_SECONDS, OpenState, RankCommand, RankState, SaveEnded
-from magcli.train.distributed import TIMEOUT, join_ranks
+from magcli.train.distributed import TIMEOUT, join_ranks, rank_resources
 
 
 class ClusterRanks:
@@ -102,11 +103,6 @@ class ClusterRanks:
         if self._cluster.is_local:
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables
-
-
-def rank_resources(device: str) -> Resources:
-    """What a rank takes of a node of a cluster; on this machine devices are named instead."""
-    return Resources(cpus=1, gpus=1 if device.startswith("cuda") else 0)
 
 
 def _open_rank(

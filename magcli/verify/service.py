@@ -1,14 +1,19 @@
 """Graders in processes of a cluster, each with the worker processes of its machine, and the end that asks them."""
 
-import asyncio
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.service import ServiceClient
 from magcli.errors import MagError
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from magcli.cluster.service import ServiceClient
 
 GraderOpener = Callable[[], Grader]
 """Opens a grader in the process of a verifier; it is sent there by pickle."""
@@ -76,7 +81,7 @@ class ClusterVerifiers:
         reward: Reward = await self._client.call(GradeRequest(text, num_tokens, row, rule))
         return reward
 
-    def fail(self, watching: "asyncio.Task[None]") -> None:
+    def fail(self, watching: asyncio.Task[None]) -> None:
         """Pass on why a verifier could not be replaced: a callback of the task that watches them."""
         if watching.cancelled():
             return

@@ -13,9 +13,10 @@ from forking import Running
 from safetensors.torch import load_file
 from training_ranks import killed_once
 
-from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import RankGroup, RanksLost, Seat
-from magcli.cluster.runtime import Resources, open_cluster
+from magcli.cluster.errors import RanksLost
+from magcli.cluster.open import open_cluster
+from magcli.cluster.ranks import RankGroup, Seat
+from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir

@@ -15,7 +15,7 @@ from calling import flags_of, others_slow, quiet
 from forking import Running
 from test_cluster_ranks import ranks_below
 
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.open import open_cluster
 from magcli.errors import EnvironmentFault
 from magcli.model.model import Model
 from magcli.plan.formats import TrainerPlan

@@ -8,7 +8,7 @@ import pytest
 from calling import quiet
 from forking import Running
 
-from magcli.cluster.runtime import LOCAL, open_cluster
+from magcli.cluster.open import LOCAL, open_cluster
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import open_verifiers
 from magcli.stages.shared import graders

@@ -12,9 +12,11 @@ import ray
 from calling import others_slow
 from ray import cloudpickle
 
-from magcli.cluster.errors import NodeLost, as_magcli_error
-from magcli.cluster.ranks import RanksLost
-from magcli.cluster.runtime import Cluster, Node, Resources, open_cluster
+from magcli.cluster.errors import NodeLost, RanksLost
+from magcli.cluster.open import open_cluster
+from magcli.cluster.ray_errors import as_magcli_error
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Node, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.run.rundir import RunDir

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from magcli.cluster.ranks import RanksLost
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.errors import RanksLost
+from magcli.cluster.open import open_cluster
 from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import ray
 
-from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.ranks import RankActor, RankGroup, Room, Seat
-from magcli.cluster.runtime import Cluster, Demand, Node, Resources, open_cluster
+from magcli.cluster.open import open_cluster
+from magcli.cluster.ranks import RankActor, RankGroup, Seat
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Demand, Node, Resources, Room, Surroundings
 from magcli.errors import EnvironmentFault
 
 GENERATORS = Demand("generators", 2, Resources(cpus=1, gpus=4))

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 import ray
 
+from magcli.cluster.open import LOCAL, address_for, open_cluster
 from magcli.cluster.reaper import session_processes
-from magcli.cluster.runtime import LOCAL, Cluster, Node, Resources, address_for, open_cluster
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Node, Resources
 from magcli.errors import EnvironmentFault, UsageError
 
 SCRIPT = """
 import os, signal, sys, time
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.open import open_cluster
 
 def own_handler(number, frame):
     pass

@@ -12,7 +12,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from magcli.cluster.runtime import LOCAL, Cluster, Resources, open_cluster
+from magcli.cluster.open import LOCAL, open_cluster
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Resources
 from magcli.errors import EnvironmentFault, PromptTooLong
 from magcli.generate.open import open_policy
 from magcli.generate.remote.fleet import Fleet
@@ -275,7 +277,7 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
 
     script = (
         "import asyncio, sys\n"
-        "from magcli.cluster.runtime import open_cluster\n"
+        "from magcli.cluster.open import open_cluster\n"
         "from magcli.generate.remote.fleet import Fleet\n"
         "from magcli.generate.remote.wire import Spec\n"
         "from magcli.model.model import Model\n"

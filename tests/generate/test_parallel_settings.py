@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from magcli.cluster.runtime import Cluster, Node
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Node
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.open import open_policy
 from magcli.generate.parallel import check_split

@@ -10,7 +10,8 @@ import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
-from magcli.cluster.runtime import Cluster, open_cluster
+from magcli.cluster.open import open_cluster
+from magcli.cluster.runtime import Cluster
 from magcli.generate.open import open_policy
 from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.wire import Spec

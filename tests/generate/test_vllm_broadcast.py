@@ -13,7 +13,7 @@ import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.open import open_cluster
 from magcli.errors import MagError
 from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.generator import GeneratorDied

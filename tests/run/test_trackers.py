@@ -19,7 +19,9 @@ import pytest
 from magcli.console import Console
 from magcli.errors import DataError, EnvironmentFault
 from magcli.run import trackers
-from magcli.run.trackers import Run, Sample, Source
+from magcli.run.trackers import Source
+from magcli.run.trackers.tensorboard import as_markdown
+from magcli.run.trackers.types import Run, Sample
 
 LINE = {
     "step": 3,
@@ -138,7 +140,7 @@ def record(monkeypatch, tmp_path):
             made.append(Recorder(run, **how))
             return made[-1]
 
-        monkeypatch.setitem(trackers.TRACKERS, "wandb", opened)
+        monkeypatch.setattr(trackers, "open_tracker", lambda name, run: opened(run))
         lines = []
         with trackers.open_trackers(["wandb", "wandb"], Source("rl", tmp_path, {}), Console(), resumed=True) as upload:
             for step in range(1, count + 1):
@@ -217,7 +219,7 @@ def test_an_untracked_run_has_no_file_for_trackers(tmp_path: Path) -> None:
 
 
 def test_a_completion_is_text_without_markup() -> None:
-    text = trackers.as_markdown(Sample("# 2 < 3?\n* a", "<b>|x|</b>", 0.25, "wrong"))
+    text = as_markdown(Sample("# 2 < 3?\n* a", "<b>|x|</b>", 0.25, "wrong"))
     assert text == "**Reward 0.25: wrong**\n\nPrompt\n\n    # 2 < 3?\n    * a\n\nCompletion\n\n    <b>|x|</b>"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from magcli.cluster.runtime import Cluster, Node
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Node
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.stages.rl import work as rl

@@ -10,7 +10,7 @@ import pytest
 from containers import in_docker
 
 from magcli.errors import EnvironmentFault
-from magcli.stages.doctor import work as doctor
+from magcli.stages.doctor import devices
 
 SANDBOX = """
     from magcli.errors import EnvironmentFault
@@ -53,14 +53,14 @@ def test_vllm_is_started_and_checked_on_request() -> None:
 
 def test_the_version_of_the_driver_is_read(tmp_path) -> None:
     file = tmp_path / "version"
-    assert doctor._driver(file) == "unknown"
+    assert devices._driver(file) == "unknown"
     file.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC 13.2")
-    assert doctor._driver(file) == "580.65.06"
+    assert devices._driver(file) == "580.65.06"
 
 
 def test_a_gpu_that_pytorch_does_not_find_fails_the_check() -> None:
     with pytest.raises(EnvironmentFault, match=r"finds no GPU; see docs/gpu\.md"):
-        doctor._gpu("cuda")
+        devices._gpu("cuda")
 
 
 def test_the_fix_for_a_restricted_container_is_named() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from magcli.cluster.runtime import Cluster, Demand, Node, Resources
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Demand, Node, Resources
 from magcli.errors import UsageError
 from magcli.model.model import Model
 from magcli.model.shape import shape_of

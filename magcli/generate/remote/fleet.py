@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.parallel import engine_resources

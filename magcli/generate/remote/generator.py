@@ -8,8 +8,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.mailbox import Member, Surroundings
-from magcli.cluster.runtime import Cluster, Resources
+from magcli.cluster.mailbox import Member
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.endpoint import open_endpoint
 from magcli.generate.remote.wire import (

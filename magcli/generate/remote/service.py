@@ -1,13 +1,16 @@
 """An engine in a process of the cluster that several processes sample from, and their end of it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from __future__ import annotations
 
-from magcli.cluster.service import ServiceClient
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 from magcli.generate.types import Completion, Generator, Message, Sampling, VisionModel
 from magcli.model.chat.thoughts import ThoughtForm, form_named
+
+if TYPE_CHECKING:
+    from magcli.cluster.service import ServiceClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +97,6 @@ class VisionServiceGenerator(ServiceGenerator):
     ) -> list[Completion]:
         """Sample one completion per seed; ``images`` are image files that belong to the last message."""
         return await self._ask(CompletionRequest(tuple(messages), tuple(images), sampling, tuple(seeds)))
-
-
-def generator_opener(addresses: Sequence[str], client: str, opened: Opened, thoughts: str) -> Callable[[], Generator]:
-    """Opens the engines at these addresses for a client of this name; ``thoughts`` is the form's name."""
-    return partial(_open_generator, tuple(addresses), client, opened.reads_images, thoughts)
-
-
-def _open_generator(addresses: Sequence[str], client: str, reads_images: bool, thoughts: str) -> Generator:
-    kind = VisionServiceGenerator if reads_images else ServiceGenerator
-    return kind(ServiceClient(addresses, client), form_named(thoughts))
 
 
 def service_generator(client: ServiceClient, opened: Opened) -> ServiceGenerator:

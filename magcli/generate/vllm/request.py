@@ -18,8 +18,7 @@ Outputs = Sequence[Any]
 
 def sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:
     """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens replace vLLM's own."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     greedy = sampling.temperature == 0
     return SamplingParams(
@@ -40,8 +39,7 @@ def sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[
 
 def scoring_params() -> Any:
     """vLLM's ``SamplingParams`` for the log-probs of a prompt's tokens; it generates one token, which is ignored."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
 
     return SamplingParams(
         max_tokens=1,

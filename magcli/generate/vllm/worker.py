@@ -23,6 +23,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from magcli.generate.types import Digests, Weights
 from magcli.generate.vllm.adapter import ID as ADAPTER_ID
@@ -187,8 +188,6 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         Raises:
             ValueError: parameters of vLLM's model got no weights, although all arrived.
         """
-        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-
         weights, self.arrived = self._arriving.result()
         del self._arriving  # it holds the weights
         initialize_layerwise_reload(self.model)

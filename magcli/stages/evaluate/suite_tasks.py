@@ -34,7 +34,6 @@ from magcli.run.types import Result
 from magcli.run.units import drain, in_order, keyed, reporting, with_rows
 from magcli.stages.evaluate.config import completions_table, sampling_options
 from magcli.stages.shared import engines, environments, graders, templates
-from magcli.stages.shared.shared_engines import ClusterEngines
 from magcli.verify.reward import ALL_TESTS, RewardRule, columns
 from magcli.verify.trial import check_reward, try_reward
 
@@ -289,6 +288,8 @@ class _Runner:
         if not config.cluster:
             expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
             return engines.open_engine(config, self.job, unfinished, expected)
+
+        from magcli.stages.shared.shared_engines import ClusterEngines
 
         self.engines = ClusterEngines(config, self.job, unfinished)
         return self.engines.generator()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from magcli.cluster.runtime import LOCAL, address_for
+from magcli.cluster.open import LOCAL, address_for
 from magcli.config import check_bounds, opt
 from magcli.errors import usage
 from magcli.plan.machine import gpu_number

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from magcli.cluster.runtime import LOCAL, address_for
+from magcli.cluster.open import LOCAL, address_for
 from magcli.generate.vllm.adapter import accepts
 from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of

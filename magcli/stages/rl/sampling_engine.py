@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.cluster.runtime import LOCAL, Demand, address_for
+from magcli.cluster.open import LOCAL, address_for
+from magcli.cluster.types import Demand
 from magcli.errors import EnvironmentFault
-from magcli.generate.open import open_adapted, open_policy, warn_of_embedded
+from magcli.generate.open import open_policy, warn_of_embedded
 from magcli.generate.parallel import engine_resources
-from magcli.generate.remote.fleet import Fleet
 from magcli.generate.remote.wire import Spec
+from magcli.generate.torch.open import open_adapted
 from magcli.generate.torch.policy import TorchPolicy
 from magcli.plan.machine import gpus
 from magcli.stages.rl.config import Config, processes
@@ -24,6 +25,7 @@ from magcli.stages.shared import trainers
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
+    from magcli.generate.remote.fleet import Fleet
     from magcli.generate.types import RolloutEngine
     from magcli.generate.vllm.policy import VllmPolicy
     from magcli.model.model import Model
@@ -115,6 +117,8 @@ def samples_beside_trainer(plan: Engines, engine: RolloutEngine) -> bool:
 
 async def _open_fleet(plan: RunPlan, model: Model, cluster: Cluster, console: Console) -> Fleet:
     """The generators, in processes of a Ray of this machine or of a cluster."""
+    from magcli.generate.remote.fleet import Fleet
+
     engines, say = plan.engines, partial(_say, console)
     on_gpu = engines.trainer_device.startswith("cuda")
     if engines.name == "torch":

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.runtime import Demand, Resources
-from magcli.cluster.service import ServiceClient
-from magcli.cluster.service_group import ServerKind, ServiceGroup
+from magcli.cluster.types import Demand, Resources
 from magcli.stages.rl.config import Config
-from magcli.stages.shared import graders
-from magcli.stages.shared.shared_engines import surroundings
-from magcli.verify.reward import problem_kind
-from magcli.verify.service import ClusterVerifiers, open_verifier
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.verify.grader import CompletionGrader, Grader
-
-START_SECONDS = 120.0
-"""How long a verifier may take to open."""
 
 
 def verifiers_demand(config: Config) -> Demand | None:
@@ -52,31 +40,7 @@ async def open_verifiers(
         yield grader
         return
 
-    run_id = uuid.uuid4().hex[:12]
-    addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
-    kind = ServerKind("verifier", demand.resources, surroundings(), START_SECONDS)
-    open_grader = partial(graders.open_grader, config, config.reward)
-    opener = partial(open_verifier, open_grader, _one_program(problems))
-    group = ServiceGroup(cluster, kind, addresses, lambda _: opener, stage="rl", console=console)
-    client = ServiceClient(addresses, f"{run_id}-rl")
-    verifiers = ClusterVerifiers(client)
-    watching: asyncio.Task[None] | None = None
-    try:
-        group.check_room()
-        await group.start(range(demand.number))
-        watching = asyncio.create_task(group.watch())
-        watching.add_done_callback(verifiers.fail)
+    from magcli.stages.rl.cluster_verifiers import open_cluster_verifiers
+
+    async with open_cluster_verifiers(config, problems, demand, cluster, console) as verifiers:
         yield verifiers
-    finally:
-        if watching is not None:
-            watching.cancel()
-        await client.close()
-        group.close()
-
-
-def _one_program(problems: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The first problem that asks for a program, if there is any: a machine can judge all of them or none."""
-    for problem in problems:
-        if problem_kind(problem) == "code":
-            return [problem]
-    return []

@@ -38,7 +38,8 @@ from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
-    from magcli.cluster.runtime import Cluster, Demand
+    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.types import Demand
     from magcli.console import Console
     from magcli.data.source import Rows
     from magcli.environments.workers import Environment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from magcli.cluster.runtime import require_ray
+from magcli.cluster.open import require_ray
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared.options import CLUSTER, TrainingOptions

@@ -20,22 +20,24 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.mailbox import Surroundings
-from magcli.cluster.runtime import Resources
+from magcli.cluster.open import address_for, open_cluster
+from magcli.cluster.service import ServiceClient
 from magcli.cluster.service_group import ServerKind, ServiceGroup
-from magcli.console import Console, Waiting
+from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
-from magcli.generate.remote.service import EngineServer
+from magcli.generate.remote.service import EngineServer, service_generator
+from magcli.model.weights.tensors import weight_files
 from magcli.plan import machine
 from magcli.plan.machine import gpus
-from magcli.run.job import Drops, Job, Whole
 from magcli.stages.shared import engines, templates
+from magcli.stages.shared.engine_job import job_in_engine
 from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
-    from magcli.cluster.service import OpenServer, Server, ServiceClient
+    from magcli.cluster.service import OpenServer, Server
     from magcli.generate.remote.service import Opened, ServiceGenerator
+    from magcli.run.job import Job
     from magcli.run.types import Notes
 
 MOST_ON_CPUS = 4
@@ -175,8 +177,6 @@ def _threads() -> int:
 
 def _engines_in_memory(config: EngineOptions) -> int:
     """How many engines this machine's free memory holds."""
-    from magcli.model.weights.tensors import weight_files
-
     model = templates.open_model(config.model, config)
     try:
         stored = sum(file.stat().st_size for file in weight_files(model.folder))
@@ -214,33 +214,11 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
     return [f"cuda:{number * ranks}" for number in range(engines_here)]
 
 
-class _KeptMessages(Console):
-    """Keeps the messages of opening an engine for the driver."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[tuple[str, dict[str, Any]]] = []
-
-    def say(self, text: str, **event: Any) -> None:
-        """Keep a message."""
-        self.messages.append((text, event))
-
-    def waiting(self) -> Waiting:
-        """Nothing: it would be over when the driver says it."""
-        return Console(quiet=True).waiting()
-
-
 def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) -> EngineServer:
     """Open an engine in its process; ``chosen`` is what options left to ``auto`` resolved to, if it is known."""
     job, messages = job_in_engine(stage, chosen)
     generator = engines.open_engine(config, job)
     return EngineServer(generator, job.chosen, messages)
-
-
-def job_in_engine(stage: str, chosen: Mapping[str, str]) -> tuple[Job, list[tuple[str, dict[str, Any]]]]:
-    """A job for opening an engine in its process, and the list of what it says, which is kept for the driver."""
-    console = _KeptMessages()
-    return Job(stage, console, Drops(keep=False), whole=Whole({}, dict(chosen))), console.messages
 
 
 class ClusterEngines:
@@ -260,8 +238,6 @@ class ClusterEngines:
     def __init__(
         self, config: Any, job: Job, unfinished: Sequence[Notes], open_server: OpenEngine = open_server
     ) -> None:
-        from magcli.cluster.runtime import address_for, open_cluster
-
         chosen: dict[str, str] = {}
         for notes in unfinished:
             chosen |= notes.notes
@@ -292,8 +268,6 @@ class ClusterEngines:
 
     def client(self) -> ServiceClient:
         """Asks all engines, and replaces those that are lost. Calls end with the error if one cannot be replaced."""
-        from magcli.cluster.service import ServiceClient
-
         addresses, _ = self._engines.addresses_and_opened
         self._client = ServiceClient(addresses, f"{self._run_id}-stage")
         self._watching = asyncio.run_coroutine_threadsafe(self._engines.watch(), self._loop)
@@ -302,8 +276,6 @@ class ClusterEngines:
 
     def generator(self) -> ServiceGenerator:
         """All engines as one generator, which asks them as ``client`` does."""
-        from magcli.generate.remote.service import service_generator
-
         _, opened = self._engines.addresses_and_opened
         return service_generator(self.client(), opened)
 

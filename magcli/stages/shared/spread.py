@@ -19,12 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from magcli.cluster.runtime import WAITING_SECONDS, Resources, address_for, open_cluster
+from magcli.cluster.open import address_for, open_cluster
+from magcli.cluster.runtime import WAITING_SECONDS
+from magcli.cluster.service import ServiceClient
 from magcli.cluster.shards import map_shards
+from magcli.cluster.types import Resources
 from magcli.console import Console, Progress
 from magcli.data import durable, table
 from magcli.errors import DataError, EnvironmentFault, UsageError, usage
-from magcli.generate.remote.service import generator_opener
+from magcli.generate.remote.service import service_generator
 from magcli.run import harness, shard, units, validation
 from magcli.run.harness import Tables
 from magcli.run.job import UNREAD, Drops, Job, Whole
@@ -289,8 +292,9 @@ def run_shard(run: ShardRun, attempt: Attempt, say: Say) -> None:
     whole = run.whole
     if run.engines is not None:
         addresses, opened = run.engines
-        opener = generator_opener(addresses, _client(run, attempt), opened, whole.chosen["thoughts"])
-        whole = replace(whole, open_engine=opener)
+        client = partial(ServiceClient, addresses, _client(run, attempt))
+        chosen = replace(opened, chosen=whole.chosen)
+        whole = replace(whole, open_engine=lambda: service_generator(client(), chosen))
     console = ShardConsole(say)
     _wait_for_lock(Path(str(run.tables_of(attempt.shard).output)))
     harness.execute(run.stage, run.config, run.tables_of(attempt.shard), console, whole=whole)

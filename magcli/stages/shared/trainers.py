@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magcli.cluster.ranks import RanksLost, Room
-from magcli.cluster.runtime import AUTO, LOCAL, address_for, open_cluster
+from magcli.cluster.errors import RanksLost
+from magcli.cluster.open import AUTO, LOCAL, address_for, open_cluster
+from magcli.cluster.types import Room
 from magcli.errors import usage
 from magcli.generate.weights.matching import sweep
 from magcli.plan.machine import gpus
 from magcli.stages.shared.rank_options import RankOptions
 from magcli.train.controller import OneProcess, RankController
-from magcli.train.rank_group import ClusterRanks, rank_resources
+from magcli.train.distributed import rank_resources
 
 if TYPE_CHECKING:
-    from magcli.cluster.runtime import Cluster, Demand
+    from magcli.cluster.runtime import Cluster
+    from magcli.cluster.types import Demand
     from magcli.console import Console
     from magcli.run.rundir import RunDir
+    from magcli.train.rank_group import ClusterRanks
 
 
 MAX_LOSSES = 5
@@ -171,6 +174,7 @@ def _cluster_ranks(
     room: Room,
 ) -> ClusterRanks:
     """This number of trainer ranks, several, which start when their state is opened."""
+    from magcli.train.rank_group import ClusterRanks
 
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")

@@ -13,31 +13,26 @@ import contextlib
 import io
 import json
 import math
-import os
 import re
 import secrets
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import indent
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from magcli.console import Console
 from magcli.data import durable
 from magcli.errors import DataError, EnvironmentFault
 from magcli.run.rundir import Line
+from magcli.run.trackers.types import FINISH_TIMEOUT, Run, Sample, Tracker
 
 Name = Literal["tensorboard", "wandb", "trackio"]
 LogLines = Callable[[Sequence[Line]], None]
 """Called with the metrics of all updates so far: starts the upload of those that trackers lack, and returns."""
 
-PROJECT = "magcli"
-"""Default project of runs."""
-FINISH_TIMEOUT = 60.0
-"""Seconds that a tracker has to receive the rest of a finished run."""
 ABORT_TIMEOUT = 5.0
 """The same if the run was interrupted; the same command uploads the rest later."""
 
@@ -100,17 +95,6 @@ def metric_name(key: str) -> str:
 # ---- trackers ----
 
 
-class Sample(NamedTuple):
-    """A completion of an update, with its verdict."""
-
-    prompt: str
-    completion: str
-    reward: float
-    reason: str
-
-
-SAMPLES = "samples"
-"""The name of an update's completions in trackers."""
 SamplesOf = Callable[[int], Sequence[Sample]]
 """Some completions of an update, by its number."""
 
@@ -130,136 +114,10 @@ class Source:
     samples_of: SamplesOf = no_samples
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The run in a tracker; ``id`` is unique in a project and stays the same when the run resumes."""
-
-    id: str
-    folder: Path
-    config: Mapping[str, Any]
-
-
-class Tracker(Protocol):
-    """One run in a tracker.
-
-    ``last_step`` is the last update that the tracker had when it was opened (-1: none), ``location`` is where to view
-    the run. ``log`` may buffer; ``finish`` blocks until everything is written.
-    """
-
-    last_step: int
-    location: str
-
-    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
-    def finish(self, *, completed: bool) -> None: ...
-
-
-class TensorBoard:
-    """Event files in the run's folder. An update is one event, so a kill leaves all of it or nothing."""
-
-    def __init__(self, run: Run) -> None:
-        from tensorboard.backend.event_processing.event_accumulator import SCALARS, TENSORS, EventAccumulator
-        from torch.utils.tensorboard.writer import FileWriter, SummaryWriter
-
-        folder = run.folder / "tensorboard"
-        folder.mkdir(exist_ok=True)
-        events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
-        self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=-1)
-        self.location = str(folder)
-        if "config/text_summary" not in events.Tags()[TENSORS]:
-            with SummaryWriter(self.location) as writer:
-                writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
-        self._writer = FileWriter(self.location)
-
-    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Write one event and flush it."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from torch.utils.tensorboard.summary import text
-
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
-        if samples:
-            shown = "\n\n".join(map(as_markdown, samples))
-            summary.MergeFrom(text(SAMPLES, shown))  # type: ignore[no-untyped-call]
-        self._writer.add_summary(summary, step)
-        self._writer.flush()
-
-    def finish(self, *, completed: bool) -> None:
-        """Close the file."""
-        self._writer.close()
-
-
-class WandB:
-    """Weights & Biases. The server knows the last step; offline W&B cannot resume, so all steps are logged again.
-
-    `wandb sync` keeps the last of several offline folders of a run, so that one must be complete.
-    """
-
-    def __init__(self, run: Run) -> None:
-        import wandb
-
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            dir=os.environ.get("WANDB_DIR", run.folder),
-            id=run.id,
-            name=run.id,
-            config=dict(run.config),
-            resume="allow",
-            settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_TIMEOUT),
-        )
-        self._folder = Path(self._run.settings.sync_dir)
-        self.last_step = -1 if self._run.offline else self._run.step - 1
-        self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
-
-    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Send an update to W&B's process."""
-        import wandb
-
-        rows = [list(sample) for sample in samples]
-        table = {SAMPLES: wandb.Table(columns=list(Sample._fields), data=rows)} if rows else {}
-        self._run.log({**values, **table}, step=step, commit=True)
-
-    def finish(self, *, completed: bool) -> None:
-        """Upload the rest; offline, remove the older folders that this one replaces."""
-        self._run.finish(exit_code=0 if completed else 1)
-        for older in self._folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
-            if older != self._folder:
-                shutil.rmtree(older)
-
-
-class Trackio:
-    """Trackio on this machine, in a Space of the Hub or on a server."""
-
-    def __init__(self, run: Run) -> None:
-        import trackio
-
-        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
-        no_monitors = {"auto_log_gpu": False, "auto_log_cpu": False}
-        self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **no_monitors)
-        self.last_step = self._run._next_step - 1
-        self.location = f"trackio show --project {project}"
-
-    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None:
-        """Send an update to Trackio's thread."""
-        import trackio
-
-        rows = [list(sample) for sample in samples]
-        table = {SAMPLES: trackio.Table(columns=list(Sample._fields), data=rows)} if rows else {}
-        self._run.log({**values, **table}, step=step)
-
-    def finish(self, *, completed: bool) -> None:
-        """Write the rest."""
-        import trackio
-
-        trackio.finish()
-
-
-TRACKERS: Mapping[Name, Callable[[Run], Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB, "trackio": Trackio}
-
-
-def as_markdown(sample: Sample) -> str:
-    """A completion as Markdown in which nothing of its text is markup."""
-    prompt, completion = (indent(text, "    ", lambda line: True) for text in (sample.prompt, sample.completion))
-    verdict = f"**Reward {sample.reward:.4g}: {sample.reason}**"
-    return f"{verdict}\n\nPrompt\n\n{prompt}\n\nCompletion\n\n{completion}"
+def open_tracker(name: Name, run: Run) -> Tracker:
+    """A run in a tracker, whose package is imported with its module here."""
+    tracker: Tracker = import_module(f"magcli.run.trackers.{name}").OpenRun(run)
+    return tracker
 
 
 def require(stage: str, name: Name) -> None:
@@ -373,7 +231,7 @@ def _open(name: Name, source: Source, console: Console, *, resumed: bool) -> Upl
     run = Run(run_id(source.folder), source.folder, source.config)
     try:
         with _stdout_discarded():
-            tracker = TRACKERS[name](run)
+            tracker = open_tracker(name, run)
     except Exception as error:
         message = f"{stage}: cannot open {name}: {_one_line(error)}"
         if not resumed:

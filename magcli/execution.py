@@ -1,0 +1,81 @@
+"""Runs a stage whose options are resolved and checked: on its tables, or for --dry-run as far as it can be tried."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from magcli.console import Console
+from magcli.data import stream, table
+from magcli.errors import UsageError
+from magcli.run import dry_run, harness, shard
+from magcli.run.stage import Stage
+from magcli.stages.shared import cluster
+
+
+def require_models(config: Any, options: Sequence[str], made: Sequence[Path]) -> None:
+    """Refuse a dry run with a model that is not there, by the options that name one, unless the recipe makes it.
+
+    Raises:
+        EnvironmentFault: which model.
+    """
+    from magcli.stages.shared.preview import check_model
+
+    for option in options:
+        name = getattr(config, option, "")
+        if name and Path(name) not in made:
+            check_model(name)
+
+
+def try_command(stage: Stage, config: Any, inputs: Sequence[str], console: Console) -> None:
+    """For --dry-run: forecast the command, or try it on its first rows."""
+    reads_table = _reads_table(stage, config, inputs)
+    if stage.INPUTS and not reads_table and stage.forecast is not None:
+        stage.forecast(config, console)
+    if reads_table and (stage.preview is not None or stage.trial(config) is not None):
+        dry_run.try_command(stage, config, inputs, console)
+
+
+def _reads_table(stage: Stage, config: Any, inputs: Sequence[str]) -> bool:
+    """Whether the stage reads tables with these options; one that it would not read is refused."""
+    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    if inputs and not reads_table:
+        raise UsageError(f"{stage.name} reads no table with these options; leave {inputs[0]} out")
+    return reads_table
+
+
+def check_shard(stage: Stage, config: Any, text: str) -> None:
+    """Refuse a value of --shard that is wrong, or for options with which rows cannot be split."""
+    shard.parse(text)
+    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
+        raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
+
+
+def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
+    """Run the stage on its tables."""
+    reads_table = _reads_table(stage, config, tables["inputs"] or ())
+    inputs = table.expand(tables["inputs"] or ["-"]) if reads_table else []
+    output = tables["output"] or (stage.default_output if stage.writes(config) else None)
+    dropped = tables["dropped"]
+    console.results_on_stdout = output is None or not stream.is_stream(stream.target(output))
+    named = harness.Tables(
+        inputs,
+        output=stream.target(output) if output else None,
+        dropped=stream.target(dropped) if dropped else None,
+        restart=bool(tables["restart"]),
+        shard=shard.parse(tables["shard"]) if tables["shard"] is not None else None,
+        overwrite=bool(tables["overwrite"]),
+        format=tables["format"] or "",
+        allow_empty=bool(tables["allow_empty"]),
+        limit=tables.get("limit"),
+    )
+    if not getattr(config, "cluster", "") or not stage.shardable:
+        harness.execute(stage, config, named, console)
+        return
+    from magcli.stages.shared import spread
+
+    cluster.check_tables(stage.name, config, inputs, named.output, named.shard, list(stage.side_outputs(config)))
+    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
+        raise UsageError(f"{stage.name}: --cluster splits the rows, but {reason}")
+    rows = functools.partial(spread.rows_of_shards, stage, config, named)
+    harness.execute(stage, config, named, console, rows_of_shards=rows)

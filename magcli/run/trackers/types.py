@@ -1,0 +1,47 @@
+"""What every tracker gets: a run, its metrics, and some of its completions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+PROJECT = "magcli"
+"""Default project of runs."""
+FINISH_TIMEOUT = 60.0
+"""Seconds that a tracker has to receive the rest of a finished run."""
+
+
+class Sample(NamedTuple):
+    """A completion of an update, with its verdict."""
+
+    prompt: str
+    completion: str
+    reward: float
+    reason: str
+
+
+SAMPLES = "samples"
+"""The name of an update's completions in trackers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run in a tracker; ``id`` is unique in a project and stays the same when the run resumes."""
+
+    id: str
+    folder: Path
+    config: Mapping[str, Any]
+
+
+class Tracker(Protocol):
+    """One run in a tracker.
+
+    ``last_step`` is the last update that the tracker had when it was opened (-1: none), ``location`` is where to view
+    the run. ``log`` may buffer; ``finish`` blocks until everything is written.
+    """
+
+    last_step: int
+    location: str
+
+    def log(self, step: int, values: Mapping[str, float], samples: Sequence[Sample]) -> None: ...
+    def finish(self, *, completed: bool) -> None: ...
