@@ -9,7 +9,7 @@ train=$out/train.arrow held_out=$out/held-out.arrow sampling="--system none --ma
 mkdir -p "$out/evaluations"
 magcli convert ../recipes/tiny/data/problems.jsonl --where 'source == "chain-5"' --limit 160 -q -o "$train"
 magcli convert ../recipes/tiny/data/held_out.jsonl --where 'source == "chain-5"' -q -o "$held_out"
-for lr in 1e-5 2e-4 5e-3; do
+for lr in 1e-5 2e-4 1e-3; do
   for seed in 0 1; do
     name=lr-$lr-seed-$seed
     magcli rl "$train" --model model --run "$out/runs/$name" --lr $lr --seed $seed --updates 8 --group-size 8 \

@@ -35,6 +35,8 @@ WORTH_SECONDS = 0.2
 _LONGER, _USUAL = 0xF1, 0xF0
 """Sent between the numbers of signals, which are smaller: from now on SIGTERM allows ``SAVE_SECONDS``, or not."""
 
+RESUMES = "the same command resumes from finished work"
+"""What a signal means for a command that works through its input."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any] | int | None
 _FLAGS = 8 + 128
@@ -69,6 +71,8 @@ class ShutdownGuard:
         self._console = console
         self._unreported = threading.Lock()
         self._code: int | None = None
+        self.consequence = RESUMES
+        """What the line on a signal says besides its name; that of the watchdog always has ``RESUMES``."""
         self._socket, theirs = socket.socketpair()
         self._watchdog = os.fork()
         if self._watchdog == 0:
@@ -88,7 +92,7 @@ class ShutdownGuard:
         """
         self._code = 128 + number
         if self._unreported.acquire(blocking=False):
-            self._console.error(_message(number), code=self._code)
+            self._console.error(_message(number, self.consequence), code=self._code)
         sys.exit(self._code)
 
     def allow_saving(self, allowed: bool) -> None:
@@ -119,12 +123,18 @@ class ShutdownGuard:
         with suppress(EOFError):
             number = _wait_for_signal(self._socket, GRACE_SECONDS)
             if self._unreported.acquire(blocking=False):
-                self._console.last_error(_message(number), code=128 + number)
+                self._console.last_error(_message(number, self.consequence), code=128 + number)
             os._exit(128 + number)
 
 
 _guard: ShutdownGuard | None = None
 """The guard of this process; None in one that magcli's command line did not start."""
+
+
+def say_on_signal(consequence: str) -> None:
+    """From now on the line on a signal says this instead of ``RESUMES``: a server has no work that could be resumed."""
+    if _guard is not None:
+        _guard.consequence = consequence
 
 
 class SaveFirst:
@@ -222,7 +232,7 @@ def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
             os.dup2(nothing, standard)
         os.closerange(kept + 1, 1 << 16)
         number = _wait_for_signal(socket.socket(fileno=kept), GRACE_SECONDS + KILL_SECONDS, echo=True)
-        console.last_error(_message(number), code=128 + number)
+        console.last_error(_message(number, RESUMES), code=128 + number)
         os.kill(parent, number)
         time.sleep(KILL_SECONDS / 2)
         os.kill(parent, signal.SIGKILL)
@@ -258,5 +268,5 @@ def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False
     return signal.Signals(first)
 
 
-def _message(number: signal.Signals) -> str:
-    return f"ended by {number.name}; the same command resumes from finished work"
+def _message(number: signal.Signals, consequence: str) -> str:
+    return f"ended by {number.name}; {consequence}"

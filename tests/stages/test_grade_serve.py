@@ -163,14 +163,15 @@ def test_an_address_in_use_is_one_line(verdicts):
         Server("127.0.0.1", int(url.rpartition(":")[2]), verdicts.answer)
 
 
-def test_ctrl_c_ends_the_server():
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_with_a_fitting_line(number):
     command = [sys.executable, "-m", "magcli", "grade", "--serve", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         url = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
         assert httpx.post(url, json=openrlhf(RIGHT), timeout=60).json()["scores"] == [1.0]
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest = process.stderr.read()
-        assert process.wait(60) == 130
-        assert rest.count("\n") == 1
+        assert process.wait(60) == 128 + number
+        assert rest == f"error: ended by {number.name}; rewards are no longer served\n"
         assert process.stdout.read() == ""

@@ -14,6 +14,7 @@ from magcli.data.schema import CUSTOM_REWARD, REWARD, extend_schema, with_column
 from magcli.data.values import to_rows
 from magcli.errors import first_line
 from magcli.model.chat.thoughts import THINK, form_named
+from magcli.run.shutdown import say_on_signal
 from magcli.run.types import Result
 from magcli.run.units import resumable
 from magcli.stages.grade import TOKEN, Config, address, reads, serve
@@ -83,6 +84,7 @@ def _serve(config: Config, job: Job) -> None:
     with graders.open_grader(config, config.reward) as grader:
         verdicts = serve.Verdicts(grader, graders.reward_rule(config, form), config.opening)
         server = serve.Server(*address(config.serve), verdicts.answer, token)
+        say_on_signal("rewards are no longer served")
         job.console.say(f"grade: serving rewards at {server.url}; Ctrl-C ends it", event="serving", url=server.url)
         serve.serve(server)
 

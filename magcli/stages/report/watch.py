@@ -9,6 +9,7 @@ from magcli.errors import DataError
 from magcli.report.server import PageServer
 from magcli.report.watch import Watched
 from magcli.run.rundir import RunDir, read_run
+from magcli.run.shutdown import say_on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,7 @@ def watch(folder: Path, title: str, contents: Callable[[], Contents], console: C
         console.say(f"report: {folder} has finished, so there is nothing to follow", event="ended", state="finished")
         return
     with PageServer(watched.answers) as server:
+        say_on_signal("the page is no longer served; the run is not affected")
         console.print(server.link, event="serving", url=server.link)
         console.say(f"report: open the link to follow {folder}; Ctrl-C ends this", event="following")
         _wait_for_begin(folder, watched, server, console)
