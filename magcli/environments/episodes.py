@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from magcli.environments.workers import Environment
+from magcli.environments.environment import Environment
 from magcli.errors import DataError, PromptTooLong
 from magcli.generate.types import Finish, Rollout, Sampler, Sampling
 from magcli.model.chat.prompts import completion_text

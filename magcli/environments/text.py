@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from magcli.environments.workers import Environment
+from magcli.environments.environment import Environment
 from magcli.errors import PromptRefused
 from magcli.generate.types import Completion, Generator, Message, Sampling, sample_seed
 from magcli.verify.reward import Reward

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from magcli.environments.workers import Environment
+from magcli.environments.environment import Environment
 from magcli.verify.environment import Message
 from magcli.verify.reward import Reward
 

@@ -1,4 +1,4 @@
-"""Graders in processes of a cluster, each with the worker processes of its machine, and the end that asks them."""
+"""Verifiers: graders and an environment in processes of a cluster, each with the worker processes of its machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import MagError
+from magcli.verify.asking import EnvironmentWorkers
+from magcli.verify.environment import Ask, Message, Reply
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 GraderOpener = Callable[[], Grader]
 """Opens a grader in the process of a verifier; it is sent there by pickle."""
+
+EnvironmentOpener = Callable[[], EnvironmentWorkers]
+"""The same for an environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +34,46 @@ class GradeRequest:
     rule: RewardRule
 
 
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """To a verifier: the arguments of ``Asked.ask``."""
+
+    what: Ask
+    row: Mapping[str, Any]
+    messages: Sequence[Message]
+
+
 class VerifierServer:
-    """Answers requests with a grader of its own process. Its status is the number of rewards."""
+    """Answers requests in its own process, by a grader, or by an environment. Its status is the number of answers."""
 
     opened = None
 
-    def __init__(self, grader: Grader) -> None:
+    def __init__(self, grader: Grader, environment: EnvironmentWorkers | None) -> None:
         self._grader = grader
-        self._graded = 0
+        self._environment = environment
+        self._answered = 0
 
     @property
     def status(self) -> int:
-        """Completions graded so far."""
-        return self._graded
+        """Completions graded and turns answered so far."""
+        return self._answered
 
-    async def answer(self, request: GradeRequest) -> Reward:
-        """The reward of a completion."""
-        reward = await self._grader.reward(request.text, request.num_tokens, request.row, request.rule)
-        self._graded += 1
-        return reward
+    async def answer(self, request: GradeRequest | AskRequest) -> Reward | Reply:
+        """The reward of a completion, or what the environment says."""
+        answer = await self._answer(request)
+        self._answered += 1
+        return answer
+
+    async def _answer(self, request: GradeRequest | AskRequest) -> Reward | Reply:
+        if isinstance(request, GradeRequest):
+            return await self._grader.reward(request.text, request.num_tokens, request.row, request.rule)
+        assert self._environment is not None, "only runs with an environment ask it"
+        return await self._environment.ask(request.what, request.row, request.messages)
 
 
-def open_verifier(open_grader: GraderOpener, problems: Sequence[Mapping[str, Any]]) -> VerifierServer:
+def open_verifier(
+    open_grader: GraderOpener, open_environment: EnvironmentOpener | None, problems: Sequence[Mapping[str, Any]]
+) -> VerifierServer:
     """Open a verifier in its process, and try on it that this machine can grade such problems.
 
     Raises:
@@ -63,23 +86,28 @@ def open_verifier(open_grader: GraderOpener, problems: Sequence[Mapping[str, Any
     except MagError:
         grader.shutdown()
         raise
-    return VerifierServer(grader)
+    return VerifierServer(grader, open_environment() if open_environment else None)
 
 
 class ClusterVerifiers:
-    """The verifiers of a cluster; a completion goes to the one that was asked for least."""
+    """The verifiers of a cluster; a request goes to the one that was asked for least, again if that one is lost."""
 
     def __init__(self, client: ServiceClient) -> None:
         self._client = client
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
-        """Grade one completion, again on another verifier if that one is lost. Raises as ``Grader.reward`` does.
+        """Grade one completion. Raises as ``Grader.reward`` does.
 
         Raises:
             EnvironmentFault: a lost verifier could not be replaced.
         """
         reward: Reward = await self._client.call(GradeRequest(text, num_tokens, row, rule))
         return reward
+
+    async def ask(self, what: Ask, row: Mapping[str, Any], messages: Sequence[Message]) -> Reply | Reward:
+        """Ask the environment, as ``Asked.ask``. Raises as ``reward`` does."""
+        answer: Reply | Reward = await self._client.call(AskRequest(what, row, messages))
+        return answer
 
     def fail(self, watching: asyncio.Task[None]) -> None:
         """Pass on why a verifier could not be replaced: a callback of the task that watches them."""

@@ -1,19 +1,23 @@
-"""Verifiers on the nodes of a cluster: they grade as this process does, and lost ones are replaced."""
+"""Verifiers on the nodes of a cluster: they judge as this process does, and lost ones are replaced."""
 
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from calling import quiet
 from forking import Running
+from ray_machines import workers_on
 
 from magcli.cluster.open import LOCAL, open_cluster
+from magcli.data import table
 from magcli.stages.rl.config import Config
 from magcli.stages.rl.verifiers import open_verifiers
-from magcli.stages.shared import graders
+from magcli.stages.shared import environments, graders
 from magcli.verify.reward import RewardRule
 
+TOYS = Path(__file__).parents[1] / "environments" / "toys.py"
 RULE = RewardRule(use_language=False)
 PROGRAM = {
     "id": "double",
@@ -49,8 +53,8 @@ async def graded(config, console, cluster, grade):
     grader = graders.open_grader(config, config.reward)
     try:
         expected = await grade(grader)
-        async with open_verifiers(config, grader, [PROGRAM], cluster, console) as verifiers:
-            return expected, await grade(verifiers)
+        async with open_verifiers(config, grader, None, [PROGRAM], cluster, console) as verifiers:
+            return expected, await grade(verifiers.grader)
     finally:
         await grader.close()
 
@@ -106,6 +110,61 @@ def test_a_killed_verifier_is_replaced_and_what_it_had_not_graded_is_asked_again
     ((text, event),) = console.warnings
     assert event == "verifier-lost"
     assert f"verifier process {killed[0]} on" in text
+
+
+@pytest.mark.timeout(120)
+def test_an_environment_answers_as_in_this_process_also_when_its_verifier_was_killed(machines, tmp_path):
+    flag = tmp_path / "asked"
+    row = {"id": "p1", "prompt": "a?", "answer": "3", "flag": str(flag)}
+    turn = [{"role": "user", "content": "a?"}, {"role": "assistant", "content": "look"}]
+    end = [*turn, {"role": "user", "content": "It is 3."}, {"role": "assistant", "content": "3"}]
+
+    async def asked(environment):
+        turns = [asyncio.create_task(environment.reply(row, turn)) for _ in range(40)]
+        return [*await asyncio.gather(*turns), await environment.reply(row, end)]
+
+    async def kill_one():
+        while not flag.exists():
+            await asyncio.sleep(0.01)
+        verifiers = [pid for node in machines.nodes for pid in workers_on(node)]
+        os.kill(verifiers[0], signal.SIGKILL)
+
+    async def scenario(config, cluster, here, console):
+        grader = graders.open_grader(config, config.reward)
+        try:
+            expected = await asked(here)
+            flag.unlink()
+            async with open_verifiers(config, grader, here, [], cluster, console) as verifiers:
+                there, _ = await asyncio.gather(asked(verifiers.environment), kill_one())
+            return expected, there
+        finally:
+            await grader.close()
+
+    config = Config(verifiers=2, workers=1, environment=f"{TOYS}:Slow", sandbox="auto")
+    console = Messages()
+    with (
+        open_cluster(machines.address) as cluster,
+        environments.open_environment(config, config.environment) as here,
+    ):
+        expected, there = asyncio.run(scenario(config, cluster, here, console))
+    assert there == expected
+    assert there[0].messages == ({"role": "user", "content": "Again?"},)
+    assert there[-1].messages == ()
+    assert [event for _, event in console.warnings] == ["verifier-lost"]
+
+
+@pytest.mark.timeout(300)
+def test_episodes_of_a_run_are_judged_by_its_verifiers(machines, guesser, problems, tmp_path):
+    run = tmp_path / "run"
+    processes = ["--verifiers", 1, "--workers", 1, "--cluster", machines.address]
+    options = [*processes, "--environment", f"{TOYS}:Cup", "--max-tokens", 60]
+    with Running(*rl(problems, guesser, tmp_path), *options, env={**quiet(), **machines.environment}) as process:
+        said = process.communicate(timeout=400)[1].decode()
+    assert process.returncode == 0, said
+    stored = sorted((run / "rollouts").iterdir())
+    rows = [row for path in stored for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    assert rows
+    assert all(row["reward"] == len([turn for turn in row["messages"] if turn["role"] == "assistant"]) for row in rows)
 
 
 @pytest.mark.timeout(300)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from magcli.environments.environment import in_workers
 from magcli.environments.trial import failure_of
-from magcli.environments.workers import Environment
 from magcli.errors import UsageError
 from magcli.verify import loading
 from magcli.verify.environment import Reply, as_reply, terms_of
@@ -18,7 +18,7 @@ MESSAGES = [{"role": "user", "content": ROW["prompt"]}, {"role": "assistant", "c
 
 
 def asked(name, what="reply", messages=MESSAGES):
-    with Environment(f"{FILE}:{name}", sandbox="none") as environment:
+    with in_workers(f"{FILE}:{name}", sandbox="none") as environment:
         return asyncio.run(getattr(environment, what)(ROW, messages))
 
 
@@ -56,7 +56,7 @@ def test_a_failure_is_a_verdict_that_names_it(name, problem):
 
 
 def test_a_trial_finds_a_reward_that_is_no_number():
-    with Environment(f"{FILE}:BadReward", sandbox="none") as environment:
+    with in_workers(f"{FILE}:BadReward", sandbox="none") as environment:
         assert "reward of" in asyncio.run(failure_of(environment, ROW))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from magcli.environments.environment import in_workers
 from magcli.environments.episodes import Episodes
-from magcli.environments.workers import Environment
 from magcli.generate.open import open_policy
 from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Rollout, Sampling
@@ -30,7 +30,7 @@ async def opened(folder, name):
     model = Model.open(str(folder))
     policy = open_policy(Spec(model, dtype="fp32", slots=4))
     renderer = TurnRenderer(model.tokenizer, model.ends, None, model.thoughts)
-    with Environment(f"{FILE}:{name}", sandbox="none") as environment:
+    with in_workers(f"{FILE}:{name}", sandbox="none") as environment:
         yield Episodes(policy, environment, renderer, model.tokenizer, model.ends, model.thoughts)
     await policy.close()
 

@@ -6,8 +6,8 @@ import pytest
 
 from magcli.data import table
 from magcli.data.values import to_rows
+from magcli.environments.environment import in_workers
 from magcli.environments.reasoning_gym import EVALUATED, PARSED, ReasoningGym, answer_of, unsafe
-from magcli.environments.workers import Environment
 from magcli.errors import UsageError
 
 
@@ -123,7 +123,7 @@ def test_a_family_or_option_that_is_not_there_is_refused(gym, name, problem):
 
 def test_the_worker_names_a_row_of_another_table(gym):
     messages = [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2"}]
-    with Environment("reasoning-gym", sandbox="none") as environment:
+    with in_workers("reasoning-gym", sandbox="none") as environment:
         reward = asyncio.run(environment.reward({"id": "p", "prompt": "2?"}, messages))
     assert reward.reason == "reward-error"
     assert "the row has no column reasoning_gym; make the table with magcli convert reasoning-gym:NAME" in reward.detail

@@ -6,7 +6,7 @@ import pytest
 
 from magcli.data import table
 from magcli.data.values import to_rows
-from magcli.environments.workers import Environment
+from magcli.environments.environment import in_workers
 from magcli.errors import DataError, UsageError
 from magcli.verify.environment import Reply, terms_of
 from magcli.verify.reward import Reward
@@ -101,7 +101,7 @@ def rows_of(name):
 
 def asked(name, what, row, *said):
     messages = [{"role": "user", "content": row["prompt"]}, *said]
-    with Environment(f"verifiers:{name}", sandbox="none") as environment:
+    with in_workers(f"verifiers:{name}", sandbox="none") as environment:
         return asyncio.run(getattr(environment, what)(row, messages))
 
 

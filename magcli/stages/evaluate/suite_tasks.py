@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from magcli.console import Progress
     from magcli.curate.sampling import SamplingPlan
     from magcli.data.source import Rows
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.evaluation.suite import Suite
     from magcli.generate.types import Generator
     from magcli.model.chat.thoughts import ThoughtForm
@@ -274,9 +275,12 @@ class _Runner:
         self._try_functions()
         self.engines: ClusterEngines | None = None
         self.generator = self._open_engine(config, unfinished)
-        self.environment = environments.open_environment(config, config.environment) if config.environment else None
+        self._opened = ExitStack()
+        environment: Environment | None = None
+        if config.environment:
+            environment = self._opened.enter_context(environments.open_environment(config, config.environment))
         model = templates.open_model(config.model, config)
-        self.tasks = [_in_form(task, model, self.environment, self.generator.thoughts) for task in tasks]
+        self.tasks = [_in_form(task, model, environment, self.generator.thoughts) for task in tasks]
         bar.begin()
         bar.report("")
         if done := sum(len(journal.positions) for journal in unfinished):
@@ -365,8 +369,7 @@ class _Runner:
     async def close(self) -> None:
         """Close the model, the graders and the journals, which stay on disk."""
         await self.generator.close()
-        if self.environment is not None:
-            self.environment.shutdown()
+        self._opened.close()
         if self.engines is not None:
             self.engines.close()
         for grader in self.graders.values():

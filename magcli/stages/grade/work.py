@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.data.source import Rows
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.model.chat.thoughts import ThoughtForm
     from magcli.run.job import Job
     from magcli.verify import Grader

@@ -13,8 +13,9 @@ from magcli.cluster.service import ServiceClient
 from magcli.cluster.service_group import ServerKind, ServiceGroup
 from magcli.stages.shared import graders
 from magcli.stages.shared.shared_engines import surroundings
+from magcli.verify.asking import EnvironmentWorkers
 from magcli.verify.reward import problem_kind
-from magcli.verify.service import ClusterVerifiers, open_verifier
+from magcli.verify.service import ClusterVerifiers, EnvironmentOpener, open_verifier
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
@@ -35,7 +36,7 @@ async def open_cluster_verifiers(
     addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
     kind = ServerKind("verifier", demand.resources, surroundings(), START_SECONDS)
     open_grader = partial(graders.open_grader, config, config.reward)
-    opener = partial(open_verifier, open_grader, _one_program(problems))
+    opener = partial(open_verifier, open_grader, _environment_opener(config), _one_program(problems))
     group = ServiceGroup(cluster, kind, addresses, lambda _: opener, stage="rl", console=console)
     client = ServiceClient(addresses, f"{run_id}-rl")
     verifiers = ClusterVerifiers(client)
@@ -51,6 +52,13 @@ async def open_cluster_verifiers(
             watching.cancel()
         await client.close()
         group.close()
+
+
+def _environment_opener(config: Config) -> EnvironmentOpener | None:
+    """Opens the run's environment in the process of a verifier; None without one."""
+    if not config.environment:
+        return None
+    return partial(EnvironmentWorkers, config.environment, config.workers, graders.isolation(config.sandbox)[0])
 
 
 def _one_program(problems: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -232,8 +232,6 @@ def check(config: Config) -> None:
         _check_stages(config)
         options.check_reward("rl", config)
         check_environment("rl", config, config.environment, config.reward)
-        alone = not (config.environment and config.verifiers)
-        usage(alone, "rl: an --environment runs in this process; omit --verifiers")
     else:
         _check_replay(config, config.replay)
     _check_teacher(config)

@@ -11,7 +11,7 @@ from magcli.stages.rl.config import Config
 from magcli.stages.shared import environments
 
 if TYPE_CHECKING:
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.generate.types import RolloutEngine
     from magcli.model.model import Model
 

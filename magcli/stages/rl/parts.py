@@ -30,7 +30,7 @@ from magcli.stages.rl.environment import episodes_in
 from magcli.stages.rl.models import open_state
 from magcli.stages.rl.output import rollouts_of
 from magcli.stages.rl.sampling_engine import opened_engine, samples_beside_trainer
-from magcli.stages.rl.verifiers import open_verifiers
+from magcli.stages.rl.verifiers import Verifiers, open_verifiers
 from magcli.stages.shared import engines, forms, graders
 from magcli.stages.shared.run_sizes import options_in
 from magcli.train.optim import RL_LR, default_lr
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from magcli.cluster.runtime import Cluster
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.generate.types import RolloutEngine
     from magcli.model.chat.thoughts import ThoughtForm
     from magcli.model.model import Model
@@ -100,13 +100,13 @@ class Parts:
     stages: TrainingStages
     checkpointing: Checkpointing
     opened_engine: AbstractAsyncContextManager[RolloutEngine]
-    opened_verifiers: AbstractAsyncContextManager[CompletionGrader]
+    opened_verifiers: AbstractAsyncContextManager[Verifiers]
 
-    def scheduler(self, engine: RolloutEngine, grader: CompletionGrader) -> RolloutScheduler:
+    def scheduler(self, engine: RolloutEngine, verifiers: Verifiers) -> RolloutScheduler:
         """What samples groups of completions and hands out batches of them."""
         config, around, checkpointing = self.inputs.config, self.around, self.checkpointing
         return RolloutScheduler(
-            build_sampler(config, around.model, engine, grader, around.environment),
+            build_sampler(config, around.model, engine, verifiers),
             build_curriculum(config, around.rows, checkpointing.ledger),
             checkpointing.ledger,
             checkpointing.store,
@@ -133,7 +133,7 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
         checkpointing = build_checkpointing(inputs, ledger, around.model, evaluates=around.held_out is not None)
         checkpointing.resume(trainer)
         engine = opened_engine(plan, around.model, around.cluster, trainer, console)
-        verifiers = open_verifiers(config, around.grader, around.usable, around.cluster, console)
+        verifiers = open_verifiers(config, around.grader, around.environment, around.usable, around.cluster, console)
         yield Parts(inputs, plan, around, trainer, stages, checkpointing, engine, verifiers)
 
 
@@ -254,14 +254,9 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     return Curriculum(stages, config.seed, any_scale=any_scale, **rules)
 
 
-def build_sampler(
-    config: Config,
-    model: Model,
-    engine: RolloutEngine,
-    grader: CompletionGrader,
-    environment: Environment | None = None,
-) -> GroupSampler:
+def build_sampler(config: Config, model: Model, engine: RolloutEngine, verifiers: Verifiers) -> GroupSampler:
     """The sampler of groups, or of episodes in an environment."""
+    grader, environment = verifiers
     return GroupSampler(
         engine,
         grader,

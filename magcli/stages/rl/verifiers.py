@@ -1,18 +1,26 @@
-"""The verifiers of `magcli rl`: the grader of this process, or graders on the nodes of a cluster."""
+"""The verifiers of `magcli rl`: grader and environment of this process, or those on the nodes of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magcli.cluster.types import Demand, Resources
+from magcli.environments.environment import Environment
 from magcli.stages.rl.config import Config
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
     from magcli.console import Console
     from magcli.verify.grader import CompletionGrader, Grader
+
+
+class Verifiers(NamedTuple):
+    """What grades the completions of a run, and what answers its turns, if it has an environment."""
+
+    grader: CompletionGrader
+    environment: Environment | None
 
 
 def verifiers_demand(config: Config) -> Demand | None:
@@ -26,21 +34,22 @@ def verifiers_demand(config: Config) -> Demand | None:
 async def open_verifiers(
     config: Config,
     grader: Grader,
+    environment: Environment | None,
     problems: Sequence[Mapping[str, Any]],
     cluster: Cluster | None,
     console: Console,
-) -> AsyncIterator[CompletionGrader]:
-    """What grades rollouts for the duration of the block: ``grader``, or verifiers on the cluster that replace it.
+) -> AsyncIterator[Verifiers]:
+    """What judges rollouts for the duration of the block: ``grader`` and ``environment``, or those of the cluster.
 
     Raises:
         EnvironmentFault: the cluster has no room, or one of its machines cannot grade these problems.
     """
     demand = verifiers_demand(config)
     if demand is None or cluster is None:
-        yield grader
+        yield Verifiers(grader, environment)
         return
 
     from magcli.stages.rl.cluster_verifiers import open_cluster_verifiers
 
     async with open_cluster_verifiers(config, problems, demand, cluster, console) as verifiers:
-        yield verifiers
+        yield Verifiers(verifiers, Environment(environment.spec, verifiers) if environment else None)

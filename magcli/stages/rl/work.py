@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from magcli.cluster.types import Demand
     from magcli.console import Console
     from magcli.data.source import Rows
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.model.model import Model
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import RepeatedUpdate
@@ -206,13 +206,13 @@ def train(parts: Parts) -> str | None:
 async def _loop(parts: Parts, repeated: RepeatedUpdate | None, display: Display) -> str | None:
     """Generate and train; returns why the run ended early, or None."""
     trainer, checkpointing = parts.trainer, parts.checkpointing
-    async with parts.opened_engine as engine, parts.opened_verifiers as grader:
+    async with parts.opened_engine as engine, parts.opened_verifiers as verifiers:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, inline)
             if repeated:
                 await loop.record_repeated(repeated, delivered, trainer, engine, checkpointing, display)
-        scheduler = parts.scheduler(engine, grader)
-        measure = build_measure(parts.around, engine, grader, scheduler)
+        scheduler = parts.scheduler(engine, verifiers)
+        measure = build_measure(parts.around, engine, verifiers.grader, scheduler)
         return await loop.train(trainer, engine, scheduler, parts.stages, checkpointing, display, measure)
 
 

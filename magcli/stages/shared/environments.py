@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.environments.environment import Environment, in_workers
 from magcli.environments.text import TextEpisodes, as_user
 from magcli.environments.trial import failure_of
-from magcli.environments.workers import Environment
 from magcli.errors import usage
 from magcli.model.chat.turns import TurnRenderer
 from magcli.stages.shared import engines, graders
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from magcli.stages.shared.options import GraderOptions
 
 
-def open_environment(config: GraderOptions, spec: str) -> Environment:
+def open_environment(config: GraderOptions, spec: str) -> AbstractContextManager[Environment]:
     """The environment that a stage's options name, in processes of its own."""
-    return Environment(spec, config.workers, graders.isolation(config.sandbox)[0])
+    return in_workers(spec, config.workers, graders.isolation(config.sandbox)[0])
 
 
 def turn_renderer(model: Model, system: Path | None) -> TurnRenderer:

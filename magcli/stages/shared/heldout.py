@@ -22,7 +22,7 @@ from magcli.stages.shared import engines, environments, tables
 from magcli.verify.reward import ALL_TESTS, RewardRule
 
 if TYPE_CHECKING:
-    from magcli.environments.workers import Environment
+    from magcli.environments.environment import Environment
     from magcli.generate.types import Generator
     from magcli.model.model import Model
     from magcli.plan.engines import Expected
