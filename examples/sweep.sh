@@ -9,14 +9,16 @@ train=$out/train.arrow held_out=$out/held-out.arrow sampling="--system none --ma
 mkdir -p "$out/evaluations"
 magcli convert ../recipes/tiny/data/problems.jsonl --where 'source == "chain-5"' --limit 160 -q -o "$train"
 magcli convert ../recipes/tiny/data/held_out.jsonl --where 'source == "chain-5"' -q -o "$held_out"
+runs=()
 for lr in 1e-5 2e-4 1e-3; do
   for seed in 0 1; do
     name=lr-$lr-seed-$seed
+    runs+=("$out/runs/$name")
     magcli rl "$train" --model model --run "$out/runs/$name" --lr $lr --seed $seed --updates 8 --group-size 8 \
       --n-batch 128 --n-mini 128 --n-async 128 --warmup 0 --no-language --dtype fp32 $sampling
     magcli evaluate "$held_out" --model "$out/runs/$name/model" --samples 8 --temperature 1 $sampling \
       --completions "$out/evaluations/$name-completions.arrow" -o "$out/evaluations/$name.arrow"
   done
 done
-magcli compare "$out"/runs/*
-magcli report "$out"/runs/* "$out/evaluations" -o "$out/report.html"
+magcli compare "${runs[@]}"
+magcli report "${runs[@]}" "$out/evaluations" --title "Three learning rates" -o "$out/report.html"

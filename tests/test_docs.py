@@ -392,6 +392,8 @@ def test_examples_run(name: str) -> None:
         "objective.py": "gradient of cispo: [-1.0, -1.28, 0.9]",
     }
     assert expected[name] in done.stdout
+    if name == "sweep.sh":
+        assert re.search(r"held-out.arrow: lr .* (is best|has the highest accuracy)", done.stderr)
 
 
 def commands_of(recipe: str, target: str) -> list[str]:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import browser
 import pytest
+from browser import in_browser
 from calling import call_stage
 
 from magcli.errors import DataError, UsageError
@@ -98,6 +100,56 @@ def test_the_page_escapes_what_models_wrote(tmp_path):
     assert "<b>bold" not in text
     assert "&lt;b&gt;bold" in text
     assert "<i>no" not in text
+
+
+CUT = """[...document.querySelectorAll('main *')].filter(
+  (e) => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== 'visible').length"""
+"""Elements that hide some of their width."""
+
+
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """The page of a dump with every finding, and with a text that has no place to break, in a browser."""
+    folder = tmp_path_factory.mktemp("audit")
+    rows = rows_of(DUMPS / "verl-0.9.1.jsonl")
+    long = rows[0] | {"output": f"<img src=https://example.org/x.png>{'9' * 400}", "score": 1.0}
+    call_stage("audit", written(folder / "d.jsonl", [*rows, long]), output=folder / "o.jsonl", page=folder / "a.html")
+    with browser.tab(folder) as tab:
+        tab.look(1280, 900, "light")
+        tab.call("Page.navigate", url=(folder / "a.html").as_uri())
+        tab.until("document.readyState === 'complete' && document.querySelector('#findings') !== null")
+        yield tab
+
+
+@in_browser
+def test_each_finding_leads_to_its_section_with_examples(looked_at):
+    names = looked_at.run("[...document.querySelectorAll('#findings a')].map((a) => a.hash.slice(1))")
+    assert names == [name for name in summary.NAMES if name != "ratio_outlier"]
+    assert looked_at.run("[...document.querySelectorAll('main > section')].map((s) => s.id)") == ["findings", *names]
+    assert "Ratio outliers not checked" in looked_at.run("findings.innerText.replaceAll(/\\s+/g, ' ')")
+    prompt, completion = looked_at.run("[...rewarded_wrong.querySelectorAll('.card pre')].map((p) => p.innerText)")[:2]
+    row = next(row for row in rows_of(DUMPS / "verl-0.9.1.jsonl") if row["output"] == completion)
+    assert prompt in row["input"]
+    assert "ours: wrong" in looked_at.run("rewarded_wrong.querySelector('.head').innerText")
+    looked_at.run("document.querySelector('#findings a[href=\"#looping\"]').click()")
+    looked_at.until("Math.abs(looping.getBoundingClientRect().top) < innerHeight")
+
+
+@in_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_follows_the_theme_and_asks_for_nothing(width, theme, looked_at, tmp_path):
+    looked_at.look(width, 900, theme)
+    looked_at.until(f"innerWidth === {width}")
+    assert looked_at.run("document.documentElement.scrollWidth") == width
+    assert looked_at.run(CUT) == 0
+    red = int(looked_at.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]"))
+    assert (red > 200) == (theme == "light")
+    assert looked_at.run("performance.getEntriesByType('resource').length") == 0
+    assert looked_at.run("document.images.length") == 0
+    assert looked_at.logged == []
+    looked_at.picture(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
 
 
 def test_wrong_options_are_refused(tmp_path):

@@ -71,6 +71,14 @@ def test_runs_show_the_options_that_differ_and_their_ends(tmp_path, capsys):
     assert f"magcli evaluate HELD-OUT --model {fast}/model --before {slow}/model" in printed
 
 
+def test_the_names_of_many_runs_are_whole(tmp_path, capsys):
+    names = [f"lr-{lr}-seed-{seed}" for lr in ("1e-5", "2e-4", "1e-3") for seed in (0, 1)]
+    runs = [made_run(tmp_path / name, 1e-6, [0.123456], 0.25) for name in names]
+    call_stage("compare", paths=tuple(map(str, runs)))
+    heading = [line.split("┃")[2:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("┃")]
+    assert ["".join(parts).replace(" ", "") for parts in zip(*heading, strict=True)] == names
+
+
 def test_the_comparison_of_runs_is_an_event_too(tmp_path, capsys):
     runs = made_run(tmp_path / "a", 1e-6, [0.5], 0.25), made_run(tmp_path / "b", 4e-6, [0.7], 0.5)
     call_stage("compare", paths=tuple(map(str, runs)), quiet=False, json_events=True)

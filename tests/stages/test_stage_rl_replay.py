@@ -19,6 +19,8 @@ from magcli.run.rundir import RunDir
 from magcli.stages.rl import sampling_engine, verifiers
 from magcli.verify.grader import Grader
 
+TOYS = Path(__file__).parent.parent / "environments" / "toys.py"
+
 
 def weights(run):
     return load_file(run / "model" / "model.safetensors")
@@ -137,11 +139,46 @@ def test_an_interrupted_replay_resumes_to_the_same_weights(finished_run, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_killed_replay_resumes_to_the_same_weights(finished_run, tmp_path):
-    options = {"replay": finished_run, "loss": "grpo", "checkpoint_every": 1}
+@pytest.mark.parametrize("lora", [0, 4])
+def test_a_killed_replay_resumes_to_the_same_weights(lora, finished_run, tmp_path):
+    options = {"replay": finished_run, "loss": "grpo", "checkpoint_every": 1, "lora": lora}
     took = seconds_of("rl", run=tmp_path / "whole", **options)
     kill_and_resume(3, took, "rl", run=tmp_path / "broken", **options)
     assert equal(weights(tmp_path / "broken"), weights(tmp_path / "whole"))
+
+
+def test_a_replay_with_adapters_is_its_run_again_and_trains_only_them(guesser, letters, finished_run, tmp_path):
+    options = TRAINED | {"lora": 4, "lr": 1e-2, "updates": 3}
+    call_stage("rl", letters, model=str(guesser), run=tmp_path / "adapted", **options)
+    call_stage("rl", replay=tmp_path / "adapted", run=tmp_path / "again")
+    assert equal(weights(tmp_path / "again"), weights(tmp_path / "adapted"))
+    call_stage("rl", replay=finished_run, run=tmp_path / "other", lora=4, lr=1e-2, updates=2)
+    assert (tmp_path / "other" / "adapter" / "adapter_model.safetensors").is_file()
+    before = load_file(guesser / "model.safetensors")
+    moved = {name for name, tensor in weights(tmp_path / "other").items() if not (tensor == before[name]).all()}
+    assert moved == {name for name in before if name.endswith("_proj.weight")}
+
+
+def test_episodes_are_replayed_with_the_turns_of_the_policy_alone(guesser, tmp_path):
+    rows = [{"id": f"p{letter}", "prompt": f"{letter}?", "answer": "3", "hint": letter} for letter in "abcdefgh"]
+    problems = stored(tmp_path / "problems.jsonl", rows)
+    options = TRAINED | {"updates": 2, "max_tokens": 90, "diverse_by": "none", "trajectory_every": 0}
+    options |= {"model": str(guesser), "environment": f"{TOYS}:Cup"}
+    call_stage("rl", problems, run=tmp_path / "run", **options)
+    call_stage("rl", replay=tmp_path / "run", run=tmp_path / "again")
+    assert equal(weights(tmp_path / "again"), weights(tmp_path / "run"))
+    one, other = (RunDir(tmp_path / name).metrics() for name in ("run", "again"))
+    assert [line["trained_tokens"] for line in one] == [line["trained_tokens"] for line in other]
+
+
+@pytest.mark.slow  # Ray, and two ranks that import PyTorch
+def test_two_trainer_ranks_replay_to_nearly_the_weights_of_one(finished_run, tmp_path):
+    call_stage("rl", replay=finished_run, run=tmp_path / "two", updates=2, trainers=2)
+    call_stage("rl", replay=finished_run, run=tmp_path / "one", updates=2)
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert all((one[name] - two[name]).abs().max() < 1e-4 for name in one)
+    assert [line["step"] for line in RunDir(tmp_path / "two").metrics()] == [1, 2]
 
 
 def test_a_replay_can_be_prolonged(finished_run, tmp_path):

