@@ -34,7 +34,8 @@ from magcli.run.types import Result
 from magcli.run.units import drain, in_order, keyed, reporting, with_rows
 from magcli.stages.evaluate.config import completions_table, sampling_options
 from magcli.stages.shared import engines, environments, graders, templates
-from magcli.verify.reward import ALL_TESTS, RewardRule, columns
+from magcli.verify.reward import ALL_TESTS, RewardRule
+from magcli.verify.reward_columns import columns
 from magcli.verify.trial import check_reward, try_reward
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.layouts.names import WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
@@ -68,9 +69,7 @@ class Config(cluster.ClusterOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS
-
-    return REQUIRED_COLUMNS
+    return WITH_SOLUTIONS
 
 
 def check(config: Config) -> None:

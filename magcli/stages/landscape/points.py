@@ -32,7 +32,7 @@ from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
 from magcli.stages.shared import engines, graders
 from magcli.stages.shared.engine_job import job_in_engine
-from magcli.verify.reward import columns
+from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from magcli.stages.shared.options import environment_judges
 from magcli.verify import custom, sandbox
 from magcli.verify.environment import identity_of
 from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
+from magcli.verify.trial import try_reward
 
 if TYPE_CHECKING:
     from magcli.stages.shared.options import GraderOptions, RewardOptions
@@ -52,8 +53,6 @@ def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] |
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
-        from magcli.verify.trial import try_reward
-
         with open_grader(replace(config, workers=1), config.reward) as grader:
             try_reward(grader, config.reward, row)
 
