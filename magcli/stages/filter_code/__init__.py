@@ -21,6 +21,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.layouts.names import WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
+from magcli.verify.code.outputs import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
@@ -74,8 +75,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.verify.code.outputs import comparison
-
     usage(
         not (config.matrix and config.from_matrix),
         "filter-code: --from-matrix runs nothing, so there is no --matrix to write; leave one out",

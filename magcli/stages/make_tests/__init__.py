@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from magcli.config import opt
 from magcli.layouts.names import TESTS, WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
+from magcli.verify.code.outputs import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
@@ -65,8 +66,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.verify.code.outputs import comparison
-
     comparison(config.compare)
     if config.model:
         options.check_engine("make-tests", config)

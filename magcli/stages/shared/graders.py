@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.stages.shared.options import environment_judges
 from magcli.verify import custom, sandbox
-from magcli.verify.environment import identity_of
+from magcli.verify.environment import identity_of, runs_programs
 from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
 from magcli.verify.trial import try_reward
 
@@ -45,6 +45,12 @@ def open_grader(config: GraderOptions, function: str = "", environment: str = ""
         function=function,
         own_reward=environment_judges(environment),
     )
+
+
+def check_isolation(config: GraderOptions, environment: str) -> None:
+    """Refuse an environment that runs programs, where this machine cannot isolate them."""
+    if runs_programs(environment):
+        open_sandbox(config.sandbox)
 
 
 def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] | None:
