@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from magcli.config import opt
 from magcli.layouts.names import TESTS, WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
-from magcli.verify.code.outputs import comparison
+from magcli.verify.code.comparison import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magcli.errors import DataError
 from magcli.data import checksum
-from magcli.rl.training_stages import StageOptions, starts
 from magcli.run.rundir import RunDir
 from magcli.run.settings import differences
 
@@ -65,6 +64,8 @@ def record(path: Path) -> dict[str, Any]:
 
 def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, Any]:
     """The options of the stage of a run's last update."""
+    from magcli.rl.training_stages import StageOptions, starts
+
     if not stages:
         return {}
     updates_before_last = folder.metrics()[:-1]
