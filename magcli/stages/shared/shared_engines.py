@@ -34,7 +34,7 @@ from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
-    from magcli.cluster.service import OpenServer
+    from magcli.cluster.service import OpenServer, Server
     from magcli.generate.remote.service import Opened, ServiceGenerator
     from magcli.run.job import Job
     from magcli.run.types import Notes
