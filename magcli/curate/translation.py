@@ -12,24 +12,22 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
+from magcli.curate.instruction import NAMES, PLACEHOLDER
 from magcli.curate.tables import read_lenient, read_strict
 from magcli.data.schema import with_columns
 from magcli.data.source import Rows
 from magcli.data.values import to_rows
-from magcli.errors import DataError, EnvironmentFault, UsageError
+from magcli.errors import DataError
 from magcli.generate.types import Completion
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.verify import language as languages
 
-NAMES = {"fr": "French", "es": "Spanish", "it": "Italian", "de": "German", "zh": "Chinese", "ru": "Russian"}
-"""The languages of the recipe, and their names in the instruction."""
 Defect = Literal["empty", "cut", "code", "latex", "numbers", "question", "language", "length"]
 """Defects of a translation."""
 Untranslatable = Literal["not-english", "too-few-words", "worded-answer", "bare-code"]
@@ -50,7 +48,6 @@ _FORMULA = re.compile(
 _DELIMITERS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
 _TEXT_IN_FORMULA = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
 _UNFENCED_CODE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
-_PLACEHOLDER = "{language}"
 _ENGLISH_WORDS = frozenset((
     "the", "there", "how", "does", "each", "and", "of", "with", "which", "many", "much", "what", "their", "they", "who",
     "were", "if", "when", "did", "every", "more", "than",
@@ -85,26 +82,9 @@ def _hash(id: str, language: str) -> float:
     return int.from_bytes(digest[:7], "big") / 2**56
 
 
-def instruction(path: Path | None) -> str:
-    """The instruction for the model with the placeholder ``{language}``, from a file or the default.
-
-    Raises:
-        EnvironmentFault: the file cannot be read.
-        UsageError: it lacks the placeholder.
-    """
-    source = files("magcli.curate").joinpath("translate.txt") if path is None else path
-    try:
-        text = source.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise EnvironmentFault(f"cannot read the instruction {path}: {error.strerror}") from error
-    if _PLACEHOLDER not in text:
-        raise UsageError(f"{path} lacks the placeholder {_PLACEHOLDER} for the target language")
-    return text
-
-
 def messages(text: str, language: str, instruction: str) -> list[dict[str, str]]:
     """The chat that requests a translation."""
-    system = instruction.replace(_PLACEHOLDER, NAMES[language])
+    system = instruction.replace(PLACEHOLDER, NAMES[language])
     return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
 

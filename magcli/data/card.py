@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from magcli.data.inside import refuse_outside
 from magcli.errors import DataError
 
@@ -24,8 +26,6 @@ def read_card(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: its aliases stand for too many values, it is nested too deeply, or a link leads out of the folder.
     """
-    import yaml
-
     path = folder / "README.md"
     try:
         with open(refuse_outside(path, folder), encoding="utf-8") as file:
@@ -46,8 +46,6 @@ class _Endless(Exception):
 
 
 def _loaded(text: str) -> Any:
-    import yaml
-
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -61,8 +59,6 @@ def _loaded(text: str) -> Any:
 
 def _count(node: Any, counted: dict[int, int]) -> int:
     """The number of values that a node stands for; a node that contains itself is endless."""
-    import yaml
-
     if id(node) in counted:
         total = counted[id(node)]
     else:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from magcli.data.json_columns import encoded, finite, is_json_text
 from magcli.data.manifest import check_manifest, with_manifest
@@ -160,7 +161,6 @@ def _delimiter(path: Path) -> str:
 
 def _cells(file: Cells, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
     """All cells as text, empty ones as null; lines that cannot be read are reported to ``bad``."""
-    from pyarrow import csv as arrow_csv
 
     def ragged(line: Any) -> str:
         bad("ragged line", "ragged-line", str(line.text)[:500])
@@ -291,8 +291,6 @@ class CsvWriter:
     """Writes a CSV file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        from pyarrow import csv as arrow_csv
-
         refuse_bytes(schema, "CSV")
         self.fields = list(schema)
         self.schema = pa.schema([(field.name, _cell_type(field.type)) for field in schema])

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -80,8 +81,8 @@ def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
 class FolderSink:
     """Writes a `save_to_disk` folder: one stream file and the two JSON files that `datasets` expects."""
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, schema: pa.Schema, features: Any) -> None:
+        self.folder, self.features = folder, features
         self.file = open(folder / "data-00000-of-00001.arrow", "wb")  # noqa: SIM115
         self.schema = schema
         self.writer = pa.ipc.new_stream(self.file, self.schema)
@@ -94,13 +95,11 @@ class FolderSink:
 
     def finish(self, chain: manifest.Chain) -> str:
         """Write the JSON files and the manifest."""
-        from datasets import Features
-
         self.writer.close()
         self.file.close()
         # Read again, because importing `datasets` has registered its extension types.
         schema = pa.ipc.read_schema(self.schema.serialize())
-        features = Features.from_arrow_schema(schema).to_dict()
+        features = self.features.from_arrow_schema(schema).to_dict()
         info = {"features": features, "splits": {"train": {"name": "train", "num_examples": self.rows}}}
         state: dict[str, Any] = {
             "_data_files": [{"filename": "data-00000-of-00001.arrow"}],
@@ -126,10 +125,10 @@ class FolderSink:
 @contextlib.contextmanager
 def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink]:
     """A folder that appears when it is finished."""
-    import datasets  # noqa: F401 - what `finish` needs is missing before the work, not after it
+    from datasets import Features
 
     with durable.atomic_folder(path) as temp:
-        sink = FolderSink(temp, schema)
+        sink = FolderSink(temp, schema, Features)
         with sink.file:
             yield sink
 
@@ -181,8 +180,6 @@ def _hub_errors(name: str) -> Iterator[None]:
 
 def _reach_hub(name: str) -> None:
     """Fail quickly if the hub cannot be reached; the hub client would try for half a minute."""
-    from urllib.parse import urlsplit
-
     try:
         from huggingface_hub import constants
     except ModuleNotFoundError:

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from magcli.data.card import read_card
 from magcli.data.inside import named_in, refuse_outside
 from magcli.data.manifest import SIDE_FILES
 from magcli.errors import DataError, first_line
@@ -94,6 +93,8 @@ def _matching(folder: Path, pattern: Any) -> list[Path]:
 
 def _configurations(folder: Path) -> list[dict[str, Any]]:
     """The configurations with data files of the card; none without a card, or if it cannot be read."""
+    from magcli.data.card import read_card
+
     configurations = read_card(folder).get("configs")
     if not isinstance(configurations, list):
         return []

@@ -26,9 +26,11 @@ from magcli.data import (
     jsonl,
     pipe,
     plain,
+    reasoning_gym,
     repository,
     seal,
     stream,
+    tasksets,
     types,
     wandb_table,
 )
@@ -145,8 +147,6 @@ def _open(name: str, bad: BadRow, head: int) -> Source:
 
 def _open_generated(name: str) -> Source:
     """The table that a library makes. Raises UsageError and EnvironmentFault as the library's module does."""
-    from magcli.data import reasoning_gym, tasksets
-
     readers = {reasoning_gym.LIBRARY: reasoning_gym.read, tasksets.LIBRARY: tasksets.read}
     request = generated.requested(name)
     return readers[request.library](request)

@@ -28,6 +28,11 @@ def kv_heads(config: Any) -> int:
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
+def check_split_of(name: str, ranks: int) -> None:
+    """As ``check_split``, by the name of a model."""
+    check_split(Model.open(name), ranks)
+
+
 def check_split(model: Model, ranks: int) -> None:
     """Refuse a number of ranks over which a model cannot be split.
 

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from magcli.errors import DataError, UsageError
+from magcli.landscape.box import Box
 
 if TYPE_CHECKING:
     from matplotlib.tri import Triangulation
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
-Box = tuple[tuple[float, float], tuple[float, float]]
-"""The corners of a rectangle: lowest (a1, a2), highest (a1, a2)."""
 RESAMPLES = 2000
 COVERAGE = (2.5, 97.5)
 """Percentiles of the bootstrap distribution that bound a 95 % interval."""
@@ -63,21 +62,6 @@ class Regression:
         return int((~self.used).sum())
 
 
-def parse_box(text: str) -> Box:
-    """Parse a rectangle ``a1lo:a1hi,a2lo:a2hi``, which must contain w* at (0, 0).
-
-    Raises:
-        UsageError: the format is wrong, or the origin is outside.
-    """
-    try:
-        (left, right), (low, high) = ((float(end) for end in axis.split(":")) for axis in text.split(","))
-    except ValueError:
-        raise UsageError(f"range '{text}' is not of the form a1lo:a1hi,a2lo:a2hi, such as -2:4,-1:1") from None
-    if not (-np.inf < left < 0 < right < np.inf and -np.inf < low < 0 < high < np.inf):
-        raise UsageError(f"range '{text}' must contain the final weights at (0, 0) in its interior")
-    return (left, low), (right, high)
-
-
 def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box | None = None) -> Array:
     """A hex lattice of at least ``points`` coordinates (P, 2) over a rectangle (``box`` or computed).
 
@@ -112,11 +96,9 @@ def triangulate(points: npt.ArrayLike) -> Triangulation:
 
     The scales of the axes may differ a hundredfold, so unscaled coordinates would give other triangles.
     """
-    from matplotlib.tri import Triangulation
-
     points = np.asarray(points, float)
     scaled = _scaled(points)
-    return Triangulation(*points.T, triangles=scaled.triangles, mask=scaled.mask)
+    return _triangulation(points, triangles=scaled.triangles, mask=scaled.mask)
 
 
 def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int) -> Array:
@@ -164,14 +146,18 @@ def _frame(points: Array) -> _Frame:
 
 
 def _scaled(points: Array) -> Triangulation:
-    from matplotlib.tri import Triangulation
-
-    scaled = Triangulation(*_frame(points).scale(points).T)
+    scaled = _triangulation(_frame(points).scale(points))
     sides = np.stack([scaled.x, scaled.y], -1)[scaled.triangles]
     squares = ((sides - np.roll(sides, 1, axis=1)) ** 2).sum((1, 2))
     # The largest area for given squared sides is that of an equilateral triangle: their sum / (4 sqrt 3).
     scaled.set_mask(4 * np.sqrt(3) * _areas(scaled, scaled.triangles) < SLIVER * squares)
     return scaled
+
+
+def _triangulation(points: Array, **given: Array) -> Triangulation:
+    from matplotlib.tri import Triangulation  # slow, and no report needs it
+
+    return Triangulation(*points.T, **given)
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:

@@ -24,6 +24,8 @@ SOLUTIONS = (
     "cpp_file", "samples",
 )  # fmt: skip
 """Columns of programs that solve a problem; all that a row has are combined."""
+WITH_SOLUTIONS = ("id", "prompt", "|".join(TESTS), "|".join(SOLUTIONS))
+"""The columns of a problem with tests and programs that solve it."""
 STATEMENT = (
     "prompt", "description", "statement", "statement_md", "statement_html", "problem", "question", "content",
     "input_format", "output_format", "note",

@@ -1,5 +1,6 @@
 """How the tests and programs of a layout become those of a code problem."""
 
+import ast
 import json
 import sys
 from collections.abc import Mapping
@@ -153,8 +154,6 @@ def _object(text: str) -> Mapping[str, Any]:
 
 def literal(text: str) -> Any:
     """The value of JSON or of a Python literal; None if it is neither."""
-    import ast
-
     value = _parsed(text)
     if value is None:
         try:

@@ -16,10 +16,9 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from magcli.data.manifest import Chain, Input
-from magcli.errors import EnvironmentFault, UsageError, first_line
+from magcli.errors import EnvironmentFault, first_line
 
 # ``OWNER/NAME`` of at most 96 characters each.
-REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
 """The base class of errors of the hub client's HTTP library (httpx or its successor)."""
 
@@ -188,12 +187,6 @@ def code(text: str) -> str:
     longest = max(map(len, re.findall("`+", line)), default=0)
     fence, edge = "`" * (longest + 1), " " if longest else ""
     return f"{fence}{edge}{line}{edge}{fence}"
-
-
-def check_name(repository: str) -> None:
-    """Raise UsageError unless a repository's name is OWNER/NAME in the characters that the hub allows."""
-    if not REPOSITORY.fullmatch(repository):
-        raise UsageError(f"{repository!r} is not a valid repository name; give OWNER/NAME")
 
 
 def push(folder: Path, repository: str, *, public: bool) -> str:

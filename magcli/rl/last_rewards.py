@@ -13,7 +13,7 @@ from magcli.data.schema import PROBLEM, REWARD
 from magcli.errors import DataError
 from magcli.run.rundir import RunDir, read_run
 from magcli.verify.reward import Reward
-from magcli.verify.reward import from_row as reward_of
+from magcli.verify.reward_columns import from_row as reward_of
 
 COLUMNS = ["group", *PROBLEM.names, *REWARD.names]
 

@@ -21,8 +21,8 @@ from magcli.generate.types import Rollout
 from magcli.rl.types import Batch, Group
 from magcli.run.rundir import RunDir
 from magcli.run.settings import CHOSEN
-from magcli.verify.reward import columns as reward_columns
-from magcli.verify.reward import from_row as reward_of
+from magcli.verify.reward_columns import columns as reward_columns
+from magcli.verify.reward_columns import from_row as reward_of
 
 OUTCOME = pa.schema(
     [

@@ -27,16 +27,14 @@ ROWS = "the rows"
 """The output of a stage that writes its rows to stdout by default."""
 
 
-def _no_columns(_config: Any, _input_schema: pa.Schema) -> pa.Schema:
+def _no_columns(_config: Any, _input_schema: pa.Schema | None) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([])
 
 
-def _nothing_learned(_config: Any) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([])
+def _nothing_learned(config: Any) -> pa.Schema:
+    return _no_columns(config, None)
 
 
 def _unreported(_config: Any, rows: Rows, _job: Job) -> Rows:

@@ -33,6 +33,7 @@ from magcli.verify import custom
 from magcli.verify.loading import loading
 from magcli.verify.returned import as_reward
 from magcli.verify.reward import Reward, ungraded
+from magcli.verify.sandbox import open_sandbox
 
 if TYPE_CHECKING:
     from magcli.verify.sandbox import Choice, Sandbox
@@ -231,8 +232,6 @@ def _takes_sandbox(kind: Callable[..., Any]) -> bool:
 
 
 def _sandbox(isolation: str) -> "Sandbox":
-    from magcli.verify.sandbox import open_sandbox
-
     choice: Choice = isolation  # type: ignore[assignment]  # an option's value
     return open_sandbox(choice, accept_unsandboxed=choice == "none")
 

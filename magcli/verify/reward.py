@@ -5,9 +5,8 @@ If the format fails, the total is 0, without length or language terms, and only 
 grading are not the completion's fault: the total is 0, and ``trainable`` is False.
 """
 
-import json
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,7 @@ from magcli.verify.format import Parts, answer_boxes, gate
 from magcli.verify.types import RIGHT, UNGRADED, AnswerPair, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 NO_LIMIT = 1 << 40
 """A length that no completion reaches: no penalty."""
@@ -28,14 +27,6 @@ ALL_TESTS = 1 << 40
 """More tests than any problem has."""
 MAX_EXTRACTED = 1_000
 """Stored answers are truncated to this many characters; grading uses all of them."""
-_FIELD_OF = {
-    "reward": "total",
-    "reward_format": "format",
-    "reward_correct": "correctness",
-    "reward_length": "length",
-    "reward_language": "language",
-}
-"""The field of a reward in a column of another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,32 +215,3 @@ def _combined_reward(
 def printable(text: str) -> str:
     """Truncated and without lone surrogates, for a table."""
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()
-
-
-def columns(rewards: Sequence[Reward], *, custom: bool = False) -> "pa.RecordBatch":
-    """The rewards as the columns of ``magcli.data.schema.REWARD``, in order; those of a custom reward as
-    ``CUSTOM_REWARD``.
-    """
-    import pyarrow as pa  # here and not above: workers grade without it
-
-    from magcli.data.json_columns import encoded
-    from magcli.data.schema import CUSTOM_REWARD, REWARD, REWARD_PARTS
-
-    arrays = [
-        pa.array([getattr(reward, _FIELD_OF.get(column.name, column.name)) for reward in rewards], column.type)
-        for column in REWARD
-    ]
-    if not custom:
-        return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
-    parts = encoded(dict(reward.parts) or None for reward in rewards)
-    assert CUSTOM_REWARD.names[-1] == REWARD_PARTS
-    return pa.RecordBatch.from_arrays([*arrays, parts], schema=CUSTOM_REWARD)
-
-
-def from_row(row: Mapping[str, Any]) -> Reward:
-    """The reward in a row's columns; the inverse of ``columns``."""
-    from magcli.data.schema import REWARD, REWARD_PARTS
-
-    values = {_FIELD_OF.get(name, name): row[name] for name in REWARD.names}
-    parts = row.get(REWARD_PARTS)
-    return Reward(**values, parts=json.loads(parts) if isinstance(parts, str) else parts or {})

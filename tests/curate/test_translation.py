@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from magcli.curate.instruction import instruction
 from magcli.curate.translation import (
     EXISTING,
     LanguageChoice,
     defect,
-    instruction,
     messages,
     number_words,
     preserves_numbers,

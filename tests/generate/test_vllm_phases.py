@@ -17,7 +17,7 @@ from magcli.generate.open import open_policy
 from magcli.generate.remote.wire import Spec
 from magcli.generate.vllm import start as vllm_start
 from magcli.generate.vllm.phases import PHASES, StartWatch, newest_phase
-from magcli.generate.vllm.start import SOCKETS, _environment, _kept, cause_in, start
+from magcli.generate.vllm.start import SOCKETS, _environment, cause_in, start
 from magcli.model.model import Model
 
 CPU_LOG = """\
@@ -159,6 +159,8 @@ def test_a_text_model_has_one_folder_for_all_starts(
 ) -> None:
     """The name of a model's folder is part of the key of vLLM's compile cache."""
     pytest.importorskip("vllm.envs")
+    from magcli.generate.vllm.engine import _kept
+
     config = Model.open(wide_model_dir).config
     monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "cache"))
     folders = {_kept(config, tmp_path / name) for name in ("first", "second")}

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError, UsageError
+from magcli.landscape.box import parse_box
 from magcli.landscape.surface import (
     confidence_band,
     grid,
     length_regression,
     mean_interval,
     paired_difference,
-    parse_box,
 )
 
 coordinate = st.floats(-1e3, 1e3).filter(lambda value: value == 0 or abs(value) > 1e-3)

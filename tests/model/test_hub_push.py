@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from magcli.errors import UsageError
-from magcli.model.hub import check_name
+from magcli.stages.export import check_repository
 
 PUSH = """
 import sys
@@ -106,8 +106,8 @@ def test_an_unreachable_or_disabled_hub_is_a_one_line_error(tmp_path):
 @pytest.mark.parametrize("name", ["toy", "a/b/c", "owner/", "/toy", "own er/toy", "owner/.toy"])
 def test_invalid_repository_names_are_rejected(name):
     with pytest.raises(UsageError, match="give OWNER/NAME"):
-        check_name(name)
+        check_repository(name)
 
 
 def test_valid_repository_names_pass():
-    assert check_name("owner/toy-1.0_x") is None
+    assert check_repository("owner/toy-1.0_x") is None

@@ -12,7 +12,8 @@ from magcli.errors import UsageError
 from magcli.model.chat.thoughts import BRACKETS
 from magcli.verify.custom import digests, graded, grader_of, load
 from magcli.verify.pool import Pool
-from magcli.verify.reward import Reward, RewardRule, columns, from_row
+from magcli.verify.reward import Reward, RewardRule
+from magcli.verify.reward_columns import columns, from_row
 
 RULE = RewardRule()
 SOURCE = """

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from magcli.data.schema import REWARD
 from magcli.errors import DataError
 from magcli.model.chat.thoughts import BRACKETS, CHANNELS
-from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, ungraded
+from magcli.verify.reward import Reward, RewardRule, length_penalty, reward, ungraded
+from magcli.verify.reward_columns import columns
 from magcli.verify.types import Verdict
 
 RULE = RewardRule(penalty_end=1000, penalty_width=200)

@@ -35,7 +35,6 @@ from magcli.verify.format import blocks
 
 Label = Literal["right", "wrong", "unknown"]
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
-REQUIRED_COLUMNS = ("id", "prompt", "|".join(TESTS), "|".join(SOLUTIONS))
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
     **dict.fromkeys(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -249,14 +250,12 @@ def use_slot_attention(model: "PreTrainedModel") -> CacheShape:
 
     Raises EnvironmentFault for a model whose attention slot attention cannot replace.
     """
-    from transformers import AttentionInterface
-
     from magcli.model.probe import record_attention, refusal
 
     calls = record_attention(model)
     if len(set(calls)) > 1:
         raise refusal(model, "its layers have keys of different widths")
-    AttentionInterface.register(ATTENTION, slot_attention)
+    transformers.AttentionInterface.register(ATTENTION, slot_attention)
     model.set_attn_implementation(ATTENTION)
     (heads, key_width), (_, value_width) = calls[0].keys, calls[0].values
     return CacheShape(len(calls), heads, key_width, value_width)

@@ -183,12 +183,13 @@ class SlotModel:
         Rounding to 16 bits hides small differences: then a copy of the model in float32 decides. Only layers that are
         called are packed: others are read by the model's code, which would find no weights.
         """
-        from magcli.model.probe import agree, different, explained, own_logits, spread_of
+        from magcli.model.probe import agree, different, explained, own_logits, probe_tokens, spread_of
 
         engine_name = "the embedded engine"
         with explained(model), _called_linears(model) as called:
             theirs = own_logits(model)
-            plain = self._probe(shape, model)
+            tokens = probe_tokens(model)
+            plain = self._probe(shape, model, tokens)
         expected, spread = theirs[:, -2:], spread_of(theirs)
         if not agree(plain, expected, spread, model.dtype):
             if model.dtype == torch.float32:
@@ -198,16 +199,13 @@ class SlotModel:
             return
         self._packed_layers = pack_linears(model, called)
         with explained(model):
-            packed = self._probe(shape, model)
+            packed = self._probe(shape, model, tokens)
         if not agree(packed, plain, spread, model.dtype):
             raise different(model, packed, plain, spread, engine_name)
 
     @torch.no_grad()
-    def _probe(self, shape: CacheShape, model: "PreTrainedModel") -> Tensor:
+    def _probe(self, shape: CacheShape, model: "PreTrainedModel", tokens: Tensor) -> Tensor:
         """Logits ``[prompts, 2, vocab]`` of the probe's last two tokens: those of prompts, then of a decode step."""
-        from magcli.model.probe import probe_tokens
-
-        tokens = probe_tokens(model)
         count, length = tokens.shape
         self.cache = SlotCache(shape, count, dtype=model.dtype, device=model.device)
         prompts = [Prompt(tuple(prompt)) for prompt in tokens[:, :-1].tolist()]

@@ -18,10 +18,9 @@ Outputs = Sequence[Any]
 
 def sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:
     """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens replace vLLM's own."""
-    from vllm.sampling_params import RequestOutputKind, SamplingParams
-
     greedy = sampling.temperature == 0
-    return SamplingParams(
+    return _params(
+        "DELTA",
         max_tokens=limit,
         temperature=1.0 if greedy else sampling.temperature,
         top_p=1.0 if greedy else sampling.top_p,
@@ -30,26 +29,27 @@ def sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[
         stop_token_ids=sorted(ends),
         ignore_eos=True,
         logprobs=0 if logprobs else None,
-        flat_logprobs=True,
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
         stream_interval=FIRST_AND_LAST,
     )
 
 
 def scoring_params() -> Any:
     """vLLM's ``SamplingParams`` for the log-probs of a prompt's tokens; it generates one token, which is ignored."""
-    from vllm.sampling_params import RequestOutputKind, SamplingParams
-
-    return SamplingParams(
+    return _params(
+        "FINAL_ONLY",
         max_tokens=1,
         temperature=0.0,
         prompt_logprobs=0,
-        flat_logprobs=True,
-        detokenize=False,
         skip_reading_prefix_cache=True,  # vLLM gives no log-probs of cached tokens
-        output_kind=RequestOutputKind.FINAL_ONLY,
     )
+
+
+def _params(outputs: str, **settings: Any) -> Any:
+    """``SamplingParams`` of which ``outputs`` come, as token ids with flat log-probs."""
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    kind = RequestOutputKind[outputs]
+    return SamplingParams(**settings, flat_logprobs=True, detokenize=False, output_kind=kind)
 
 
 def output_tokens(outputs: Outputs) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """Starting vLLM's engine process: its arguments, its environment, and one-line errors."""
 
-import hashlib
 import logging
 import math
 import os
@@ -10,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from functools import partial
 from importlib.metadata import entry_points
 from multiprocessing import active_children
@@ -22,13 +20,11 @@ from warnings import catch_warnings, simplefilter
 import torch
 
 from magcli.console import Console, copied_stderr
-from magcli.data import durable
 from magcli.errors import EnvironmentFault, first_line
 from magcli.generate.parallel import kv_heads_per_rank
 from magcli.generate.remote.wire import Spec
 from magcli.generate.vllm.adapter import engine_settings
 from magcli.generate.vllm.phases import CAPTURING, COMPILING, StartWatch
-from magcli.model.model import Model
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine, for ``magcli.generate.vllm.worker``."""
@@ -103,7 +99,9 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         limit = spec.deadline if terminal else math.inf
         watch = stack.enter_context(StartWatch(log_of(sockets), limit, show, partial(_end_children, before)))
         try:
-            llm = _engine(spec, sockets, backend, logs=terminal is not None)
+            from magcli.generate.vllm.engine import engine_of
+
+            llm = engine_of(spec, sockets, backend, _settings(spec), logs=terminal is not None)
         except Exception as error:  # whatever vLLM raises, the engine did not start
             cause = _hang(watch.hung, spec) if watch.hung else cause_in(log_of(sockets)) or first_line(error)
             shutil.rmtree(sockets, ignore_errors=True)
@@ -115,20 +113,6 @@ def start(spec: Spec, *, backend: str, console: Console | None = None) -> VllmPr
         console.say(f"vLLM started in {watch.summary()}{without}", event="engine")
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)
-
-
-def _engine(spec: Spec, sockets: Path, backend: str, *, logs: bool) -> Any:
-    """vLLM's ``AsyncLLM`` for ``spec``, once its processes are ready; ``logs``: they log what they do."""
-    from vllm import AsyncEngineArgs
-    from vllm.config import WeightTransferConfig
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    if logs:
-        os.environ["VLLM_LOGGING_LEVEL"] = "INFO"  # this process keeps the level of the import
-    transfer = WeightTransferConfig(backend=backend)
-    weights = _weights(spec.model, sockets)
-    arguments = AsyncEngineArgs(weight_transfer_config=transfer, trust_remote_code=False, **weights, **_settings(spec))
-    return AsyncLLM.from_engine_args(arguments)
 
 
 def _ignore(text: str) -> None:
@@ -196,41 +180,6 @@ def socket_folder() -> Path:
         if not Path(f"/proc/{left.name.removeprefix(SOCKETS).split('-')[0]}").exists():
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
-
-
-def _weights(model: Model, temporary: Path) -> dict[str, Any]:
-    """The arguments of the engine that say where its model is.
-
-    The format is given because vLLM prefers Mistral's own, which has other names, if a folder has both. A text model
-    inside a larger one is given to vLLM as the causal model that it is, so vLLM needs no packages for images: its
-    configuration is written to a folder, and our loader reads its tensors.
-    """
-    if not model.is_nested:
-        return {"model": str(model.folder), "config_format": "hf", "load_format": "hf"}
-    config = deepcopy(model.text_config)
-    config.architectures = [type(model.outline).__name__]
-    folder = _kept(config, temporary / "text")
-    tensors = {"folder": str(model.folder), "names": dict(model.checkpoint_names)}
-    return {"model": str(folder), "load_format": TEXT_LOADER, "model_loader_extra_config": tensors}
-
-
-def _kept(config: Any, temporary: Path) -> Path:
-    """The folder of a configuration beside vLLM's compile cache, which has no entry for a folder of another name.
-
-    It is the ``temporary`` one if none can be written there.
-    """
-    from vllm import envs
-
-    config.save_pretrained(temporary)
-    digest = hashlib.sha256((temporary / "config.json").read_bytes()).hexdigest()[:16]
-    folder = Path(envs.VLLM_CACHE_ROOT) / "magcli" / digest
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with durable.atomic_file(folder / "config.json") as file:
-            file.write((temporary / "config.json").read_bytes())
-    except (OSError, EnvironmentFault):
-        return temporary
-    return folder
 
 
 def _settings(spec: Spec) -> dict[str, Any]:

@@ -23,10 +23,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from magcli.cluster.meeting import listening_store
-from magcli.errors import EnvironmentFault
 from magcli.generate.types import Digests, TransferStep, Weights
 from magcli.generate.weights.digest import merged, renamed
-from magcli.generate.weights.gloo import LOOPBACK, TIMEOUT, TRAINER_RANK, GlooGroup, all_ready, free_port
+from magcli.generate.weights.gloo import LOOPBACK, TIMEOUT, TRAINER_RANK, GlooGroup, all_ready
 from magcli.generate.weights.matching import names_in, shared
 from magcli.generate.weights.packed import handle_of, pack
 
@@ -317,20 +316,10 @@ class Broadcast:
             return self._transport.send_weights()
 
     def _connect_nccl(self, client: Client) -> TrainerTransport:
-        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+        from magcli.generate.vllm import nccl
 
-        info = NCCLTrainerInitInfo(
-            rank=TRAINER_RANK,
-            master_address=self._host,
-            master_port=free_port(self._host),
-            world_size=self._world_size,
-        )
-        transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
-        if transport.model_update_group.disabled:
-            raise EnvironmentFault("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set); use --transfer file")
-        connected: TrainerTransport = transport
-        return connected
+        transport: TrainerTransport = nccl.connected(client, self._source, self._host, self._world_size)
+        return transport
 
 
 def _settle(sent: "asyncio.Future[None]", error: Exception | None) -> None:

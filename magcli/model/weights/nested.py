@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from safetensors import safe_open
 
 from magcli.model.weights import graft
 from magcli.model.weights.tensors import Stored, check_floats, stored_tensors
@@ -133,7 +134,5 @@ def read_tensors(folder: Path, names: Mapping[str, str]) -> "dict[str, Tensor]":
 
 
 def _read_file(file: Path, tensors: Mapping[str, Stored]) -> "dict[str, Tensor]":
-    from safetensors import safe_open
-
     with safe_open(file, framework="pt") as opened:
         return {name: opened.get_tensor(stored.name) for name, stored in tensors.items()}

@@ -55,8 +55,7 @@ def _has_weights(model: "Model") -> bool:
 
 def _is_loaded_as_stored(model: "Model") -> bool:
     """Whether transformers loads a family's tensors without changing or merging any."""
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import PrefixChange
+    from transformers.conversion_mapping import PrefixChange, get_model_conversion_mapping
 
     if getattr(model.config, "quantization_config", None):
         return False

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from magcli.cluster.open import open_cluster
@@ -41,12 +42,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     checks: dict[str, Callable[[], str]] = {
         "packages": _packages,
         "machine": _machine,
-        "device": lambda: _device(config.device),
-        "shared memory": _shared_memory,
+        "device": lambda: _devices().description(config.device),
+        "shared memory": lambda: _devices().shared_memory(),
         "math verifier": _math,
         "language verifier": _language,
         "sandbox": _sandbox,
-        "matrix speed": lambda: _speed(config.device),
+        "matrix speed": lambda: _devices().speed(config.device),
         "vllm": lambda: _vllm(config.device, config.engines, job.console),
         "ray": lambda: _ray(start=config.engines),
     }
@@ -95,22 +96,11 @@ def _without_torch() -> str:
     return "torch is not installed; training and sampling on this machine need pip install 'magcli[train]'"
 
 
-def _device(device: str) -> str:
+def _devices() -> ModuleType:
+    """The checks that need PyTorch: that it cannot be imported is what they report then."""
     from magcli.stages.doctor import devices
 
-    return devices.description(device)
-
-
-def _shared_memory() -> str:
-    from magcli.stages.doctor import devices
-
-    return devices.shared_memory()
-
-
-def _speed(device: str) -> str:
-    from magcli.stages.doctor import devices
-
-    return devices.speed(device)
+    return devices
 
 
 def _math() -> str:

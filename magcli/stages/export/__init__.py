@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.config import opt
-from magcli.errors import usage
+from magcli.errors import UsageError, usage
 
 INPUTS = ""
 OUTPUT = ""
 EXAMPLE = "magcli export runs/sft -o exported --license apache-2.0"
+
+REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,13 @@ def check(config: Config) -> None:
         _check_gguf(config.gguf, Path(str(config.out)))
     usage(bool(config.push) or not config.public, "export: --public requires --push")
     if config.push:
-        from magcli.model.hub import check_name
+        check_repository(config.push)
 
-        check_name(config.push)
+
+def check_repository(repository: str) -> None:
+    """Raise UsageError unless a repository's name is OWNER/NAME in the characters that the hub allows."""
+    if not REPOSITORY.fullmatch(repository):
+        raise UsageError(f"{repository!r} is not a valid repository name; give OWNER/NAME")
 
 
 def _check_gguf(file: Path, out: Path) -> None:

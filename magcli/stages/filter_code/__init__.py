@@ -19,7 +19,9 @@ from pathlib import Path
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.layouts.names import WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
+from magcli.verify.code.comparison import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
@@ -68,15 +70,11 @@ class Config(cluster.ClusterOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS
-
-    return REQUIRED_COLUMNS
+    return WITH_SOLUTIONS
 
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.verify.code.outputs import comparison
-
     usage(
         not (config.matrix and config.from_matrix),
         "filter-code: --from-matrix runs nothing, so there is no --matrix to write; leave one out",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from magcli.config import opt
+from magcli.curate.math.difficulty import band
 from magcli.errors import usage
 from magcli.stages.shared import cluster, options
 from magcli.stages.shared.environment_check import check_environment
@@ -70,8 +71,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.curate.math.difficulty import band
-
     if config.from_ is None:
         options.check_engine("filter-math", config)
     else:

@@ -21,7 +21,7 @@ from magcli.stages.grade import TOKEN, Config, address, reads, serve
 from magcli.stages.shared import environments, forms, graders, tables
 from magcli.stages.shared.grading import accuracy_interval, graded, with_thoughts
 from magcli.stages.shared.options import AUTO
-from magcli.verify.reward import columns
+from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:

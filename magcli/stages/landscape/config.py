@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from magcli.config import opt
 from magcli.errors import usage
+from magcli.landscape.box import parse_box
 from magcli.stages.shared import cluster, options, run_options
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ def defaults(config: Config) -> dict[str, Any]:
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     if config.range:
-        from magcli.landscape.surface import parse_box
-
         parse_box(config.range)
     samples_nothing = config.plane_only or config.cost
     text = f"landscape: --cluster {config.cluster} samples at points, and --plane-only and --cost do not; omit it"

@@ -31,8 +31,8 @@ from magcli.plan.ranks import ALONE
 from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
 from magcli.stages.shared import engines, graders
-from magcli.stages.shared.engine_job import job_in_engine
-from magcli.verify.reward import columns
+from magcli.stages.shared.cluster_engines import job_in_engine, open_cluster_engines
+from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
@@ -183,10 +183,8 @@ class ClusterPoints:
     """
 
     def __init__(self, work: Work, job: Job, journal: Journal) -> None:
-        from magcli.stages.shared.shared_engines import ClusterEngines
-
         self._grading = Grading(work)
-        self._engines = ClusterEngines(work.config, job, [journal], partial(open_point_server, work))
+        self._engines = open_cluster_engines(work.config, job, [journal], partial(open_point_server, work))
         self._client = self._engines.client()
         self._free_engines = asyncio.Semaphore(self._engines.number)
 

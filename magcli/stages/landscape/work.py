@@ -12,10 +12,11 @@ from magcli.config import as_json, row_options
 from magcli.data import durable
 from magcli.errors import DataError, usage
 from magcli.landscape import components, pca, results
+from magcli.landscape.box import parse_box
 from magcli.landscape.checkpoints import open_checkpoint
 from magcli.landscape.pca import cost
 from magcli.landscape.results import POINT
-from magcli.landscape.surface import grid, parse_box
+from magcli.landscape.surface import grid
 from magcli.landscape.visits import VISIT, JournalledVisits, SurveyPlan, survey
 from magcli.model.model import Model
 from magcli.run.journal import Journal

@@ -21,8 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magcli.config import opt
-from magcli.layouts.names import TESTS
+from magcli.layouts.names import TESTS, WITH_SOLUTIONS
 from magcli.stages.shared import cluster, options
+from magcli.verify.code.comparison import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
@@ -59,16 +60,12 @@ class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOp
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; a model needs no tests."""
-    from magcli.curate.code.problems import REQUIRED_COLUMNS
-
     tests = "|".join(TESTS)
-    return tuple(name for name in REQUIRED_COLUMNS if not (config.model and name == tests))
+    return tuple(name for name in WITH_SOLUTIONS if not (config.model and name == tests))
 
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.verify.code.outputs import comparison
-
     comparison(config.compare)
     if config.model:
         options.check_engine("make-tests", config)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.cluster.open import LOCAL, address_for
 from magcli.config import check_bounds, opt
@@ -26,6 +26,9 @@ from magcli.stages.shared import (
 from magcli.stages.shared.environment_check import check_environment
 from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, CURRICULUM, EVALUATION, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
+
+if TYPE_CHECKING:
+    from magcli.rl.losses import Loss
 
 MAGISTRAL = "magistral"
 """The loss of the recipe, whose values of other options are their defaults."""
@@ -213,11 +216,15 @@ def _defaults_of_loss(name: str) -> dict[str, Any]:
     """
     if name == MAGISTRAL:
         return {}  # without torch, which losses need
-    from magcli.rl.losses import loss_of
-
-    loss = loss_of(name)
+    loss = _loss_of(name)
     norms = {"advantage_norm": loss.advantage_norm, "loss_norm": loss.loss_norm}
     return norms | {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
+
+
+def _loss_of(name: str) -> Loss:
+    from magcli.rl.losses import loss_of  # with PyTorch, which --help does without
+
+    return loss_of(name)
 
 
 def check(config: Config) -> None:
@@ -345,9 +352,8 @@ def _check_functions(config: Config) -> None:
     loss = own_loss(config)
     if config.advantage or loss:
         from magcli.rl import algorithm
-        from magcli.rl.losses import loss_of
 
-        normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
+        normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
         usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
         algorithm.check_custom(config.advantage, loss)
 
@@ -356,11 +362,9 @@ def _check_teacher(config: Config) -> None:
     """A model on this machine or the hub, and no other source of advantages."""
     if not config.teacher:
         return
-    from magcli.rl.losses import loss_of
-
     is_url = config.teacher.startswith(("http://", "https://"))
     usage(not is_url, "rl: --teacher scores in the trainer, not on a server; give a folder or a hub id")
-    normalised = config.advantage_norm != loss_of(config.loss).advantage_norm
+    normalised = config.advantage_norm != _loss_of(config.loss).advantage_norm
     others = config.advantage or normalised or config.shuffle_rewards
     usage(not others, "rl: --teacher replaces --advantage, --advantage-norm and --shuffle-rewards; leave them out")
 

@@ -8,11 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.console import put
+from magcli.data import table
 from magcli.data.json_columns import encoded, is_json_text
 from magcli.errors import DataError
+from magcli.model.chat.targets import TokensWithMask, show_mask
 from magcli.model.model import Model
-from magcli.rl.store import EPISODE_ROLLOUT, rollout_schema
+from magcli.rl.store import EPISODE_ROLLOUT, groups_of, rollout_schema
 from magcli.rl.stored import StoredRollouts
+from magcli.run.rundir import RunDir
 from magcli.stages.rl.config import Config
 
 
@@ -60,11 +63,6 @@ def show_masks(config: Config, model: Model) -> None:
     Raises:
         DataError: the run has trained none.
     """
-    from magcli.data import table
-    from magcli.model.chat.targets import TokensWithMask, show_mask
-    from magcli.rl.store import groups_of
-    from magcli.run.rundir import RunDir
-
     paths = sorted(RunDir(config.run).rollouts.glob("step-*.arrow"))
     if not paths:
         raise DataError(f"rl: {config.run} has no rollouts yet; --show-mask shows those of a run, so train first")

@@ -1,7 +1,7 @@
 """Whether an environment can be used, before any work."""
 
 from magcli.errors import usage
-from magcli.stages.shared.options import GraderOptions
+from magcli.stages.shared.options import GraderOptions, environment_judges
 
 
 def check_environment(stage: str, config: GraderOptions, spec: str, reward: str = "") -> None:
@@ -14,9 +14,8 @@ def check_environment(stage: str, config: GraderOptions, spec: str, reward: str 
     if not spec:
         return
     # Options are checked before anything that grades is needed.
-    from magcli.stages.shared.graders import open_sandbox
-    from magcli.verify.environment import runs_programs, terms_of
+    from magcli.stages.shared import graders
 
-    usage(not (reward and terms_of(spec).judges), f"{stage}: --environment {spec} has its own reward; omit --reward")
-    if runs_programs(spec):
-        open_sandbox(config.sandbox)
+    judges = environment_judges(spec)
+    usage(not (reward and judges), f"{stage}: --environment {spec} has its own reward; omit --reward")
+    graders.check_isolation(config, spec)

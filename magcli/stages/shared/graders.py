@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from magcli.model.chat.thoughts import THINK, ThoughtForm
 from magcli.stages.shared.options import environment_judges
 from magcli.verify import custom, sandbox
-from magcli.verify.environment import identity_of
+from magcli.verify.environment import identity_of, runs_programs
 from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
+from magcli.verify.trial import try_reward
 
 if TYPE_CHECKING:
     from magcli.stages.shared.options import GraderOptions, RewardOptions
@@ -46,14 +47,18 @@ def open_grader(config: GraderOptions, function: str = "", environment: str = ""
     )
 
 
+def check_isolation(config: GraderOptions, environment: str) -> None:
+    """Refuse an environment that runs programs, where this machine cannot isolate them."""
+    if runs_programs(environment):
+        open_sandbox(config.sandbox)
+
+
 def reward_trial(config: RewardOptions) -> Callable[[Mapping[str, Any]], None] | None:
     """Tries a user's own reward function on a row before any work; None without one."""
     if not config.reward:
         return None
 
     def attempt(row: Mapping[str, Any]) -> None:
-        from magcli.verify.trial import try_reward
-
         with open_grader(replace(config, workers=1), config.reward) as grader:
             try_reward(grader, config.reward, row)
 

@@ -367,18 +367,9 @@ def template_source(config: TemplateOptions) -> str:
     """
     if config.chat_template is None:
         return ""
-    from jinja2 import TemplateSyntaxError
-    from transformers.utils.chat_template_utils import _compile_jinja_template
+    from magcli.model.chat.template_file import read_template
 
-    try:
-        text = config.chat_template.read_text(encoding="utf-8")
-        _compile_jinja_template(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--chat-template {config.chat_template} cannot be read: {error}") from error
-    except TemplateSyntaxError as error:
-        location = f"{config.chat_template}, line {error.lineno}"
-        raise UsageError(f"--chat-template {location}: {error.message}") from error
-    return text
+    return read_template(config.chat_template)
 
 
 def template_variables(config: TemplateOptions) -> dict[str, Any]:

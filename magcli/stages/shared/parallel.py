@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from magcli.errors import usage
@@ -34,17 +35,16 @@ def check_ranks(stage: str, ranks: int, *, engine: str, device: str, determinist
     """
     if ranks == 1:
         return
-    from magcli.generate.parallel import check_split
-    from magcli.model.model import Model
-
     flag = f"{stage}: --tensor-parallel {ranks}"
-    opened = Model.open(model)
-    usage(not opened.is_url, f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
+    is_url = model.startswith(("http://", "https://"))
+    usage(not is_url, f"{flag} needs a model folder or hub id, not a URL: a server splits its model itself")
     usage(not deterministic, f"{flag} is not deterministic: sums of ranks are rounded differently; omit it")
     sampler = policy_engine(engine, device)  # type: ignore[arg-type]
     usage(sampler == "vllm", f"{flag} needs --engine vllm: the embedded engine computes on one device")
-    if opened.is_local:
-        check_split(opened, ranks)
+    if model and Path(model).is_dir():
+        from magcli.generate.parallel import check_split_of
+
+        check_split_of(model, ranks)
 
 
 def check_cards(stage: str, ranks: int, device: str) -> None:

@@ -28,8 +28,6 @@ def options_of_run(path: Path) -> dict[str, Any]:
 
     They are those of its current stage if it has several. Empty for a folder without a record.
     """
-    from magcli.run.rundir import RunDir
-
     recorded = record(path)
     options = {name: recorded[name] for name in (*SAMPLED_WITH, *GRADED_WITH) if name in recorded}
     stage = _current_stage(recorded.get("stage") or [], RunDir(path))

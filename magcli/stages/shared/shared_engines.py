@@ -25,12 +25,11 @@ from magcli.cluster.service import ServiceClient
 from magcli.cluster.service_group import ServerKind, ServiceGroup
 from magcli.cluster.types import Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
-from magcli.generate.remote.service import EngineServer, service_generator
+from magcli.generate.remote.service import service_generator
 from magcli.model.weights.tensors import weight_files
 from magcli.plan import machine
 from magcli.plan.machine import gpus
-from magcli.stages.shared import engines, templates
-from magcli.stages.shared.engine_job import job_in_engine
+from magcli.stages.shared import templates
 from magcli.stages.shared.options import EngineOptions, LocalEngineOptions
 
 if TYPE_CHECKING:
@@ -51,6 +50,7 @@ LOADED_COPIES = 4
 
 START_SECONDS = 600.0
 """How long an engine may take to start, in a stage without --deadline."""
+
 
 OpenEngine = Callable[[str, Any, Mapping[str, str]], "Server"]
 """Opens an engine in its process, by the stage, its options with the engine's own device, and what options left to
@@ -214,13 +214,6 @@ def devices(cluster: Cluster, device: str, ranks: int = 1) -> list[str]:
     return [f"cuda:{number * ranks}" for number in range(engines_here)]
 
 
-def open_server(stage: str, config: EngineOptions, chosen: Mapping[str, str]) -> EngineServer:
-    """Open an engine in its process; ``chosen`` is what options left to ``auto`` resolved to, if it is known."""
-    job, messages = job_in_engine(stage, chosen)
-    generator = engines.open_engine(config, job)
-    return EngineServer(generator, job.chosen, messages)
-
-
 class ClusterEngines:
     """Starts the engines of a run, and watches and replaces them in a thread of its own until ``close``.
 
@@ -235,9 +228,7 @@ class ClusterEngines:
         MagError: what opening an engine raised.
     """
 
-    def __init__(
-        self, config: Any, job: Job, unfinished: Sequence[Notes], open_server: OpenEngine = open_server
-    ) -> None:
+    def __init__(self, config: Any, job: Job, unfinished: Sequence[Notes], open_server: OpenEngine) -> None:
         chosen: dict[str, str] = {}
         for notes in unfinished:
             chosen |= notes.notes

@@ -34,8 +34,9 @@ from magcli.run.job import UNREAD, Drops, Job, Whole
 from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard
 from magcli.run.units import AsyncRunner
+from magcli.stages.shared.cluster_engines import open_server
 from magcli.stages.shared.options import EngineOptions
-from magcli.stages.shared.shared_engines import SharedEngines, open_server, samples_locally, surroundings
+from magcli.stages.shared.shared_engines import SharedEngines, samples_locally, surroundings
 
 if TYPE_CHECKING:
     from magcli.cluster.errors import MemberLost

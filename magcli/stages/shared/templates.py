@@ -12,6 +12,7 @@ from magcli.errors import EnvironmentFault
 from magcli.model.chat.prompts import ChatTemplate, takes_system
 from magcli.model.model import Model
 from magcli.stages.shared.options import AUTO, template_source, template_variables
+from magcli.verify.environment import terms_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -39,8 +40,6 @@ def _tools_of(environment: str) -> dict[str, Any]:
     """The variable of the chat template with the tools of an environment; none without any."""
     if not environment:
         return {}
-    from magcli.verify.environment import terms_of
-
     tools = [dict(tool) for tool in terms_of(environment).tools]
     return {"tools": tools} if tools else {}
 

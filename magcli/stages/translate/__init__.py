@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.config import opt
+from magcli.curate.instruction import NAMES, instruction
 from magcli.errors import usage
 from magcli.stages.shared import cluster, options
 
@@ -62,8 +63,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.curate.translation import NAMES, instruction
-
     unknown = [name for name in config.languages if name not in NAMES]
     usage(len(config.languages) > 0, "translate.languages: no language given")
     usage(not unknown, f"translate.languages: unknown {', '.join(unknown)}; choose from {', '.join(NAMES)}")

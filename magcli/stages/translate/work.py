@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from magcli.curate.instruction import instruction
 from magcli.curate.translation import (
     EXISTING,
     LanguageChoice,
     defect,
-    instruction,
     messages,
     read_translations,
     translated,

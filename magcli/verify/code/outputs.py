@@ -20,12 +20,9 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import zip_longest
-from typing import Literal, get_args
 
-from magcli.errors import DataError
+from magcli.verify.code.comparison import DECIMAL, Comparison, Mode, comparison
 from magcli.verify.code.tolerance import decimal_comparison
 from magcli.verify.code.values import (
     DECODERS,
@@ -58,42 +55,15 @@ __all__ = [
     "shown",
 ]
 
-Mode = Literal["tokens", "tokens-case", "floats", "decimals", "lines", "unordered-lines", "exact"]
-
 MAX_READ = 100_000
 """Characters of a test that are considered when inferring the comparison."""
 
-HALF_A_UNIT = 0.5 + 1e-6
-"""What rounding to a place changes, in units of that place, with the error of the comparison itself."""
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 # Camel case, which no output has by chance.
 _CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
 _TOKEN = re.compile(rb"\S+")
 # Of bounded length, as a program may write any number of digits.
 _INTEGER = re.compile(rb"[+-]?\d{1,400}")
-_DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?")
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A mode and its tolerance: of ``floats`` absolute or relative, of ``decimals`` absolute."""
-
-    mode: Mode = "tokens"
-    tolerance: float = 1e-6
-
-
-@lru_cache(maxsize=64)
-def comparison(name: str) -> Comparison:
-    """The comparison named ``name``, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
-    mode, colon, tolerance = name.partition(":")
-    for plain_mode in get_args(Mode):
-        if mode == plain_mode != "decimals" and not colon:
-            return Comparison(plain_mode)
-    if mode == "decimals" and tolerance.isdecimal() and len(tolerance) < 3:
-        return Comparison("decimals", HALF_A_UNIT * 10.0 ** -int(tolerance))
-    if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
-        return Comparison("floats", float(tolerance))
-    raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4, decimals:2")
 
 
 def infer_comparison(tests: Iterable[tuple[str, str]], statement: str = "") -> str:
@@ -170,7 +140,7 @@ def _first(
 
 
 def _near(expected: bytes, actual: bytes, tolerance: float, *, absolute: bool) -> bool:
-    if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(actual):
+    if not DECIMAL.fullmatch(expected) or not DECIMAL.fullmatch(actual):
         return False
     if _INTEGER.fullmatch(expected):
         return not _INTEGER.fullmatch(actual) and abs(float(expected) - float(actual)) <= tolerance

@@ -10,7 +10,8 @@ from properties import adversarial, built
 from magcli.verify import Grader
 from magcli.verify.code.judge import Judge, Programs, extract
 from magcli.verify.code.runs import fault_of
-from magcli.verify.reward import RewardRule, columns, reward
+from magcli.verify.reward import RewardRule, reward
+from magcli.verify.reward_columns import columns
 from magcli.verify.sandbox.program import Limits, Outcome
 from magcli.verify.types import Verdict
 

@@ -1,0 +1,42 @@
+"""Rewards as columns of a table. A module of its own, because the workers that grade do without pyarrow."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from magcli.data.json_columns import encoded
+from magcli.data.schema import CUSTOM_REWARD, REWARD, REWARD_PARTS
+from magcli.verify.reward import Reward
+
+_FIELD_OF = {
+    "reward": "total",
+    "reward_format": "format",
+    "reward_correct": "correctness",
+    "reward_length": "length",
+    "reward_language": "language",
+}
+"""The field of a reward in a column of another name."""
+
+
+def columns(rewards: Sequence[Reward], *, custom: bool = False) -> pa.RecordBatch:
+    """The rewards as the columns of ``magcli.data.schema.REWARD``, in order; those of a custom reward as
+    ``CUSTOM_REWARD``.
+    """
+    arrays = [
+        pa.array([getattr(reward, _FIELD_OF.get(column.name, column.name)) for reward in rewards], column.type)
+        for column in REWARD
+    ]
+    if not custom:
+        return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
+    parts = encoded(dict(reward.parts) or None for reward in rewards)
+    assert CUSTOM_REWARD.names[-1] == REWARD_PARTS
+    return pa.RecordBatch.from_arrays([*arrays, parts], schema=CUSTOM_REWARD)
+
+
+def from_row(row: Mapping[str, Any]) -> Reward:
+    """The reward in a row's columns; the inverse of ``columns``."""
+    values = {_FIELD_OF.get(name, name): row[name] for name in REWARD.names}
+    parts = row.get(REWARD_PARTS)
+    return Reward(**values, parts=json.loads(parts) if isinstance(parts, str) else parts or {})
