@@ -1,3 +1,3 @@
 """magcli: composable pipeline stages that train a reasoning model by the Magistral recipe."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

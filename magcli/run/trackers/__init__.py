@@ -34,7 +34,7 @@ LogLines = Callable[[Sequence[Line]], None]
 """Called with the metrics of all updates so far: starts the upload of those that trackers lack, and returns."""
 
 ABORT_TIMEOUT = 5.0
-"""The same if the run was interrupted; the same command uploads the rest later."""
+"""Seconds that an interrupted run waits for its tracker; the same command uploads the rest later."""
 
 METRIC_NAMES = {
     "reward": "reward/mean",
