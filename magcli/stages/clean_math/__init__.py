@@ -17,6 +17,7 @@ from magcli.stages.shared import cluster, options
 
 INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
 RESUMES = True
+IN_RECIPE = options.ENGINE_IN_RECIPE
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 
 

@@ -11,6 +11,7 @@ the same way, and --compare shows several runs side by side.
 """
 
 from magcli.stages.evaluate.config import Config, check, reads, side_outputs
+from magcli.stages.shared import options
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
 OUTPUT = "the metrics (also printed)"
@@ -18,6 +19,6 @@ EXAMPLE = (
     "magcli evaluate examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 --ks 1,4 "
     "-o evaluation.arrow"
 )
-IN_RECIPE = ("deadline", "verify_deadline", "gpu_memory", "vllm_eager", "template_args")
+IN_RECIPE = (*options.ENGINE_IN_RECIPE, "verify_deadline")
 
 __all__ = ["IN_RECIPE", "Config", "check", "reads", "side_outputs"]

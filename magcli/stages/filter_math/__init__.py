@@ -33,7 +33,7 @@ EXAMPLE = (
     "magcli filter-math examples/problems.jsonl --model examples/model --system none --samples 4 --max-tokens 48 "
     "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"
 )
-IN_RECIPE = ("deadline", "verify_deadline", "gpu_memory", "vllm_eager", "template_args")
+IN_RECIPE = (*options.ENGINE_IN_RECIPE, "verify_deadline")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ EXAMPLE = (
     "magcli generate examples/problems.jsonl --model examples/model --system none "
     "--samples 4 --max-tokens 48 -o completions.arrow"
 )
-IN_RECIPE = ("deadline", "gpu_memory", "vllm_eager", "template_args")
+IN_RECIPE = options.ENGINE_IN_RECIPE
 
 
 ENVIRONMENT = options.GraderOptions(workers=4)

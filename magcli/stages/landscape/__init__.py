@@ -18,7 +18,7 @@ OUTPUT = "the points (also in the output folder)"
 EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
 IN_RECIPE = (
     "penalty_end", "penalty_width", "language", "num_tests", "partial", "verify_deadline",
-    "gpu_memory", "vllm_eager", "template_args",
+    "tensor_parallel", "deterministic", "gpu_memory", "vllm_eager", "template_args",
 )  # fmt: skip
 
 __all__ = ["IN_RECIPE", "Config", "check", "defaults", "reads", "side_outputs"]

@@ -28,7 +28,7 @@ from magcli.verify.code.comparison import comparison
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 RESUMES = True
 EXAMPLE = "magcli make-tests examples/weak_programs.jsonl --tries 30 -o more-tests.arrow --dropped no-tests.jsonl"
-IN_RECIPE = ("deadline", "gpu_memory", "vllm_eager", "template_args")
+IN_RECIPE = options.ENGINE_IN_RECIPE
 
 
 @dataclass(frozen=True)

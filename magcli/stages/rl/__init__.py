@@ -30,7 +30,8 @@ IN_RECIPE = (
     "warmup", "weight_decay", "max_norm", "lora_alpha", "retire_after", "defer_after",
     "language", "num_tests", "partial", "verify_deadline",
     "evaluate_every", "eval_samples", "eval_max_tokens", "eval_temperature", "eval_slots",
-    "generator_devices", "transfer", "vllm_sleep", "vllm_eager", "min_trainers",
+    "offload", "fsdp_size", "min_trainers",
+    "generator_devices", "transfer", "tensor_parallel", "vllm_sleep", "vllm_eager",
     "keep_checkpoints", "save_dtype", "template_args",
 )  # fmt: skip
 """What a run decides by itself, or has a value of its paper, and nobody changes from one command to the next."""

@@ -29,7 +29,7 @@ FIRST = ("model", "run", "epochs", "lr", "step_tokens", "max_length", "lora", "h
 IN_RECIPE = (
     "warmup", "floor", "weight_decay", "max_norm", "lora_alpha", "verify_deadline",
     "evaluate_every", "eval_samples", "eval_max_tokens", "eval_temperature", "eval_slots",
-    "min_trainers", "keep_checkpoints", "save_dtype", "template_args",
+    "offload", "fsdp_size", "min_trainers", "keep_checkpoints", "save_dtype", "template_args",
 )  # fmt: skip
 """What nobody changes from one command to the next."""
 

@@ -160,6 +160,10 @@ class TemplateOptions:
     )
 
 
+ENGINE_IN_RECIPE = ("deadline", "tensor_parallel", "deterministic", "gpu_memory", "vllm_eager", "template_args")
+"""Those of ``EngineOptions`` that ``--help`` does not list: they are set once for a machine."""
+
+
 @dataclass(frozen=True)
 class EngineOptions(TemplateOptions, LocalEngineOptions):
     """A model, on this machine or behind a URL."""

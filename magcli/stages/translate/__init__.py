@@ -24,7 +24,7 @@ EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"
 )
-IN_RECIPE = ("deadline", "gpu_memory", "vllm_eager", "template_args")
+IN_RECIPE = options.ENGINE_IN_RECIPE
 
 RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
