@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
+from magcli.generate.remote.fleet import Fleet
 from magcli.rl import ledger
 from magcli.rl.trainer import Trainer
 from magcli.run.rundir import RunDir
-from magcli.stages.rl import sampling_engine, verifiers
+from magcli.stages.rl import cluster_verifiers, sampling_engine
 from magcli.verify.grader import Grader
 
 TOYS = Path(__file__).parent.parent / "environments" / "toys.py"
@@ -51,8 +52,8 @@ def without_engines(monkeypatch):
         for place, name in (
             (sampling_engine, "open_policy"),
             (sampling_engine, "open_adapted"),
-            (sampling_engine.Fleet, "open"),
-            (verifiers, "ServiceGroup"),
+            (Fleet, "open"),
+            (cluster_verifiers, "ServiceGroup"),
             (Grader, "__init__"),
             (multiprocessing.Process, "start"),
             (subprocess.Popen, "__init__"),
