@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
 
 from magcli.model.shape import ModelShape
 from magcli.plan import memory
@@ -78,11 +77,17 @@ SURE = 1.2
 FEWEST_TOKENS = 1024
 """The smallest micro-batch that is proposed."""
 
+FEWEST_KEPT_TOKENS = 8192
+"""The smallest micro-batch that is chosen to keep activations; an estimate of where launches begin to take longer."""
+
+MOST_TOKENS = 65536
+"""The largest micro-batch that is chosen: its matrix products fill any GPU, and more tokens only take memory."""
+
 
 def smaller_micro_batches(plan: Plan, *, longest: int) -> list[Change]:
     """Micro-batches of a half, a quarter and so on, not smaller than the ``longest`` sequence."""
     changes = []
-    tokens, halvings = _half(plan.training.micro_tokens), 1
+    tokens, halvings = _half(plan.training.tokens), 1
     while tokens >= max(FEWEST_TOKENS, longest):
         changes.append(Change(f"--micro-tokens {tokens}", MICRO * halvings, _with_training(micro_tokens=tokens)))
         tokens, halvings = _half(tokens), halvings + 1
@@ -137,15 +142,54 @@ def recomputation(plan: Plan) -> list[Change]:
     return [Change("--activation-checkpointing yes", RECOMPUTE, _with_training(activation_checkpointing=True))]
 
 
-def without_recomputation(plan: Plan, usable: int) -> Plan:
-    """The plan with activations kept, which saves a quarter of the compute, if it surely fits; else as it is."""
+def without_recomputation(plan: Plan, usable: int, *, fewest: int) -> Plan:
+    """The plan with activations kept, which saves a quarter of the compute, if it surely fits; else as it is.
+
+    Micro-batches may be halved for it, down to the ``fewest`` tokens.
+    """
     kept = _with_training(activation_checkpointing=False)(plan)
-    return kept if SURE * kept.peak <= usable else plan
+    sizes = [kept, *(change.apply(kept) for change in smaller_micro_batches(kept, longest=fewest))]
+    return next((smaller for smaller in sizes if SURE * smaller.peak <= usable), plan)
 
 
-def as_fast_as_fits(asked: Literal["auto", "yes", "no"], plan: Plan, *, on_gpu: bool, usable: int) -> Plan:
-    """The plan of a run on a card: with ``auto`` activations are recomputed only if the run might not fit else."""
-    return without_recomputation(plan, usable) if asked == "auto" and on_gpu else plan
+def larger_micro_batches(plan: Plan, usable: int) -> Plan:
+    """The plan with micro-batches doubled as long as it surely fits, up to all tokens of an optimizer step."""
+    most = min(MOST_TOKENS, plan.training.step_tokens or MOST_TOKENS)
+    while plan.training.micro_tokens < most:
+        larger = _with_training(micro_tokens=2 * plan.training.micro_tokens)(plan)
+        if SURE * larger.peak > usable:
+            break
+        plan = larger
+    return plan
+
+
+def micro_batches_that_fit(plan: Plan, usable: int, *, longest: int) -> Plan:
+    """The plan with micro-batches halved until it fits, but not smaller than the ``longest`` sequence."""
+    if plan.peak <= usable:
+        return plan
+    smaller = [change.apply(plan) for change in smaller_micro_batches(plan, longest=longest)]
+    return next((halved for halved in smaller if halved.peak <= usable), smaller[-1] if smaller else plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What the options of a run leave to its plan: whether activations are recomputed, and the tokens of micro-batches,
+    which are not fewer than those of the ``longest`` sequence.
+    """
+
+    recomputation: bool
+    micro_tokens: bool
+    longest: int
+
+
+def as_fast_as_fits(plan: Plan, free: Free, usable: int) -> Plan:
+    """The plan on a GPU: activations are kept if that surely fits, then micro-batches as large as surely fit."""
+    if free.recomputation:
+        fewest = max(free.longest, FEWEST_KEPT_TOKENS) if free.micro_tokens else plan.training.tokens
+        plan = without_recomputation(plan, usable, fewest=fewest)
+    if free.micro_tokens:
+        plan = larger_micro_batches(micro_batches_that_fit(plan, usable, longest=free.longest), usable)
+    return plan
 
 
 def adapters(plan: Plan, *, bf16_base: bool, rank: int = PROPOSED_RANK) -> list[Change]:

@@ -58,7 +58,7 @@ class TrainerPlan:
             trains += f" on {self.ranks} ranks"
         if self.recomputes:
             trains += ", recomputing activations"
-        return trains
+        return f"{trains}, in micro-batches of up to {self.micro_tokens:,} tokens"
 
 
 def spelled(option: str, model: Model, device: str) -> tuple[str, str]:

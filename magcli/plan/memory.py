@@ -61,7 +61,8 @@ class TrainingPlan:
     memory. ``padding`` is the number of slots in padded attention batches per token, in which completions of one
     prompt each have it. ``reference``: a copy of the model for a KL penalty; ``teacher``: another model that only
     scores, in bf16 with ``bf16_teacher``. ``scored`` is the share of the tokens whose logits are needed.
-    ``loads_whole``: each rank loads the whole model before it keeps its shard.
+    ``loads_whole``: each rank loads the whole model before it keeps its shard. ``step_tokens``: those of an optimizer
+    step, which are in one micro-batch if it has room for all; 0: unknown.
     """
 
     shape: ModelShape
@@ -79,6 +80,12 @@ class TrainingPlan:
     loads_whole: bool = True
     teacher: ModelShape | None = None
     bf16_teacher: bool = False
+    step_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the largest micro-batch."""
+        return min(self.micro_tokens, self.step_tokens or self.micro_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +218,7 @@ def activation_bytes(plan: TrainingPlan) -> int:
     stream = (BF16 if plan.lora_rank and plan.bf16_base else FP32) * shape.hidden
     layer = stream if plan.activation_checkpointing else layer_activation_bytes(plan) + adapter_activation_bytes(plan)
     last_norm = 4 * stream
-    return plan.micro_tokens * (shape.layers * layer + last_norm)
+    return plan.tokens * (shape.layers * layer + last_norm)
 
 
 def recomputed_bytes(plan: TrainingPlan) -> int:
@@ -219,7 +226,7 @@ def recomputed_bytes(plan: TrainingPlan) -> int:
     if not plan.activation_checkpointing:
         return 0
     layer = layer_activation_bytes(plan) + adapter_activation_bytes(plan)
-    return plan.micro_tokens * layer + cast_bytes(plan) // plan.shape.layers
+    return plan.tokens * layer + cast_bytes(plan) // plan.shape.layers
 
 
 def layer_gradient_bytes(plan: TrainingPlan) -> int:
@@ -234,7 +241,7 @@ def layer_gradient_bytes(plan: TrainingPlan) -> int:
     widest = min(shape.inner, shape.linear // (3 * shape.layers * shape.hidden))
     largest = 0 if plan.lora_rank else shape.hidden * widest
     copies = BF16 + FP32 if plan.bf16 else FP32
-    return plan.micro_tokens * (inner + stream) + copies * largest
+    return plan.tokens * (inner + stream) + copies * largest
 
 
 def head_gradient_bytes(plan: TrainingPlan) -> int:
@@ -263,7 +270,7 @@ def stores_logits(plan: TrainingPlan) -> bool:
 
 def scored_tokens(plan: TrainingPlan) -> int:
     """Number of tokens of a micro-batch whose logits are needed."""
-    return round(plan.micro_tokens * plan.scored)
+    return round(plan.tokens * plan.scored)
 
 
 def logit_bytes(plan: TrainingPlan) -> int:
@@ -404,7 +411,7 @@ def probe_lines(plan: TrainingPlan) -> list[Line]:
     """A forward pass of the trainer while vLLM is awake, to compare both: the inside of one layer, and logits."""
     element = BF16 if plan.bf16 else FP32
     inside = 3 * FP32 * plan.shape.hidden + element * (3 * plan.shape.inner + plan.shape.queries + 2 * plan.shape.keys)
-    size = plan.micro_tokens * inside + logit_bytes(plan) + head_copy_bytes(plan)
+    size = plan.tokens * inside + logit_bytes(plan) + head_copy_bytes(plan)
     return [Line("probe of trainer and engine", size, ("sampling",))]
 
 

@@ -196,11 +196,52 @@ def test_the_smallest_change_is_the_cheapest_that_fits():
 
 def test_activations_are_kept_where_that_surely_fits():
     plan = fit.Plan(TrainingPlan(QWEN_1_5B, 8192, on_gpu=True, bf16=True, activation_checkpointing=True))
-    kept = fit.without_recomputation(plan, 80 << 30)
+    kept = fit.without_recomputation(plan, 80 << 30, fewest=8192)
     assert not kept.training.activation_checkpointing
     assert kept.peak > plan.peak
-    assert fit.without_recomputation(plan, round(1.1 * kept.peak)) == plan, "forecasts are not that exact"
-    assert fit.without_recomputation(plan, 24 << 30) == plan
+    nearly = round(1.1 * kept.peak)
+    assert fit.without_recomputation(plan, nearly, fewest=8192) == plan, "forecasts are not that exact"
+    assert fit.without_recomputation(plan, 24 << 30, fewest=8192) == plan
+    halved = fit.without_recomputation(plan, nearly, fewest=4096)
+    assert (halved.training.micro_tokens, halved.training.activation_checkpointing) == (4096, False)
+
+
+@pytest.mark.parametrize(
+    ("gibibytes", "step_tokens", "kept", "tokens"),
+    [
+        (80, 0, True, 8192),
+        (200, 0, True, 32768),
+        (200, 20_000, True, 32768),
+        (200, 10_000, True, 16384),
+        (40, 0, False, 16384),
+        (29, 0, False, 8192),
+    ],
+)
+def test_micro_batches_are_as_large_as_surely_fit(gibibytes, step_tokens, kept, tokens):
+    training = TrainingPlan(
+        QWEN_1_5B, 16384, on_gpu=True, bf16=True, activation_checkpointing=True, step_tokens=step_tokens
+    )
+    free = fit.Free(recomputation=True, micro_tokens=True, longest=2048)
+    chosen = fit.as_fast_as_fits(fit.Plan(training), free, gibibytes << 30).training
+    assert (not chosen.activation_checkpointing, chosen.micro_tokens) == (kept, tokens)
+
+
+def test_micro_batches_of_options_stay():
+    training = TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True, activation_checkpointing=True)
+    free = fit.Free(recomputation=True, micro_tokens=False, longest=2048)
+    chosen = fit.as_fast_as_fits(fit.Plan(training), free, 80 << 30).training
+    assert (chosen.micro_tokens, chosen.activation_checkpointing) == (16384, True), "kept, they would not surely fit"
+
+
+def test_where_nothing_fits_micro_batches_are_the_smallest_and_the_rest_is_proposed():
+    training = TrainingPlan(QWEN_1_5B, 16384, on_gpu=True, bf16=True, activation_checkpointing=True)
+    free = fit.Free(recomputation=True, micro_tokens=True, longest=3000)
+    plan = fit.as_fast_as_fits(fit.Plan(training), free, 24 << 30)
+    assert plan.training.micro_tokens == 4096
+    assert fit.smaller_micro_batches(plan, longest=3000) == []
+    assert [change.flags for change in fit.smallest(plan, [fit.offloaded_moments(plan)], 24 << 30)] == [
+        "--offload moments"
+    ]
 
 
 def test_held_copies_of_weights_are_there_while_sampling_too():

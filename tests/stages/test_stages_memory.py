@@ -76,12 +76,14 @@ def test_ranks_load_the_whole_model_only_where_they_cannot_read_slices(magcli, c
 
 
 def test_what_does_not_fit_is_refused_with_the_smallest_change(magcli, config_alone, tmp_path):
-    keeps = ["--activation-checkpointing", "no"]
+    keeps = ["--activation-checkpointing", "no", "--micro-tokens", "8192"]
     command = ["sft", "--model", config_alone, "--card", "24G", "--lora", "16", *keeps, "--dry-run", "--json"]
     done = magcli(*command, cwd=tmp_path)
     assert done.returncode == 4
     plan_event, memory_event, error = map(json.loads, done.stderr.splitlines())
-    assert plan_event["message"] == "sft: the run trains in bf16 adapters of rank 16"
+    assert plan_event["message"] == (
+        "sft: the run trains in bf16 adapters of rank 16, in micro-batches of up to 8,192 tokens"
+    )
     assert memory_event["fits"] is False
     assert memory_event["peak"] == max(
         sum(line["bytes"] for line in memory_event["lines"] if phase in line["phases"]) for phase in memory.PHASES

@@ -149,7 +149,12 @@ class Config(
         ge=0,
     )
     warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN, ge=0)
-    micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN, gt=0)
+    micro_tokens: int = opt(
+        0,
+        "Maximum number of tokens per micro-batch, prompts included; 0: 16384, on a GPU as many as fit its memory.",
+        panel=TRAIN,
+        ge=0,
+    )
     checkpoint_every: int = opt(
         10, "Number of updates between checkpoints.", panel=CHECKPOINTS, affects_rows=False, gt=0
     )

@@ -12,7 +12,7 @@ from magcli.model.model import Model
 from magcli.model.shape import ModelShape, shape_of
 from magcli.plan import fit, formats, memory
 from magcli.plan.engines import Engines, may_be_replaced, policy_engine, starts_eager
-from magcli.plan.fit import Plan
+from magcli.plan.fit import Free, Plan
 from magcli.plan.forecast import Forecast
 from magcli.plan.formats import Formats, TrainerPlan
 from magcli.plan.memory import EnginePlan, TrainingPlan
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from magcli.plan.fit import Change
     from magcli.plan.machine import Card, Machine
     from magcli.plan.ranks import Processes
+
+USUAL_MICRO_TOKENS = 16384
+"""The tokens of a micro-batch where the options and the memory of a GPU do not say another number."""
 
 PADDING = 1.1
 """Slots per token in the padded batches of sequences of similar length: the mean of uniform lengths."""
@@ -143,12 +146,19 @@ def _trainer(given: _Given, forecast: Forecast) -> TrainerPlan:
         bf16=given.formats.bf16,
         attention=formats.attention(config.attention, bf16=given.formats.bf16),
         recomputes=training_memory.activation_checkpointing,
-        micro_tokens=config.micro_tokens,
+        micro_tokens=_micro_tokens(given, training_memory),
         lora_rank=config.lora,
         lora_alpha=config.lora_alpha,
         bf16_base=training_memory.bf16_base,
         offloads_moments=config.offload == "moments",
     )
+
+
+def _micro_tokens(given: _Given, planned: TrainingPlan) -> int:
+    """The tokens of a micro-batch, at most: those of the options, or those that memory was planned for on a GPU."""
+    if given.config.micro_tokens or not given.card.is_gpu:
+        return given.config.micro_tokens or USUAL_MICRO_TOKENS
+    return planned.micro_tokens
 
 
 def _engines(given: _Given, forecast: Forecast, machine: Machine) -> Engines:
@@ -239,10 +249,13 @@ def _forecast(given: _Given) -> Forecast:
 
 
 def _memory(given: _Given, engine: PolicyName) -> Plan:
-    """What is on the trainer's card; of activations as much is kept as surely fits, unless the options say."""
+    """What is on the trainer's card. On a GPU, what the options leave open is chosen by its memory."""
+    config, card = given.config, given.card
     plan = _with_engine(given, _training(given), engine)
-    asked = given.config.activation_checkpointing
-    return fit.as_fast_as_fits(asked, plan, on_gpu=given.card.is_gpu, usable=given.card.usable)
+    if not card.is_gpu:
+        return plan
+    free = Free(config.activation_checkpointing == "auto", not config.micro_tokens, given.longest)
+    return fit.as_fast_as_fits(plan, free, card.usable)
 
 
 def _shared_base(given: _Given, plan: Plan) -> Sequence[Change]:
@@ -258,11 +271,10 @@ def _training(given: _Given) -> TrainingPlan:
     config, card, bf16, prompt = given.config, given.card, given.formats.bf16, given.prompt
     completion = given.largest("max_tokens")
     sample = completion + prompt / config.group_size
-    all_tokens = round(given.largest("n_mini") * sample)
     teacher = Model.open(config.teacher) if config.teacher else None
     return TrainingPlan(
         given.shape,
-        micro_tokens=min(max(config.micro_tokens, prompt + completion), all_tokens),
+        micro_tokens=max(config.micro_tokens or USUAL_MICRO_TOKENS, prompt + completion),
         on_gpu=card.is_gpu,
         bf16=bf16,
         ranks=config.fsdp_size or given.ranks,
@@ -276,6 +288,7 @@ def _training(given: _Given) -> TrainingPlan:
         loads_whole=training.loads_whole(given.model, given.ranks),
         teacher=shape_of(teacher) if teacher else None,
         bf16_teacher=teacher is not None and formats.frozen_in_bf16(teacher, bf16=bf16),
+        step_tokens=round(given.largest("n_mini") * sample),
     )
 
 

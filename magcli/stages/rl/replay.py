@@ -55,6 +55,7 @@ def train_replay(inputs: Inputs, after_loss: bool) -> None:
         note_layout(folder, trainers=controller.size, tensor_parallel=1, fsdp_size=config.fsdp_size)
         plan = planned(controller.size)
         plans.check(plan.forecast, folder.path, console)
+        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
         _replay_all(inputs, plan, controller)
     say_results(folder, console)
 

@@ -217,12 +217,13 @@ async def _loop(parts: Parts, repeated: RepeatedUpdate | None, display: Display)
 
 
 def _check_plan(plan: RunPlan, folder: RunDir, console: Console) -> None:
-    """Refuse a run that does not fit its GPU; warn if disk or shared memory has too little space.
+    """Refuse a run that does not fit its GPU; warn if disk or shared memory has too little space; note its sizes.
 
     Raises:
         EnvironmentFault: it does not fit its GPU.
     """
     plans.check(plan.forecast, folder.path, console)
+    folder.note("micro_tokens", str(plan.trainer.micro_tokens))
     if plan.engines.by_file:
         weights = 4 * plan.forecast.plan.training.shape.parameters
         forecasts.warn_of_small_shared_memory(weights, console, stage="rl")

@@ -73,7 +73,12 @@ class Config(options.GraderOptions, options.EvaluationOptions, rank_options.Rank
         panel=TRAIN,
         ge=0,
     )
-    micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN, gt=0)
+    micro_tokens: int = opt(
+        0,
+        "Maximum number of tokens per micro-batch; 0: 8192, on a GPU as many as fit its memory.",
+        panel=TRAIN,
+        ge=0,
+    )
     max_length: int = opt(
         32768,
         "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from magcli.model.shape import shape_of
 from magcli.plan import fit, memory
 from magcli.plan import formats as formats_plan
-from magcli.plan.fit import Plan
+from magcli.plan.fit import Free, Plan
 from magcli.plan.forecast import Forecast
 from magcli.plan.formats import Formats, TrainerPlan
 from magcli.plan.memory import EnginePlan, TrainingPlan
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.plan.machine import Card, Machine
     from magcli.stages.sft import Config
+
+USUAL_MICRO_TOKENS = 8192
+"""The tokens of a micro-batch where the options and the memory of a GPU do not say another number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class RunPlan:
         trainer = _trainer(config, model, card, formats, ranks or config.trainers)
         plan = _memory(config, model, card, trainer, formats, longest, step_tokens or config.step_tokens)
         trainer = replace(trainer, recomputes=plan.training.activation_checkpointing)
+        if card.is_gpu and not config.micro_tokens:
+            trainer = replace(trainer, micro_tokens=plan.training.micro_tokens)
         return cls(trainer, formats, _forecast(config, model, card, plan, formats, longest))
 
     def text(self) -> str:
@@ -73,7 +78,7 @@ def _trainer(config: Config, model: Model, card: Card, formats: Formats, ranks: 
         bf16=formats.bf16,
         attention=formats_plan.attention(config.attention, bf16=formats.bf16),
         recomputes=formats_plan.recomputes(config.activation_checkpointing, on_gpu=card.is_gpu),
-        micro_tokens=config.micro_tokens,
+        micro_tokens=config.micro_tokens or USUAL_MICRO_TOKENS,
         lora_rank=config.lora,
         lora_alpha=config.lora_alpha,
         bf16_base=config.lora > 0 and formats_plan.frozen_in_bf16(model, bf16=formats.bf16),
@@ -84,11 +89,11 @@ def _trainer(config: Config, model: Model, card: Card, formats: Formats, ranks: 
 def _memory(
     config: Config, model: Model, card: Card, trainer: TrainerPlan, formats: Formats, longest: int, step_tokens: int
 ) -> Plan:
-    """What is on a trainer's card; of activations as much is kept as surely fits, unless the options say."""
+    """What is on a trainer's card. On a GPU, what the options leave open is chosen by its memory."""
     shape = shape_of(model)
     training_memory = TrainingPlan(
         shape,
-        micro_tokens=max(min(config.micro_tokens, step_tokens or config.micro_tokens), longest),
+        micro_tokens=max(trainer.micro_tokens, longest),
         on_gpu=card.is_gpu,
         bf16=trainer.bf16,
         ranks=config.fsdp_size or trainer.ranks,
@@ -97,14 +102,17 @@ def _memory(
         offload_moments=trainer.offloads_moments and card.is_gpu,
         activation_checkpointing=trainer.recomputes,
         loads_whole=training.loads_whole(model, trainer.ranks, from_scratch=config.from_scratch),
+        step_tokens=max(step_tokens, longest) if step_tokens else 0,
     )
     engine = None
     if config.eval_table is not None and config.engine == "torch":
         tokens = min(UNKNOWN_PROMPT + config.eval_max_tokens, model.context)
         engine = EnginePlan(shape, config.eval_slots, tokens, formats.dtype == "bf16", card.is_gpu)
     plan = Plan(training_memory, engine=engine, engine_stays=False)
-    asked = config.activation_checkpointing
-    return fit.as_fast_as_fits(asked, plan, on_gpu=card.is_gpu, usable=card.usable)
+    if not card.is_gpu:
+        return plan
+    free = Free(config.activation_checkpointing == "auto", not config.micro_tokens, longest)
+    return fit.as_fast_as_fits(plan, free, card.usable)
 
 
 def _forecast(config: Config, model: Model, card: Card, plan: Plan, formats: Formats, longest: int) -> Forecast:

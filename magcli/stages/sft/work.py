@@ -214,6 +214,7 @@ def _train(inputs: Inputs, console: Console, after_loss: bool) -> None:
         run = sft.SFTRun(folder, *every, evaluator)
         plan = planned(ranks=controller.size)
         plans.check(plan.forecast, folder.path, console)
+        folder.note("micro_tokens", str(plan.trainer.micro_tokens))
         with console.waiting_for("sft: loading the model"):
             trainer = _make_trainer(inputs, plan, controller)
         trainer.try_saving(folder.model)

@@ -20,6 +20,7 @@ from magcli.errors import DataError
 from magcli.rl.layout import NotedLayout, noted_layout
 from magcli.rl.ledger import read as read_ledger
 from magcli.run.rundir import RunDir
+from magcli.run.settings import CHOSEN
 from magcli_simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
 from magcli_simulate.simulation import Simulation, SimulationResult, SimulationSettings
 from magcli_simulate.workload import (
@@ -261,7 +262,7 @@ def _measured(
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         verdict=_verdict_seconds(events),
         layout=layout,
-        micro_tokens=int(config.get("micro_tokens", 0)),
+        micro_tokens=int(config.get(CHOSEN, {}).get("micro_tokens") or config.get("micro_tokens", 0)),
     )
 
 
