@@ -56,6 +56,23 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessKind:
+    """Processes of one kind.
+
+    Attributes:
+        what: the name of one in messages, such as engine.
+        resources: what each takes of its node.
+        surroundings: their working directory and variables.
+        start_seconds: how long one may take to open what it runs.
+    """
+
+    what: str
+    resources: Resources
+    surroundings: Surroundings
+    start_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What ranks leave room for, and what they wait for.
 

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.service import ServiceClient
-from magcli.cluster.service_group import ServerKind, ServiceGroup
+from magcli.cluster.service_group import ServiceGroup
+from magcli.cluster.types import ProcessKind
 from magcli.stages.shared import graders
 from magcli.stages.shared.shared_engines import surroundings
 from magcli.verify.asking import EnvironmentWorkers
@@ -34,7 +35,7 @@ async def open_cluster_verifiers(
     """The verifiers of ``demand`` for the duration of the block; errors as ``open_verifiers`` of `verifiers.py`."""
     run_id = uuid.uuid4().hex[:12]
     addresses = [f"verifier-{run_id}-{number}" for number in range(demand.number)]
-    kind = ServerKind("verifier", demand.resources, surroundings(), START_SECONDS)
+    kind = ProcessKind("verifier", demand.resources, surroundings(), START_SECONDS)
     open_grader = partial(graders.open_grader, config, config.reward)
     opener = partial(open_verifier, open_grader, _environment_opener(config), _one_program(problems))
     group = ServiceGroup(cluster, kind, addresses, lambda _: opener, stage="rl", console=console)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.open import address_for, open_cluster
 from magcli.cluster.service import ServiceClient
-from magcli.cluster.service_group import ServerKind, ServiceGroup
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.service_group import ServiceGroup
+from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.service import service_generator
 from magcli.model.weights.tensors import weight_files
@@ -84,7 +84,7 @@ class SharedEngines:
             threads = max(1, _threads() // len(self._devices))
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
-        kind = ServerKind("engine", _resources(cluster, config), surroundings(threads), start_seconds)
+        kind = ProcessKind("engine", _resources(cluster, config), surroundings(threads), start_seconds)
         self._group = ServiceGroup(cluster, kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
 
