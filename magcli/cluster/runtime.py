@@ -98,28 +98,27 @@ class Cluster:
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
 
-    def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Sequence[Demand] = ()) -> None:
-        """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
+    def check_room(self, demands: Sequence[Demand]) -> None:
+        """Refuse processes that the nodes could never hold together, even empty; Ray would wait for ever.
 
-        A cluster that awaits nodes refuses nothing: whoever starts the processes says what they wait for.
-
-        ``beside``: other processes of the run, for which there must be room too, those that need most of a node first.
+        Those that need most of a node come first. A cluster that awaits nodes refuses nothing: whoever starts the
+        processes says what they wait for.
 
         Raises:
-            EnvironmentFault: there is no room; the message says how much there is.
+            EnvironmentFault: there is no room; the message says for which processes, and how much there is.
         """
         if self._awaits_nodes:
             return
-        text = f"each with {resources} on one node"
-        if beside:
-            self.check_room(beside)
-            text += f", beside {' and '.join(map(str, beside))}"
         nodes = self.nodes()
-        places = _places(nodes, resources, beside)
-        if places < number:
-            sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
-            room = f"the cluster has room for {places} of {number} {what}, {text} ({sizes})"
-            raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+        for number, demand in enumerate(demands):
+            beside = demands[:number]
+            places = _places(nodes, demand.resources, beside)
+            if places < demand.number:
+                sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
+                text = f"{demand.what}, each with {demand.resources} on one node"
+                text += f", beside {' and '.join(map(str, beside))}" if beside else ""
+                room = f"the cluster has room for {places} of {demand.number} {text} ({sizes})"
+                raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
 
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
         """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
@@ -128,11 +127,6 @@ class Cluster:
     def has_room_for(self, resources: Resources) -> bool:
         """Whether a node could hold a process, with nothing else on it."""
         return any(_fitting(node, resources) > 0 for node in self.nodes())
-
-    def check_room(self, demands: Sequence[Demand]) -> None:
-        """Refuse several kinds of processes that the nodes could never hold together; errors as ``check_placeable``."""
-        for number, demand in enumerate(demands):
-            self.check_placeable(demand.what, demand.number, demand.resources, beside=demands[:number])
 
     @contextlib.contextmanager
     def room_kept(self, demands: Sequence[Demand], say: Callable[[str], None]) -> Iterator[None]:

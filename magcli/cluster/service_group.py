@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import OpenServer, Service
-from magcli.cluster.types import ProcessKind
+from magcli.cluster.types import Demand, ProcessKind
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 
@@ -62,7 +62,7 @@ class ServiceGroup:
         Raises:
             EnvironmentFault: the message says for how many there is room.
         """
-        self._cluster.check_placeable(f"{self._kind.what}s", len(self.addresses), self._kind.resources)
+        self._cluster.check_room([Demand(f"{self._kind.what}s", len(self.addresses), self._kind.resources)])
 
     async def start(self, numbers: Sequence[int]) -> None:
         """Start the servers of these addresses at once.

@@ -11,7 +11,7 @@ import torch
 from magcli.cluster.errors import RanksLost
 from magcli.cluster.ranks import RankGroup, Seat
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import ANY_ROOM, Resources, Room, Surroundings
+from magcli.cluster.types import ANY_ROOM, Demand, Resources, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import WAITING_SECONDS, OpenState, RankCommand, RankState, SaveEnded
@@ -56,9 +56,8 @@ class ClusterRanks:
         is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
-            self._size,
+            Demand("trainer ranks", self._size, Resources() if is_local else rank_resources(self._device)),
             partial(_open_rank, open_state, bf16, self._device, self._threads, self._fsdp_size, self._timeout),
-            Resources() if is_local else rank_resources(self._device),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
             timeout=self._timeout,
