@@ -167,7 +167,7 @@ def _cluster_ranks(
     room: Room,
 ) -> ClusterRanks:
     """This number of trainer ranks, several, which start when their state is opened."""
-    from magcli.train.rank_group import ClusterRanks
+    from magcli.train.rank_group import ClusterRanks, RankSetup
 
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
@@ -175,15 +175,7 @@ def _cluster_ranks(
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
         threads = share_threads(torch.get_num_threads(), number, sum(demand.number for demand in room.beside))
-    return ClusterRanks(
-        cluster,
-        number,
-        config.device,
-        threads=threads,
-        say=say,
-        fsdp_size=config.fsdp_size,
-        room=room,
-    )
+    return ClusterRanks(cluster, number, RankSetup(config.device, threads, config.fsdp_size), say=say, room=room)
 
 
 def share_threads(threads: int, trainers: int, generators: int) -> int:
