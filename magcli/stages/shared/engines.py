@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.curate.sampling import SamplingPlan
 from magcli.errors import usage
 from magcli.generate.open import open_generator
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling
 from magcli.model.chat.prompts import prompt_tokens, system_prompt, to_messages
 from magcli.model.chat.thoughts import THINK, ThoughtForm
@@ -45,10 +46,10 @@ def open_engine(
     at_once = job.whole.at_once if job.whole is not None else 1
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
-    generator = open_generator(
+    spec = Spec(
         templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
-        engine=config.engine,
-        dtype=dtype,
+        "auto" if config.engine == "server" else config.engine,  # of a URL, as was checked
+        dtype,
         slots=-(-config.num_slots // at_once),  # shards share the requests to a server
         deterministic=config.deterministic,
         device=config.device,
@@ -56,8 +57,8 @@ def open_engine(
         gpu_memory=config.gpu_memory or ALONE,
         tensor_parallel=config.tensor_parallel,
         eager=starts_eager(config.vllm_eager, expected or _expected(config, job), slots=config.num_slots),
-        console=job.console,
     )
+    generator = open_generator(spec, job.console)
     forms.record(generator.thoughts, job, unfinished)
     return generator
 
