@@ -4,20 +4,24 @@ Messages to it are calls; its own are collected in an outbox. One long poll a se
 for each would cost 40 times the CPU of a frame on a socket (docs/cluster.md). An empty answer is the sign of life.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
 import pickle
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import ray
 
 from magcli.cluster.errors import MemberLost, NodeLost
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster
-from magcli.cluster.types import ProcessKind, Surroundings
+from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Surroundings
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 POLL_SECONDS = 1.0
 """How long a poll waits for messages before it answers that there are none."""
@@ -118,7 +122,7 @@ class Member:
         *,
         say: Callable[[str], None],
         heard: Callable[[str, Any], None] | None = None,
-    ) -> "Member":
+    ) -> Member:
         """Start a process where there is room, and wait until its endpoint is open.
 
         Args:

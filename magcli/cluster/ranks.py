@@ -20,8 +20,8 @@ from ray import cloudpickle
 from magcli.cluster.errors import MemberLost, NodeLost, RanksLost
 from magcli.cluster.mailbox import Location
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster
-from magcli.cluster.types import ANY_ROOM, Demand, Room, Surroundings
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import ANY_ROOM, WAITING_SECONDS, Demand, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 
 SEARCH_SECONDS = 8.0

@@ -26,15 +26,14 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from magcli.cluster.open import AUTO, LOCAL
 from magcli.cluster.reaper import end_session
-from magcli.cluster.types import Demand, Node, Resources
+from magcli.cluster.service import OpenServer
+from magcli.cluster.service_group import ServiceGroup
+from magcli.cluster.types import WAITING_SECONDS, Demand, Node, ProcessKind, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
-
-WAITING_SECONDS = 30.0
-"""How often a wait for room in the cluster is reported."""
 
 NAMESPACE = "magcli"
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -127,6 +126,18 @@ class Cluster:
     def has_room_for(self, resources: Resources) -> bool:
         """Whether a node could hold a process, with nothing else on it."""
         return any(_fitting(node, resources) > 0 for node in self.nodes())
+
+    def servers(
+        self,
+        kind: ProcessKind,
+        addresses: Sequence[str],
+        opener_of: Callable[[int], OpenServer],
+        *,
+        stage: str,
+        console: Console,
+    ) -> ServiceGroup:
+        """Servers of one kind, which are not started yet; arguments as of ``ServiceGroup``."""
+        return ServiceGroup(self, kind, addresses, opener_of, stage=stage, console=console)
 
     @contextlib.contextmanager
     def room_kept(self, demands: Sequence[Demand], say: Callable[[str], None]) -> Iterator[None]:

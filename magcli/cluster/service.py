@@ -5,6 +5,8 @@ Requests to it are calls. One long poll of a client returns all of its answers s
 by its name, and ask again what the lost one had not answered.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -14,16 +16,18 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import ray
 
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, placed
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import Cluster
 from magcli.cluster.types import ProcessKind, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 STATUS_SECONDS = 1.0
 """How often the process that started a server asks for its status, which is the sign of life."""
@@ -143,7 +147,7 @@ class Service:
         open_server: OpenServer,
         *,
         waiting: Callable[[str], None],
-    ) -> "Service":
+    ) -> Service:
         """Start a server where there is room, and wait until it is open.
 
         Args:
@@ -227,7 +231,7 @@ class _Connection:
     address: str
     actor: Any = None
     weights: dict[int, int] = field(default_factory=dict)
-    waiting: dict[int, "asyncio.Future[Any]"] = field(default_factory=dict)
+    waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
 
     @property
     def load(self) -> int:

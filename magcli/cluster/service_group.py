@@ -1,14 +1,19 @@
 """Servers of one kind on a cluster: started, watched, and replaced when they are lost."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.runtime import Cluster
-from magcli.cluster.service import OpenServer, Service
+from magcli.cluster.service import OpenServer, Service, ServiceClient
 from magcli.cluster.types import Demand, ProcessKind
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 MAX_DEATHS = 5
 """How often a server may die without having finished anything meanwhile."""
@@ -93,6 +98,10 @@ class ServiceGroup:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+    def client(self, name: str) -> ServiceClient:
+        """Asks the servers from this process, under a name that is unique among their clients."""
+        return ServiceClient(self.addresses, name)
 
     def forget(self, client: str) -> None:
         """Tell all servers that a client was lost."""

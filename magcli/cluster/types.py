@@ -1,10 +1,18 @@
 """What processes of a cluster take of its nodes and of the process that starts them; known without Ray."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+WAITING_SECONDS = 30.0
+"""How often a wait for room in the cluster is reported."""
+
+LIBRARIES = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_", "GOMP_", "TORCHDYNAMO_", "TOKENIZERS_")
+"""How the names of variables of libraries and servers begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,17 @@ class Surroundings:
 
     folder: str = field(default_factory=os.getcwd)
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_this_process(cls, threads: int = 0) -> Surroundings:
+        """Its working directory, and its variables of libraries and servers.
+
+        ``threads``: of the compute libraries; 0: as this process.
+        """
+        variables = {name: value for name, value in os.environ.items() if name.startswith(LIBRARIES)}
+        if threads:
+            variables["OMP_NUM_THREADS"] = str(threads)
+        return cls(os.path.realpath(os.getcwd()), variables)
 
     def enter(self) -> None:
         """Set the working directory, where this machine has it, and the variables."""

@@ -31,7 +31,7 @@ from magcli.plan.ranks import ALONE
 from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
 from magcli.stages.shared import engines, graders
-from magcli.stages.shared.cluster_engines import job_in_engine, open_cluster_engines
+from magcli.stages.shared.cluster_engines import ClusterEngines, job_in_engine
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
@@ -184,7 +184,7 @@ class ClusterPoints:
 
     def __init__(self, work: Work, job: Job, journal: Journal) -> None:
         self._grading = Grading(work)
-        self._engines = open_cluster_engines(work.config, job, [journal], partial(open_point_server, work))
+        self._engines = ClusterEngines(work.config, job, [journal], partial(open_point_server, work))
         self._client = self._engines.client()
         self._free_engines = asyncio.Semaphore(self._engines.number)
 

@@ -133,7 +133,8 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
         checkpointing = build_checkpointing(inputs, ledger, around.model, evaluates=around.held_out is not None)
         checkpointing.resume(trainer)
         engine = opened_engine(plan, around.model, around.cluster, trainer, console)
-        verifiers = open_verifiers(config, around.grader, around.environment, around.usable, around.cluster, console)
+        own = Verifiers(around.grader, around.environment)
+        verifiers = open_verifiers(config, own, around.usable, around.cluster, console)
         yield Parts(inputs, plan, around, trainer, stages, checkpointing, engine, verifiers)
 
 

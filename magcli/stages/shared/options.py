@@ -274,6 +274,32 @@ class EvaluationOptions:
     eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EVALUATION, gt=0)
 
 
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where the shards of a stage run."""
+
+    cluster: str = opt(
+        "",
+        "Run the rows in shards as tasks of Ray: local starts a Ray on this machine, auto or HOST:PORT joins a running "
+        "one. The output must be a file on storage that all nodes share.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+
+
+@dataclass(frozen=True)
+class ClusterEngineOptions:
+    """Where the engines of a stage run that does everything else in one process."""
+
+    cluster: str = opt(
+        "",
+        "Sample with engines on Ray, one on each of its GPUs or, on CPUs, nodes: local starts a Ray on this machine, "
+        "auto or HOST:PORT joins a running one.",
+        panel=CLUSTER,
+        affects_rows=False,
+    )
+
+
 def check_engine(stage: str, config: EngineOptions) -> None:
     """A model and an engine that can run it."""
     url = config.model.startswith(("http://", "https://"))
