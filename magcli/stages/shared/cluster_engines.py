@@ -113,36 +113,27 @@ class SharedEngines:
         addresses = [f"engine-{run_id}-{number}" for number in range(len(self._devices))]
         start_seconds = getattr(config, "deadline", START_SECONDS)
         kind = ProcessKind("engine", _resources(cluster, config), Surroundings.of_this_process(threads), start_seconds)
-        self._group = cluster.servers(kind, addresses, self._opener_of, stage=job.stage, console=job.console)
+        self.group = cluster.servers(kind, addresses, self._opener_of, stage=job.stage, console=job.console)
         self._opened: Opened | None = None
-
-    @property
-    def num_finished(self) -> int:
-        """Completions finished so far, those of lost engines included."""
-        return self._group.num_finished
 
     @property
     def addresses_and_opened(self) -> tuple[Sequence[str], Opened]:
         """What a shard needs to ask the engines."""
         assert self._opened is not None, "no engine has been started"
-        return self._group.addresses, self._opened
-
-    def client(self, name: str) -> ServiceClient:
-        """Asks all engines from this process, under a name that is unique among their clients."""
-        return self._group.client(name)
+        return self.group.addresses, self._opened
 
     async def start(self) -> Opened:
         """Start the first engine, which resolves options left to ``auto``. Returns what it chose and reported.
 
-        ``watch`` starts the others, so that short requests need not wait for them.
+        ``group.watch`` starts the others, so that short requests need not wait for them.
 
         Raises:
             EnvironmentFault: the cluster has no room for them.
             MagError: what opening an engine raised.
         """
-        self._group.check_room()
-        await self._group.start([0])
-        opened: Opened = self._group.service(0).opened
+        self.group.check_room()
+        await self.group.start([0])
+        opened: Opened = self.group.service(0).opened
         self._opened = opened
         self._chosen |= opened.chosen
         for text, event in opened.messages:
@@ -154,19 +145,7 @@ class SharedEngines:
 
         For long requests, which would all go to the first engine while it is the only one.
         """
-        await self._group.start(range(1, len(self._devices)))
-
-    async def watch(self) -> None:
-        """Start the other engines, and replace those that die; errors as ``ServiceGroup.watch``."""
-        await self._group.watch()
-
-    def forget(self, client: str) -> None:
-        """Tell the engines that a shard's process was lost."""
-        self._group.forget(client)
-
-    async def close(self) -> None:
-        """End all engines."""
-        self._group.close()
+        await self.group.start(range(1, len(self._devices)))
 
     def _opener_of(self, number: int) -> OpenServer:
         """Opens the engine on the device of that number."""
@@ -265,7 +244,7 @@ class ClusterEngines:
             self._thread.start()
             self._stack.callback(self._end_thread)
             self._engines = SharedEngines(cluster, config, job, self._run_id, chosen, open_server)
-            self._stack.callback(lambda: self._wait_for(self._engines.close()))
+            self._stack.callback(lambda: self._wait_for(self._end_engines()))
             opened = self._wait_for(self._engines.start())
             self._wait_for(self._engines.start_others())
             job.record(opened.chosen, unfinished)
@@ -281,8 +260,8 @@ class ClusterEngines:
 
     def client(self) -> ServiceClient:
         """Asks all engines, and replaces those that are lost. Calls end with the error if one cannot be replaced."""
-        self._client = self._engines.client(f"{self._run_id}-stage")
-        self._watching = asyncio.run_coroutine_threadsafe(self._engines.watch(), self._loop)
+        self._client = self._engines.group.client(f"{self._run_id}-stage")
+        self._watching = asyncio.run_coroutine_threadsafe(self._engines.group.watch(), self._loop)
         self._watching.add_done_callback(self._tell_client)
         return self._client
 
@@ -304,6 +283,9 @@ class ClusterEngines:
         error = watching.exception()
         if isinstance(error, MagError):
             self._client.fail(error)
+
+    async def _end_engines(self) -> None:
+        self._engines.group.close()
 
     def _wait_for(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

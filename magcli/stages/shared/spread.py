@@ -202,7 +202,7 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
         whole = replace(run.whole, chosen={**run.whole.chosen, **opened.chosen})
         await _map(cluster, replace(run, whole=whole, engines=engines.addresses_and_opened), job, bar, engines)
     finally:
-        await engines.close()
+        engines.group.close()
 
 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
@@ -229,7 +229,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     )
     ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
     waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
-    watching = asyncio.create_task(engines.watch()) if engines else None
+    watching = asyncio.create_task(engines.group.watch()) if engines else None
     watched = [waiting, *([watching] if watching else [])]
     tasks = [mapping, ticking, *watched]
     try:
@@ -280,7 +280,7 @@ class _Listener:
         text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
         self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
         if self._engines:
-            self._engines.forget(_client(self._run, attempt))
+            self._engines.group.forget(_client(self._run, attempt))
 
     def report(self) -> None:
         """Show that work continues while no row is finished."""
@@ -292,7 +292,7 @@ class _Listener:
             self._bar.advance(rows, note=self._note(), reused=reused)
 
     def _note(self) -> str:
-        return f"{self._engines.num_finished:,} completions finished" if self._engines else ""
+        return f"{self._engines.group.num_finished:,} completions finished" if self._engines else ""
 
 
 def _client(run: ShardRun, attempt: Attempt) -> str:
