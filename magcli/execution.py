@@ -70,6 +70,6 @@ def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Conso
     if not getattr(config, "cluster", "") or not stage.shardable:
         harness.execute(stage, config, named, console)
         return
-    from magcli.stages.shared import spread
+    from magcli.stages.shared import cluster_shards
 
-    spread.execute(stage, config, named, console)
+    cluster_shards.execute(stage, config, named, console)
