@@ -86,10 +86,11 @@ def prompts() -> list[list[int]]:
 def magcli_work(folder: str) -> Callable[[], int]:
     """As data stages generate: all problems concurrently, one completion each."""
     from magcli.generate.open import open_generator
+    from magcli.generate.remote.wire import Spec
     from magcli.generate.types import Sampling
     from magcli.model.model import Model
 
-    generator = open_generator(Model.open(folder), engine="vllm", dtype="bf16", slots=REQUESTS)
+    generator = open_generator(Spec(Model.open(folder), engine="vllm", dtype="bf16", slots=REQUESTS))
     chats = [[{"role": "user", "content": " ".join(f"w{token}" for token in prompt)}] for prompt in prompts()]
     runner = asyncio.Runner()
 

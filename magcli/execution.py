@@ -1,6 +1,5 @@
 """Runs a stage whose options are resolved and checked: on its tables, or for --dry-run as far as it can be tried."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from magcli.data import stream, table
 from magcli.errors import UsageError
 from magcli.run import dry_run, harness, shard
 from magcli.run.stage import Stage
-from magcli.stages.shared import cluster
 
 
 def require_models(config: Any, options: Sequence[str], made: Sequence[Path]) -> None:
@@ -72,10 +70,6 @@ def execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Conso
     if not getattr(config, "cluster", "") or not stage.shardable:
         harness.execute(stage, config, named, console)
         return
-    from magcli.stages.shared import spread
+    from magcli.stages.shared import cluster_shards
 
-    cluster.check_tables(stage.name, config, inputs, named.output, named.shard, list(stage.side_outputs(config)))
-    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
-        raise UsageError(f"{stage.name}: --cluster splits the rows, but {reason}")
-    rows = functools.partial(spread.rows_of_shards, stage, config, named)
-    harness.execute(stage, config, named, console, rows_of_shards=rows)
+    cluster_shards.execute(stage, config, named, console)

@@ -13,6 +13,7 @@ import pytest
 from magcli.errors import EnvironmentFault
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
+from magcli.model.model import Model
 
 Answer = Callable[["Handler"], None]
 
@@ -85,10 +86,9 @@ def scripted_server() -> Iterator[ScriptedServer]:
 
 def ask(server: ScriptedServer, deadline: float = 60.0, *, times: int = 1) -> list[Completion]:
     """The completions of requests after one another."""
-    url, _, model = server.url.partition("#")
 
     async def scenario() -> list[Completion]:
-        generator = ServerGenerator(url, model=model, deadline=deadline)
+        generator = ServerGenerator(Model.open(server.url), deadline=deadline)
         try:
             return [await _one(generator) for _ in range(times)]
         finally:

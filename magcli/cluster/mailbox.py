@@ -4,20 +4,24 @@ Messages to it are calls; its own are collected in an outbox. One long poll a se
 for each would cost 40 times the CPU of a frame on a socket (docs/cluster.md). An empty answer is the sign of life.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
 import pickle
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import ray
 
 from magcli.cluster.errors import MemberLost, NodeLost
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.types import WAITING_SECONDS, ProcessKind, Surroundings
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 POLL_SECONDS = 1.0
 """How long a poll waits for messages before it answers that there are none."""
@@ -113,25 +117,19 @@ class Member:
     async def start(
         cls,
         cluster: Cluster,
-        what: str,
+        kind: ProcessKind,
         open_endpoint: OpenEndpoint,
-        resources: Resources,
         *,
-        surroundings: Surroundings,
         say: Callable[[str], None],
-        start_seconds: float,
         heard: Callable[[str, Any], None] | None = None,
-    ) -> "Member":
+    ) -> Member:
         """Start a process where there is room, and wait until its endpoint is open.
 
         Args:
             cluster: where.
-            what: what it is in messages, such as generator.
+            kind: what it is.
             open_endpoint: opens the endpoint in the process.
-            resources: what it takes of its node.
-            surroundings: its working directory and variables.
             say: told every 30 seconds what it waits for.
-            start_seconds: how long the endpoint may take to open once the process runs.
             heard: told each message that comes while the endpoint opens, with the name of the member.
 
         Raises:
@@ -141,8 +139,8 @@ class Member:
         """
         # No restart by Ray: a member that Ray restarts has lost its state, and callers would not know.
         actor_class: Any = ray.remote(Mailbox).options(
-            num_cpus=resources.cpus,
-            num_gpus=resources.gpus,
+            num_cpus=kind.resources.cpus,
+            num_gpus=kind.resources.gpus,
             max_restarts=0,
             max_task_retries=0,
             max_concurrency=1000,
@@ -150,23 +148,23 @@ class Member:
         )
 
         async def create() -> Any:
-            return actor_class.remote(surroundings)
+            return actor_class.remote(kind.surroundings)
 
-        actor, (host, process, node) = await placed(create, cluster, what, resources, say)
-        member = cls(actor, what, host, process, node)
+        actor, (host, process, node) = await placed(create, cluster, kind, say)
+        member = cls(actor, kind.what, host, process, node)
         try:
-            async with asyncio.timeout(start_seconds), member._hearing(heard):
+            async with asyncio.timeout(kind.start_seconds), member._hearing(heard):
                 await actor.open.remote(pickle.dumps(open_endpoint))
         except TimeoutError:
             ray.kill(actor)
-            text = f"{member.name} died: it did not come up in {start_seconds:g} s"
+            text = f"{member.name} died: it did not come up in {kind.start_seconds:g} s"
             raise MemberLost(text) from None
         except asyncio.CancelledError:
             ray.kill(actor)
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"the {what}") from error
+            raise as_magcli_error(error, f"the {kind.what}") from error
         return member
 
     @contextlib.asynccontextmanager
@@ -217,11 +215,7 @@ class Member:
 
 
 async def placed(
-    create: Callable[[], Awaitable[Any]],
-    cluster: Cluster,
-    what: str,
-    resources: Resources,
-    say: Callable[[str], None],
+    create: Callable[[], Awaitable[Any]], cluster: Cluster, kind: ProcessKind, say: Callable[[str], None]
 ) -> tuple[Any, Location]:
     """An actor that ``create`` has made, and where it runs, as soon as it does.
 
@@ -235,20 +229,18 @@ async def placed(
     while True:
         actor = await create()
         try:
-            return actor, await _location_of(actor, cluster, what, resources, say)
+            return actor, await _location_of(actor, cluster, kind, say)
         except asyncio.CancelledError:
             ray.kill(actor)
             raise
         except Exception as error:
             ray.kill(actor)
-            failure = as_magcli_error(error, f"the {what}")
+            failure = as_magcli_error(error, f"the {kind.what}")
             if not isinstance(failure, NodeLost):
                 raise failure from error
 
 
-async def _location_of(
-    actor: Any, cluster: Cluster, what: str, resources: Resources, say: Callable[[str], None]
-) -> Location:
+async def _location_of(actor: Any, cluster: Cluster, kind: ProcessKind, say: Callable[[str], None]) -> Location:
     """Wait until Ray has room for an actor and started it there; says every 30 seconds what is missing."""
     answer = asyncio.ensure_future(_awaited(actor.where.remote()))
     try:
@@ -258,7 +250,7 @@ async def _location_of(
                 location: Location = answer.result()
                 return location
             free = cluster.free()
-            say(f"waiting for {resources} on one node for the {what}; the cluster has {free} free")
+            say(f"waiting for {kind.resources} on one node for the {kind.what}; the cluster has {free} free")
     finally:
         answer.cancel()
 

@@ -20,8 +20,8 @@ from ray import cloudpickle
 from magcli.cluster.errors import MemberLost, NodeLost, RanksLost
 from magcli.cluster.mailbox import Location
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import WAITING_SECONDS, Cluster
-from magcli.cluster.types import ANY_ROOM, Demand, Resources, Room, Surroundings
+from magcli.cluster.runtime import Cluster
+from magcli.cluster.types import ANY_ROOM, WAITING_SECONDS, Demand, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 
 SEARCH_SECONDS = 8.0
@@ -96,9 +96,8 @@ class RankGroup:
     def start(
         cls,
         cluster: Cluster,
-        size: int,
+        ranks: Demand,
         open_state: Open,
-        resources: Resources,
         *,
         surroundings: Surroundings,
         say: Callable[[str], None],
@@ -109,9 +108,8 @@ class RankGroup:
 
         Args:
             cluster: where.
-            size: how many.
+            ranks: how many, and what each takes of its node.
             open_state: makes the state of a rank.
-            resources: what each takes of its node.
             surroundings: working directory and variables of each.
             say: told every 30 seconds what is waited for.
             timeout: seconds that a call may take.
@@ -122,20 +120,20 @@ class RankGroup:
             RanksLost: one of them was killed, or its node was lost and no other came.
             MagError: what ``open_state`` raised in one of them.
         """
-        cluster.check_placeable("trainer ranks", size, resources, beside=room.beside)
+        cluster.check_room([*room.beside, ranks])
         actor_class: Any = ray.remote(RankActor).options(
-            num_cpus=resources.cpus,
-            num_gpus=resources.gpus,
+            num_cpus=ranks.resources.cpus,
+            num_gpus=ranks.resources.gpus,
             max_restarts=0,
             max_task_retries=0,
         )
-        names = [f"rank {rank}" for rank in range(size)]
+        names = [f"rank {rank}" for rank in range(ranks.number)]
         group = cls([], names, timeout)
         try:
             with cluster.room_kept(room.beside, say):
                 create = partial(actor_class.remote, surroundings)
-                group._actors = [create() for _ in range(size)]
-                wait = _Wait(cluster, size, resources, room.beside, say, room.patience)
+                group._actors = [create() for _ in names]
+                wait = _Wait(cluster, ranks, room, say)
                 locations = group._placed(create, wait)
             group._take_seats(cluster, open_state, locations)
         except BaseException:
@@ -238,22 +236,13 @@ class RankGroup:
 class _Wait:
     """The wait for room for ranks, of which people are told every 30 seconds."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        size: int,
-        resources: Resources,
-        beside: Sequence[Demand],
-        say: Callable[[str], None],
-        patience: float,
-    ) -> None:
+    def __init__(self, cluster: Cluster, ranks: Demand, room: Room, say: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._size = size
-        self._resources = resources
-        self._beside = beside
-        self._say, self._patience = say, patience
+        self._ranks = ranks
+        self._room = room
+        self._say = say
         self._start = time.monotonic()
-        self.seconds = min(WAITING_SECONDS, patience)
+        self.seconds = min(WAITING_SECONDS, room.patience)
         """How long to wait before ``go_on``."""
 
     def go_on(self, missing: int) -> None:
@@ -262,13 +251,12 @@ class _Wait:
         Raises:
             RanksLost: the nodes that are alive are too few, and the patience is at an end.
         """
-        self._say(
-            f"waiting for {self._resources} each for {missing} of {self._size} trainer ranks; the cluster has "
-            f"{self._cluster.free()} free"
-        )
-        places = self._cluster.places_for(self._resources, beside=self._beside)
-        if places < self._size and time.monotonic() - self._start >= self._patience:
-            raise RanksLost(f"training stopped: the nodes have room for {places} of {self._size} trainer ranks")
+        number, resources = self._ranks.number, self._ranks.resources
+        free = self._cluster.free()
+        self._say(f"waiting for {resources} each for {missing} of {number} trainer ranks; the cluster has {free} free")
+        places = self._cluster.places_for(resources, beside=self._room.beside)
+        if places < number and time.monotonic() - self._start >= self._room.patience:
+            raise RanksLost(f"training stopped: the nodes have room for {places} of {number} trainer ranks")
 
 
 def _never_ran(reference: Any) -> bool:

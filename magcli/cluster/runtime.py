@@ -26,15 +26,14 @@ from ray.util.placement_group import placement_group, remove_placement_group
 
 from magcli.cluster.open import AUTO, LOCAL
 from magcli.cluster.reaper import end_session
-from magcli.cluster.types import Demand, Node, Resources
+from magcli.cluster.service import OpenServer
+from magcli.cluster.service_group import ServiceGroup
+from magcli.cluster.types import WAITING_SECONDS, Demand, Node, ProcessKind, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError, first_line
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 5.0
-
-WAITING_SECONDS = 30.0
-"""How often a wait for room in the cluster is reported."""
 
 NAMESPACE = "magcli"
 OBJECT_STORE_BYTES = 80 * 2**20
@@ -98,28 +97,27 @@ class Cluster:
         available = ray.available_resources()
         return Resources(float(available.get("CPU", 0.0)), float(available.get("GPU", 0.0)))
 
-    def check_placeable(self, what: str, number: int, resources: Resources, *, beside: Sequence[Demand] = ()) -> None:
-        """Refuse processes that the nodes could never hold, even with nothing else on them; Ray would wait for ever.
+    def check_room(self, demands: Sequence[Demand]) -> None:
+        """Refuse processes that the nodes could never hold together, even empty; Ray would wait for ever.
 
-        A cluster that awaits nodes refuses nothing: whoever starts the processes says what they wait for.
-
-        ``beside``: other processes of the run, for which there must be room too, those that need most of a node first.
+        Those that need most of a node come first. A cluster that awaits nodes refuses nothing: whoever starts the
+        processes says what they wait for.
 
         Raises:
-            EnvironmentFault: there is no room; the message says how much there is.
+            EnvironmentFault: there is no room; the message says for which processes, and how much there is.
         """
         if self._awaits_nodes:
             return
-        text = f"each with {resources} on one node"
-        if beside:
-            self.check_room(beside)
-            text += f", beside {' and '.join(map(str, beside))}"
         nodes = self.nodes()
-        places = _places(nodes, resources, beside)
-        if places < number:
-            sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
-            room = f"the cluster has room for {places} of {number} {what}, {text} ({sizes})"
-            raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
+        for number, demand in enumerate(demands):
+            beside = demands[:number]
+            places = _places(nodes, demand.resources, beside)
+            if places < demand.number:
+                sizes = ", ".join(f"{node.host}: {Resources(node.cpus, node.gpus)}" for node in nodes)
+                text = f"{demand.what}, each with {demand.resources} on one node"
+                text += f", beside {' and '.join(map(str, beside))}" if beside else ""
+                room = f"the cluster has room for {places} of {demand.number} {text} ({sizes})"
+                raise EnvironmentFault(f"{room}; start more nodes, or ask for fewer")
 
     def places_for(self, resources: Resources, *, beside: Sequence[Demand] = ()) -> int:
         """How many processes the nodes could hold, with nothing else on them but those that are ``beside``."""
@@ -129,10 +127,17 @@ class Cluster:
         """Whether a node could hold a process, with nothing else on it."""
         return any(_fitting(node, resources) > 0 for node in self.nodes())
 
-    def check_room(self, demands: Sequence[Demand]) -> None:
-        """Refuse several kinds of processes that the nodes could never hold together; errors as ``check_placeable``."""
-        for number, demand in enumerate(demands):
-            self.check_placeable(demand.what, demand.number, demand.resources, beside=demands[:number])
+    def servers(
+        self,
+        kind: ProcessKind,
+        addresses: Sequence[str],
+        opener_of: Callable[[int], OpenServer],
+        *,
+        stage: str,
+        console: Console,
+    ) -> ServiceGroup:
+        """Servers of one kind, which are not started yet; arguments as of ``ServiceGroup``."""
+        return ServiceGroup(self, kind, addresses, opener_of, stage=stage, console=console)
 
     @contextlib.contextmanager
     def room_kept(self, demands: Sequence[Demand], say: Callable[[str], None]) -> Iterator[None]:

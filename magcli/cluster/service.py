@@ -5,6 +5,8 @@ Requests to it are calls. One long poll of a client returns all of its answers s
 by its name, and ask again what the lost one had not answered.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -14,16 +16,18 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import ray
 
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import SILENT_SECONDS, Location, Outbox, placed
 from magcli.cluster.ray_errors import as_magcli_error
-from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.types import ProcessKind, Surroundings
 from magcli.errors import EnvironmentFault, MagError, first_line
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 STATUS_SECONDS = 1.0
 """How often the process that started a server asks for its status, which is the sign of life."""
@@ -139,45 +143,39 @@ class Service:
         cls,
         cluster: Cluster,
         address: str,
-        what: str,
+        kind: ProcessKind,
         open_server: OpenServer,
-        resources: Resources,
         *,
-        surroundings: Surroundings,
         waiting: Callable[[str], None],
-        start_seconds: float,
-    ) -> "Service":
+    ) -> Service:
         """Start a server where there is room, and wait until it is open.
 
         Args:
             cluster: where.
             address: the name by which clients find it, unique in the cluster.
-            what: what it is in messages, such as engine.
+            kind: what it is.
             open_server: opens the server in its process.
-            resources: what it takes of its node.
-            surroundings: its working directory and variables.
             waiting: told every 30 seconds what it waits for.
-            start_seconds: how long the server may take to open once the process runs.
 
         Raises:
             MemberLost: the process was killed before its server was open, or did not open in time.
             MagError: what opening the server raised.
         """
-        create = partial(_named_actor, address, resources, surroundings)
-        actor, location = await placed(create, cluster, what, resources, waiting)
-        name = f"{what} process {location.process} on {location.host}"
+        create = partial(_named_actor, address, kind)
+        actor, location = await placed(create, cluster, kind, waiting)
+        name = f"{kind.what} process {location.process} on {location.host}"
         try:
-            async with asyncio.timeout(start_seconds):
+            async with asyncio.timeout(kind.start_seconds):
                 opened = await actor.open.remote(pickle.dumps(open_server))
         except TimeoutError:
             ray.kill(actor)
-            raise MemberLost(f"{name} died: it did not come up in {start_seconds:g} s") from None
+            raise MemberLost(f"{name} died: it did not come up in {kind.start_seconds:g} s") from None
         except asyncio.CancelledError:
             ray.kill(actor)
             raise
         except Exception as error:
             ray.kill(actor)
-            raise as_magcli_error(error, f"the {what}") from error
+            raise as_magcli_error(error, f"the {kind.what}") from error
         return cls(actor, name, location.process, opened)
 
     async def watch(self) -> MemberLost:
@@ -203,7 +201,7 @@ class Service:
             ray.kill(self.actor)
 
 
-async def _named_actor(address: str, resources: Resources, surroundings: Surroundings) -> Any:
+async def _named_actor(address: str, kind: ProcessKind) -> Any:
     """An actor under a name that a lost one may still have for a moment.
 
     Raises:
@@ -212,8 +210,8 @@ async def _named_actor(address: str, resources: Resources, surroundings: Surroun
     # No restart by Ray, as for a mailbox: who started it opens it again.
     actor_class: Any = ray.remote(ServiceActor).options(
         name=address,
-        num_cpus=resources.cpus,
-        num_gpus=resources.gpus,
+        num_cpus=kind.resources.cpus,
+        num_gpus=kind.resources.gpus,
         max_restarts=0,
         max_task_retries=0,
         max_concurrency=10_000,
@@ -221,7 +219,7 @@ async def _named_actor(address: str, resources: Resources, surroundings: Surroun
     )
     for _ in range(int(NAME_SECONDS / FIND_SECONDS)):
         with contextlib.suppress(ValueError):
-            return actor_class.remote(surroundings)
+            return actor_class.remote(kind.surroundings)
         await asyncio.sleep(FIND_SECONDS)
     raise EnvironmentFault(f"the cluster has not ended {address} in {NAME_SECONDS:g} s; start the command again")
 
@@ -233,7 +231,7 @@ class _Connection:
     address: str
     actor: Any = None
     weights: dict[int, int] = field(default_factory=dict)
-    waiting: dict[int, "asyncio.Future[Any]"] = field(default_factory=dict)
+    waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
 
     @property
     def load(self) -> int:

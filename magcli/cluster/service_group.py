@@ -1,38 +1,25 @@
 """Servers of one kind on a cluster: started, watched, and replaced when they are lost."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from magcli.cluster.errors import MemberLost
-from magcli.cluster.runtime import Cluster
-from magcli.cluster.service import OpenServer, Service
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.service import OpenServer, Service, ServiceClient
+from magcli.cluster.types import Demand, ProcessKind
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from magcli.cluster.runtime import Cluster
 
 MAX_DEATHS = 5
 """How often a server may die without having finished anything meanwhile."""
 
 MAX_FIRST_DEATHS = 2
 """How often it may die before it has been open: one that is always lost as it loads will be so the next time too."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerKind:
-    """What the servers of a group are.
-
-    Attributes:
-        what: their name in messages, such as engine.
-        resources: what each takes of its node.
-        surroundings: the working directory and variables of their processes.
-        start_seconds: how long one may take to open once its process runs.
-    """
-
-    what: str
-    resources: Resources
-    surroundings: Surroundings
-    start_seconds: float
 
 
 class ServiceGroup:
@@ -50,7 +37,7 @@ class ServiceGroup:
     def __init__(
         self,
         cluster: Cluster,
-        kind: ServerKind,
+        kind: ProcessKind,
         addresses: Sequence[str],
         opener_of: Callable[[int], OpenServer],
         *,
@@ -80,7 +67,7 @@ class ServiceGroup:
         Raises:
             EnvironmentFault: the message says for how many there is room.
         """
-        self._cluster.check_placeable(f"{self._kind.what}s", len(self.addresses), self._kind.resources)
+        self._cluster.check_room([Demand(f"{self._kind.what}s", len(self.addresses), self._kind.resources)])
 
     async def start(self, numbers: Sequence[int]) -> None:
         """Start the servers of these addresses at once.
@@ -111,6 +98,10 @@ class ServiceGroup:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
+
+    def client(self, name: str) -> ServiceClient:
+        """Asks the servers from this process, under a name that is unique among their clients."""
+        return ServiceClient(self.addresses, name)
 
     def forget(self, client: str) -> None:
         """Tell all servers that a client was lost."""
@@ -149,16 +140,9 @@ class ServiceGroup:
         return await self._start(number)
 
     async def _start(self, number: int) -> None:
-        self._services[number] = await Service.start(
-            self._cluster,
-            self.addresses[number],
-            self._kind.what,
-            self._opener_of(number),
-            self._kind.resources,
-            surroundings=self._kind.surroundings,
-            waiting=self._say_waiting,
-            start_seconds=self._kind.start_seconds,
-        )
+        address, open_server = self.addresses[number], self._opener_of(number)
+        service = await Service.start(self._cluster, address, self._kind, open_server, waiting=self._say_waiting)
+        self._services[number] = service
 
     def _warn(self, text: str) -> None:
         self._console.warn(f"{self._stage}: {text}", event=f"{self._kind.what}-lost")

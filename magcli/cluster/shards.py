@@ -20,7 +20,7 @@ from magcli.cluster.mailbox import Outbox
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
 from magcli.cluster.service import enter
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import EnvironmentFault
 
 MAX_LOSSES = 3
@@ -91,7 +91,7 @@ async def map_shards(
         MemberLost: too many processes in a row were lost with one shard.
         MagError: what ``work`` raised in one of the shards, after the others were ended.
     """
-    cluster.check_placeable("shards", 1, resources)
+    cluster.check_room([Demand("shards", 1, resources)])
     tasks = _Tasks(work, resources, surroundings, said, lost)
     listening = asyncio.create_task(tasks.listen())
     running = [asyncio.create_task(tasks.finish(shard, ended)) for shard in shards]

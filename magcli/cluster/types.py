@@ -1,10 +1,18 @@
 """What processes of a cluster take of its nodes and of the process that starts them; known without Ray."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+WAITING_SECONDS = 30.0
+"""How often a wait for room in the cluster is reported."""
+
+LIBRARIES = ("HF_", "VLLM_", "TRANSFORMERS_", "OPENAI_API_KEY", "OMP_", "GOMP_", "TORCHDYNAMO_", "TOKENIZERS_")
+"""How the names of variables of libraries and servers begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,39 @@ class Surroundings:
     folder: str = field(default_factory=os.getcwd)
     variables: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of_this_process(cls, threads: int = 0) -> Surroundings:
+        """Its working directory, and its variables of libraries and servers.
+
+        ``threads``: of the compute libraries; 0: as this process.
+        """
+        variables = {name: value for name, value in os.environ.items() if name.startswith(LIBRARIES)}
+        if threads:
+            variables["OMP_NUM_THREADS"] = str(threads)
+        return cls(os.path.realpath(os.getcwd()), variables)
+
     def enter(self) -> None:
         """Set the working directory, where this machine has it, and the variables."""
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
         os.environ.update(self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKind:
+    """Processes of one kind.
+
+    Attributes:
+        what: the name of one in messages, such as engine.
+        resources: what each takes of its node.
+        surroundings: their working directory and variables.
+        start_seconds: how long one may take to open what it runs.
+    """
+
+    what: str
+    resources: Resources
+    surroundings: Surroundings
+    start_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from magcli.console import Console
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.parallel import check_split
 from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Completion, Generator, Message, Sampling
-from magcli.model.model import Model
 from magcli.model.shape import shape_of
 from magcli.plan import memory
 from magcli.plan.engines import may_be_replaced, policy_engine, require_vllm
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from magcli.generate.torch.vision import VisionGenerator
     from magcli.generate.vllm.policy import VllmPolicy
 
-EngineName = Literal["auto", "torch", "vllm", "server"]
-DTypeName = Literal["auto", "bf16", "fp32"]
-
 FOR_CHECKS = (
     "the embedded engine is for checks only on a GPU: it launches each operation of each token from Python; sample "
     "with --engine vllm"
@@ -30,76 +27,38 @@ FOR_CHECKS = (
 """What a command says at the start of the embedded engine on a GPU."""
 
 
-def open_generator(
-    model: Model,
-    *,
-    engine: EngineName = "auto",
-    dtype: DTypeName = "auto",
-    slots: int = 64,
-    deterministic: bool = False,
-    device: str = "cpu",
-    deadline: float = 600.0,
-    gpu_memory: float = 0.9,
-    tensor_parallel: int = 1,
-    eager: bool = False,
-    console: Console | None = None,
-) -> Generator:
+def open_generator(spec: Spec, console: Console | None = None) -> Generator:
     """Open a text generator: a server for a URL, a local engine for a model.
 
     Args:
-        model: a model; of an OpenAI-compatible server ``#name`` after the URL selects one, and it gets the variables
-            of the template.
-        engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
-        slots: concurrent sequences: the engine's slots, or requests to the server.
-        deadline: seconds that a server may take for one sample, and vLLM for a phase of its start, or to answer.
-        dtype, deterministic, device, gpu_memory, tensor_parallel, eager: as in ``Spec``.
+        spec: the engine, in which an exact head is not needed. Of a server, its ``slots`` are the concurrent requests,
+            and its ``deadline`` is for one sample.
         console: says what a starting vLLM does, and that the embedded engine takes its place.
 
     Raises:
         UsageError: the options contradict each other.
         EnvironmentFault: the model, the device or vLLM is missing.
     """
+    model = spec.model
     if model.is_url:
-        if engine in ("torch", "vllm"):
-            raise UsageError(f"engine {engine} needs a model folder or hub id, not the URL {model.name}")
-        if deterministic:
-            raise UsageError(f"{model.name}: a server cannot guarantee deterministic generation; use a model folder")
-        return _open_server(model, deadline, slots)
-    if engine == "server":
-        raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model.name}")
-    spec = Spec(
-        model,
-        engine,
-        dtype,
-        slots,
-        deterministic,
-        device,
-        deadline,
-        exact_head=False,
-        gpu_memory=gpu_memory,
-        tensor_parallel=tensor_parallel,
-        eager=eager,
-    )
+        return _open_server(spec)
+    spec = replace(spec, exact_head=False)
     _check_deterministic(spec)
     if not model.is_vision:
         return open_policy(spec, console)
     return NestedGenerator(spec, console) if model.is_nested else open_vision(spec)
 
 
-def _open_server(model: Model, deadline: float, slots: int) -> Generator:
+def _open_server(spec: Spec) -> Generator:
+    model = spec.model
+    if spec.engine != "auto":
+        raise UsageError(f"engine {spec.engine} needs a model folder or hub id, not the URL {model.name}")
+    if spec.deterministic:
+        raise UsageError(f"{model.name}: a server cannot guarantee deterministic generation; use a model folder")
     from magcli.generate.server import ServerGenerator
 
-    url, _, name = model.name.partition("#")
-    return ServerGenerator(
-        url,
-        model=name,
-        deadline=deadline,
-        concurrency=slots,
-        api_key=os.environ.get("OPENAI_API_KEY", ""),
-        template_args=model.template.args,
-        stop=model.stop,
-        thoughts=model.thoughts,
-    )
+    key = os.environ.get("OPENAI_API_KEY", "")
+    return ServerGenerator(model, deadline=spec.deadline, concurrency=spec.slots, api_key=key)
 
 
 def open_policy(spec: Spec, console: Console | None = None) -> "TorchPolicy | VllmPolicy":

@@ -38,7 +38,8 @@ from magcli.generate.replies import (
 )
 from magcli.generate.types import Completion, Finish, Message, Sampling
 from magcli.model.chat.messages import THOUGHTS
-from magcli.model.chat.thoughts import THINK, ThoughtForm
+from magcli.model.chat.thoughts import ThoughtForm
+from magcli.model.model import Model
 
 COMPLETIONS = "/chat/completions"
 
@@ -96,41 +97,34 @@ class ServerGenerator:
     """An OpenAI-compatible server behind the ``Generator`` protocol.
 
     Args:
-        url: the API's root, such as ``http://host:8000/v1``.
-        model: the server's name for the model; empty: the first that the server lists.
+        model: named by the API's root, such as ``http://host:8000/v1``, and after a # by the server's name for it, by
+            default the first that the server lists. Requests have the variables of its template and its stop texts.
         deadline: seconds that one sample may take, including retries but not waiting for a free connection.
         concurrency: maximum number of concurrent requests.
         api_key: sent as a bearer token unless empty.
-        template_args: variables of the server's chat template (``chat_template_kwargs``).
-        stop: texts that end a completion besides the model's own end tokens.
-        thoughts: the form in which completions have their thoughts.
 
     Raises EnvironmentFault for an API key with a line break or with letters outside of ASCII.
     """
 
     def __init__(
         self,
-        url: str,
+        model: Model,
         *,
-        model: str = "",
         deadline: float = 600.0,
         concurrency: int = 64,
         api_key: str = "",
-        template_args: Mapping[str, Any] | None = None,
-        stop: Sequence[str] = (),
-        thoughts: ThoughtForm = THINK,
     ) -> None:
         if not (api_key.isascii() and api_key.isprintable()):
             raise EnvironmentFault("OPENAI_API_KEY has characters that cannot be sent; set it again, or unset it")
-        self.thoughts = thoughts
+        self.thoughts = model.thoughts
+        url, _, self._model = model.name.partition("#")
         self._url = url.rstrip("/")
-        self._model = model
         self._more: dict[str, Any] = dict(STREAM)
-        if template_args:
-            self._more["chat_template_kwargs"] = dict(template_args)
-        if stop:
-            self._more["stop"] = list(stop)
-        if thoughts.special:
+        if model.template.args:
+            self._more["chat_template_kwargs"] = dict(model.template.args)
+        if model.stop:
+            self._more["stop"] = list(model.stop)
+        if self.thoughts.special:
             self._more[KEEP_SPECIAL] = False
         self._deadline = deadline
         self._connections = asyncio.Semaphore(concurrency)
@@ -346,7 +340,7 @@ def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: 
     return request | ({"top_k": sampling.top_k} if sampling.top_k else {})
 
 
-def _completion(reply: Any, url: str, form: ThoughtForm = THINK) -> Completion:
+def _completion(reply: Any, url: str, form: ThoughtForm) -> Completion:
     """The completion in a reply; PromptRefused if the server filtered it, or returned something like a tool call."""
     try:
         choice = reply["choices"][0]

@@ -37,7 +37,7 @@ class Contents:
     title: str
     comparisons: Sequence[arms.Comparison] = ()
     steps: Sequence[history.Step] = ()
-    runs: Sequence[training.Run] = ()
+    runs: Sequence[training.RunView] = ()
     suites: Sequence[evaluation.Suite] = ()
     landscapes: Sequence[Landscape] = ()
     origins: Sequence[history.Origin] = ()

@@ -80,7 +80,7 @@ class UpdateView:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunView:
     """A training run: facts, charts, verdicts by reason, sample completions, and a one-line summary."""
 
     name: str
@@ -97,7 +97,7 @@ class Run:
         return self.name if self.name == self.trained.stage else f"{self.trained.stage}: {self.name}"
 
 
-def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> Run:
+def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> RunView:
     """Read the folder of a finished or unfinished run.
 
     Raises:
@@ -125,7 +125,9 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")
     shown = read_samples(folder, samples_at, groups) if of_rl else []
-    return Run(name, trained, facts, charts, _verdicts(lines), shown, _headline(lines, "reward" if of_rl else "loss"))
+    return RunView(
+        name, trained, facts, charts, _verdicts(lines), shown, _headline(lines, "reward" if of_rl else "loss")
+    )
 
 
 def downsample(lines: Sequence[Line], limit: int = MAX_POINTS) -> tuple[list[dict[str, Any]], int]:

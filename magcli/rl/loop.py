@@ -34,7 +34,7 @@ from magcli.rl.metrics import (
     with_probe,
 )
 from magcli.rl.outcomes import GroupOutcomes
-from magcli.rl.probe import PROBE_TOKENS, Run, inline, probe
+from magcli.rl.probe import PROBE_TOKENS, Executor, inline, probe
 from magcli.rl.scheduler import RolloutScheduler
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
@@ -81,7 +81,7 @@ async def train(
         WeightsFault: new weights did not arrive in an engine as they were sent.
     """
     thread = WorkThread()
-    run: Run = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
+    run: Executor = thread.run if scheduler.generates_during_updates or engine.sleeps else inline
     first = trainer.done
     updates = Updates(trainer, checkpointing, Clock(engine, scheduler))
     counting = _counting(trainer, scheduler, monitor)
@@ -210,7 +210,7 @@ async def evaluate_due(
     monitor.evaluation(step, values)
 
 
-async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str, Any]:
+async def deliver(trainer: Trainer, engine: RolloutEngine, run: Executor) -> dict[str, Any]:
     """Send the engines the trainer's weights; returns their version and digest for the line of metrics.
 
     Raises:
@@ -229,7 +229,7 @@ async def deliver(trainer: Trainer, engine: RolloutEngine, run: Run) -> dict[str
 
 
 async def first_mismatch(
-    trainer: Trainer, engine: RolloutEngine, batch: Batch, settings: StageSettings, run: Run
+    trainer: Trainer, engine: RolloutEngine, batch: Batch, settings: StageSettings, run: Executor
 ) -> Line:
     """The mismatch of engine and trainer before the first update of a process: on tokens that the current weights
     sampled, or, if the run was resumed with older samples, on a probe.
@@ -302,7 +302,7 @@ async def record_repeated(
         Stopped: an engine does not compute what the trainer does.
     """
     # Ranks that send a replaced generator its weights need the event loop meanwhile.
-    run: Run = in_daemon_thread if trainer.sends_to is not None else inline
+    run: Executor = in_daemon_thread if trainer.sends_to is not None else inline
     probed = await probe(trainer, engine, repeated.batch.trained, repeated.settings, run)
     delivered = {**delivered, **probed}
     finish_update(repeated, delivered, trainer, checkpointing, monitor)

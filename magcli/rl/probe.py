@@ -13,7 +13,7 @@ from magcli.rl.metrics import mismatch_fault, mismatch_summary
 from magcli.rl.trainer import Trainer
 from magcli.rl.types import Group, StageSettings
 
-Run = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
+Executor = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 """Runs work of the trainer, in this thread or in another."""
 
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ def _cut(prompt: tuple[int, ...], completion: tuple[int, ...]) -> ProbeSequence:
 
 
 async def probe(
-    trainer: Trainer, engine: Sampler, groups: Sequence[Group], settings: StageSettings, run: Run, tokens: int = 0
+    trainer: Trainer, engine: Sampler, groups: Sequence[Group], settings: StageSettings, run: Executor, tokens: int = 0
 ) -> Mapping[str, float]:
     """The mismatch of trainer and engines at equal weights (``mismatch_summary``), of the engine where it is largest.
 

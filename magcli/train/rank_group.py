@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,24 @@ import torch
 from magcli.cluster.errors import RanksLost
 from magcli.cluster.ranks import RankGroup, Seat
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import ANY_ROOM, Resources, Room, Surroundings
+from magcli.cluster.types import ANY_ROOM, Demand, Resources, Room, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.model import exhausted
 from magcli.train.commands import WAITING_SECONDS, OpenState, RankCommand, RankState, SaveEnded
 from magcli.train.distributed import TIMEOUT, join_ranks, rank_resources
+
+
+@dataclass(frozen=True, slots=True)
+class RankSetup:
+    """How each rank computes: its device, torch's threads, the ranks over which weights are sharded, and time limits.
+
+    ``fsdp_size`` 0: over all; ``timeout``: seconds that a command, or waiting for other ranks, may take.
+    """
+
+    device: str
+    threads: int
+    fsdp_size: int = 0
+    timeout: float = TIMEOUT
 
 
 class ClusterRanks:
@@ -28,20 +41,15 @@ class ClusterRanks:
         self,
         cluster: Cluster,
         size: int,
-        device: str,
+        setup: RankSetup,
         *,
-        threads: int,
         say: Callable[[str], None],
-        fsdp_size: int = 0,
-        timeout: float = TIMEOUT,
         room: Room = ANY_ROOM,
     ) -> None:
         self._cluster = cluster
-        self._device = device
-        self._threads = threads
-        self._say, self._timeout = say, timeout
         self._size = size
-        self._fsdp_size = fsdp_size
+        self._setup = setup
+        self._say = say
         self._room = room
         self._group: RankGroup | None = None
         self._one_command = threading.Lock()
@@ -56,12 +64,11 @@ class ClusterRanks:
         is_local = self._cluster.is_local
         self._group = RankGroup.start(
             self._cluster,
-            self._size,
-            partial(_open_rank, open_state, bf16, self._device, self._threads, self._fsdp_size, self._timeout),
-            Resources() if is_local else rank_resources(self._device),
+            Demand("trainer ranks", self._size, Resources() if is_local else rank_resources(self._setup.device)),
+            partial(_open_rank, open_state, bf16, self._setup),
             surroundings=Surroundings(variables=self._variables()),
             say=self._say,
-            timeout=self._timeout,
+            timeout=self._setup.timeout,
             room=replace(self._room, beside=()) if is_local else self._room,
         )
 
@@ -99,19 +106,25 @@ class ClusterRanks:
             pass
 
     def _variables(self) -> dict[str, str]:
-        variables = {"OMP_NUM_THREADS": str(self._threads)}
+        variables = {"OMP_NUM_THREADS": str(self._setup.threads)}
         if self._cluster.is_local:
             variables["GLOO_SOCKET_IFNAME"] = "lo"
         return variables
 
 
-def _open_rank(
-    open_state: OpenState, bf16: bool, device: str, threads: int, fsdp_size: int, timeout: float, seat: Seat
-) -> RankState:
+def _open_rank(open_state: OpenState, bf16: bool, setup: RankSetup, seat: Seat) -> RankState:
     """Join the other ranks and load this one's state."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(setup.threads)
     store = (seat.host, seat.port)
-    ranks = join_ranks(seat.rank, seat.size, seat.local_rank, store, device, fsdp_size=fsdp_size, timeout=timeout)
+    ranks = join_ranks(
+        seat.rank,
+        seat.size,
+        seat.local_rank,
+        store,
+        setup.device,
+        fsdp_size=setup.fsdp_size,
+        timeout=setup.timeout,
+    )
     with exhausted.explained("loading the model", exhausted.LOADING):
         return open_state(ranks, bf16)
 

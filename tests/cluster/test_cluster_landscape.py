@@ -66,9 +66,9 @@ def result_of(folder):
 
 def visit_with_two_engines(trained, problems, folder):
     """Run the command as on a machine with two GPUs, but on CPUs."""
-    from magcli.stages.shared import shared_engines
+    from magcli.stages.shared import cluster_engines
 
-    shared_engines.devices_for = lambda cluster, config: [config.device, config.device]
+    cluster_engines.devices_for = lambda cluster, config: [config.device, config.device]
     drawn(trained, problems, folder, cluster="local")
 
 

@@ -16,7 +16,7 @@ from training_ranks import killed_once
 from magcli.cluster.errors import RanksLost
 from magcli.cluster.open import open_cluster
 from magcli.cluster.ranks import RankGroup, Seat
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.types import Demand, Resources, Surroundings
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.rl import ledger
 from magcli.run.rundir import RunDir
@@ -189,9 +189,8 @@ def cluster():
 
 def start(cluster, open_state=None, timeout=60.0) -> RankGroup:
     surroundings = Surroundings(variables={"GLOO_SOCKET_IFNAME": "lo"})
-    return RankGroup.start(
-        cluster, 2, open_state or join, Resources(), surroundings=surroundings, say=print, timeout=timeout
-    )
+    ranks = Demand("trainer ranks", 2, Resources())
+    return RankGroup.start(cluster, ranks, open_state or join, surroundings=surroundings, say=print, timeout=timeout)
 
 
 def join(seat: Seat) -> Seat:

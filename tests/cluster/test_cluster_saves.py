@@ -25,7 +25,7 @@ from magcli.stages.sft import work as sft_work
 from magcli.train import checkpoint
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
-from magcli.train.rank_group import ClusterRanks
+from magcli.train.rank_group import ClusterRanks, RankSetup
 from magcli.train.sft import Example, TrainStep
 
 STEP = TrainStep([[Example((5, 6, 7, 8), (False, True, True, True))]], total=6.0, lr=1e-3, max_norm=1.0, bf16=False)
@@ -78,7 +78,7 @@ class FillDisk:
 
 def opened(cluster, model_dir, say=print) -> tuple[ClusterRanks, RankController]:
     """Two ranks with the tiny model."""
-    ranks = ClusterRanks(cluster, 2, "cpu", threads=1, say=say)
+    ranks = ClusterRanks(cluster, 2, RankSetup("cpu", 1), say=say)
     controller = RankController(ranks)
     config = sft.Config(model=str(model_dir), system=Path("none"))
     controller.open(sft_work._open_state(config, Model.open(model_dir), TrainerPlan()))

@@ -13,7 +13,7 @@ from ray_machines import workers_on
 from magcli.cluster.open import LOCAL, open_cluster
 from magcli.data import table
 from magcli.stages.rl.config import Config
-from magcli.stages.rl.verifiers import open_verifiers
+from magcli.stages.rl.verifiers import Verifiers, open_verifiers
 from magcli.stages.shared import environments, graders
 from magcli.verify.reward import RewardRule
 
@@ -53,7 +53,7 @@ async def graded(config, console, cluster, grade):
     grader = graders.open_grader(config, config.reward)
     try:
         expected = await grade(grader)
-        async with open_verifiers(config, grader, None, [PROGRAM], cluster, console) as verifiers:
+        async with open_verifiers(config, Verifiers(grader, None), [PROGRAM], cluster, console) as verifiers:
             return expected, await grade(verifiers.grader)
     finally:
         await grader.close()
@@ -134,7 +134,7 @@ def test_an_environment_answers_as_in_this_process_also_when_its_verifier_was_ki
         try:
             expected = await asked(here)
             flag.unlink()
-            async with open_verifiers(config, grader, here, [], cluster, console) as verifiers:
+            async with open_verifiers(config, Verifiers(grader, here), [], cluster, console) as verifiers:
                 there, _ = await asyncio.gather(asked(verifiers.environment), kill_one())
             return expected, there
         finally:

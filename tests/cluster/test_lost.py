@@ -16,7 +16,7 @@ from magcli.cluster.errors import NodeLost, RanksLost
 from magcli.cluster.open import open_cluster
 from magcli.cluster.ray_errors import as_magcli_error
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Node, Resources
+from magcli.cluster.types import Demand, Node, Resources
 from magcli.console import Console
 from magcli.errors import EnvironmentFault
 from magcli.run.rundir import RunDir
@@ -131,7 +131,7 @@ def test_the_weights_of_killed_ranks_are_removed_from_shared_memory(losses, tmp_
 def test_work_is_not_refused_while_a_node_is_awaited(monkeypatch):
     monkeypatch.setattr(Cluster, "nodes", lambda self: [Node("a", "a", cpus=1, gpus=0)])
     with pytest.raises(EnvironmentFault, match="room for 1 of 2 trainer ranks"):
-        Cluster("auto").check_placeable("trainer ranks", 2, Resources(cpus=1))
-    Cluster("auto", awaits_nodes=True).check_placeable("trainer ranks", 2, Resources(cpus=1))
+        Cluster("auto").check_room([Demand("trainer ranks", 2, Resources(cpus=1))])
+    Cluster("auto", awaits_nodes=True).check_room([Demand("trainer ranks", 2, Resources(cpus=1))])
     assert Cluster("auto").has_room_for(Resources(cpus=1))
     assert not Cluster("auto").has_room_for(Resources(cpus=2))

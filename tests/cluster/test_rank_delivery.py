@@ -24,7 +24,7 @@ from magcli.rl.send_weights import SendWeights
 from magcli.train.buckets import gathered_buckets
 from magcli.train.commands import RankState
 from magcli.train.controller import RankController
-from magcli.train.rank_group import ClusterRanks
+from magcli.train.rank_group import ClusterRanks, RankSetup
 from magcli.train.shard import shard
 
 PROMPT = [3, 40, 41, 42, 1, 4]
@@ -107,7 +107,7 @@ def bench(tiny_model_dir) -> Iterator[SimpleNamespace]:
 
     spec = Spec(Model.open(folder), dtype="fp32", slots=16, threads=1, transfer="broadcast")
     with open_cluster() as cluster, asyncio.Runner() as runner:
-        ranks = ClusterRanks(cluster, 2, "cpu", threads=1, say=print, timeout=60.0)
+        ranks = ClusterRanks(cluster, 2, RankSetup("cpu", 1, timeout=60.0), say=print)
         controller = RankController(ranks)
         controller.open(open_state)
         fleet = runner.run(Fleet.open(cluster, spec, 1, say=said.append))

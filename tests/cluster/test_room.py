@@ -38,9 +38,8 @@ def start_ranks(cluster: Cluster, beside: Demand) -> RankGroup:
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not find a module of tests
     surroundings = Surroundings(str(Path.cwd()))
-    return RankGroup.start(
-        cluster, 2, own_seat, Resources(cpus=1), surroundings=surroundings, say=print, timeout=60.0, room=Room([beside])
-    )
+    ranks, room = Demand("trainer ranks", 2, Resources(cpus=1)), Room([beside])
+    return RankGroup.start(cluster, ranks, own_seat, surroundings=surroundings, say=print, timeout=60.0, room=room)
 
 
 def own_seat(seat: Seat) -> Seat:
@@ -51,17 +50,17 @@ def test_ranks_and_generators_must_fit_together(monkeypatch):
     nodes = [Node("a", "a", cpus=16, gpus=8), Node("b", "b", cpus=16, gpus=3)]
     monkeypatch.setattr(Cluster, "nodes", lambda self: nodes)
     cluster, one_gpu = Cluster("auto"), Resources(cpus=1, gpus=1)
-    cluster.check_placeable("trainer ranks", 3, one_gpu, beside=[GENERATORS])
-    cluster.check_placeable("trainer ranks", 11, one_gpu)
+    cluster.check_room([GENERATORS, Demand("trainer ranks", 3, one_gpu)])
+    cluster.check_room([Demand("trainer ranks", 11, one_gpu)])
     text = "room for 3 of 4 trainer ranks, each with 1 GPUs and 1 CPUs on one node, beside 2 generators with 4 GPUs and"
     with pytest.raises(EnvironmentFault, match=text):
-        cluster.check_placeable("trainer ranks", 4, one_gpu, beside=[GENERATORS])
+        cluster.check_room([GENERATORS, Demand("trainer ranks", 4, one_gpu)])
 
 
 def test_generators_that_fit_no_node_are_named_before_the_ranks(monkeypatch):
     monkeypatch.setattr(Cluster, "nodes", lambda self: [Node("a", "a", cpus=16, gpus=7)])
     with pytest.raises(EnvironmentFault, match="room for 1 of 2 generators, each with 4 GPUs and 1 CPUs on one node"):
-        Cluster("auto").check_placeable("trainer ranks", 1, Resources(gpus=1), beside=[GENERATORS])
+        Cluster("auto").check_room([GENERATORS, Demand("trainer ranks", 1, Resources(gpus=1))])
 
 
 def test_verifiers_have_room_beside_generators(monkeypatch):

@@ -16,7 +16,7 @@ import ray
 from magcli.cluster.open import LOCAL, address_for, open_cluster
 from magcli.cluster.reaper import session_processes
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Node, Resources
+from magcli.cluster.types import Demand, Node, Resources
 from magcli.errors import EnvironmentFault, UsageError
 
 SCRIPT = """
@@ -156,7 +156,7 @@ def test_an_abandoned_session_is_ended_by_the_next_one(short_folder, monkeypatch
         (node,) = cluster.nodes()
         assert node.cpus == 1
         with pytest.raises(EnvironmentFault, match=r"room for 0 of 2 engines, each with 8 GPUs and 1 CPUs on one node"):
-            cluster.check_placeable("engines", 2, Resources(cpus=1, gpus=8))
+            cluster.check_room([Demand("engines", 2, Resources(cpus=1, gpus=8))])
     with pytest.raises(Exception, match="not been started"):
         ray.get_actor("any")
     assert not ray.is_initialized(), "a call after the end has started another Ray"
@@ -166,10 +166,10 @@ def test_what_fits_is_counted_by_node(monkeypatch):
     nodes = [Node("a", "a", cpus=4, gpus=8), Node("b", "b", cpus=64, gpus=3)]
     monkeypatch.setattr(Cluster, "nodes", lambda self: nodes)
     cluster = Cluster("auto")
-    cluster.check_placeable("engines", 3, Resources(cpus=1, gpus=3))
-    cluster.check_placeable("engines", 1000, Resources())
+    cluster.check_room([Demand("engines", 3, Resources(cpus=1, gpus=3))])
+    cluster.check_room([Demand("engines", 1000, Resources())])
     with pytest.raises(EnvironmentFault, match=r"room for 2 of 3 engines, each with 4 GPUs"):
-        cluster.check_placeable("engines", 3, Resources(gpus=4))
+        cluster.check_room([Demand("engines", 3, Resources(gpus=4))])
 
 
 def test_an_address_that_nothing_answers_at_is_named():

@@ -23,14 +23,13 @@ def close(generator) -> None:
 
 
 def test_a_url_opens_a_server():
-    for engine in ("auto", "server"):
-        generator = open_generator(Model.open("http://127.0.0.1:9/v1"), engine=engine)
-        assert isinstance(generator, ServerGenerator)
-        close(generator)
+    generator = open_generator(Spec(Model.open("http://127.0.0.1:9/v1")))
+    assert isinstance(generator, ServerGenerator)
+    close(generator)
 
 
 def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
-    generator = open_generator(Model.open(tiny_model_dir), slots=2, deterministic=True)
+    generator = open_generator(Spec(Model.open(tiny_model_dir), slots=2, deterministic=True))
     assert isinstance(generator, TorchPolicy)
     messages = [{"role": "user", "content": "1+2"}]
     assert len(asyncio.run(generator.complete(messages, Sampling(4), seeds=[1, 2]))) == 2
@@ -40,7 +39,6 @@ def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("folder", {"engine": "server"}, "URL"),
         ("http://host/v1", {"engine": "torch"}, "folder"),
         ("http://host/v1", {"engine": "vllm"}, "folder"),
         ("folder", {"engine": "vllm", "deterministic": True}, "needs engine torch"),
@@ -50,12 +48,12 @@ def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
 )
 def test_contradictory_options_are_rejected(model, options, message):
     with pytest.raises(UsageError, match=message):
-        open_generator(Model.open(model), **options)
+        open_generator(Spec(Model.open(model), **options))
 
 
 def test_a_missing_model_is_an_error(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
-        open_generator(Model.open(tmp_path / "nowhere"))
+        open_generator(Spec(Model.open(tmp_path / "nowhere")))
 
 
 def test_auto_is_vllm_on_a_gpu_only():

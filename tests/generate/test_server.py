@@ -16,7 +16,9 @@ from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLo
 from magcli.generate import server
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
+from magcli.model.chat.prompts import ChatTemplate
 from magcli.model.chat.thoughts import BRACKETS, CHANNELS
+from magcli.model.model import Model
 
 MESSAGES = [{"role": "user", "content": "What is 1+2?"}]
 SAMPLING = Sampling(max_tokens=30, temperature=0.7)
@@ -222,9 +224,11 @@ def faulty() -> Iterator[FaultyServer]:
         yield running
 
 
-def ask(faulty: FaultyServer, seeds: range = range(3), **options) -> list[Completion]:
+def ask(faulty: FaultyServer, seeds: range = range(3), thoughts: str = "", **options) -> list[Completion]:
+    model = Model.open(faulty.url, ChatTemplate(thoughts=thoughts))
+
     async def scenario() -> list[Completion]:
-        generator = ServerGenerator(faulty.url, **({"deadline": 60.0} | options))
+        generator = ServerGenerator(model, **({"deadline": 60.0} | options))
         try:
             return await generator.complete(MESSAGES, SAMPLING, seeds=seeds)
         finally:
@@ -307,7 +311,7 @@ def test_the_deadline_error_names_the_server_and_the_request(faulty, short_pause
 @pytest.mark.flaky(reruns=2)
 def test_no_server_is_an_error_within_the_deadline(short_pauses):
     async def scenario() -> None:
-        generator = ServerGenerator("http://127.0.0.1:9/v1", deadline=0.3)
+        generator = ServerGenerator(Model.open("http://127.0.0.1:9/v1"), deadline=0.3)
         with pytest.raises(EnvironmentFault, match=r"list of models.*Connect"):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
         await generator.close()
@@ -319,7 +323,7 @@ def test_a_server_that_never_was_there_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(server, "START_SECONDS", 0.5)
 
     async def scenario() -> None:
-        generator = ServerGenerator("http://127.0.0.1:9/v1", deadline=3600.0)
+        generator = ServerGenerator(Model.open("http://127.0.0.1:9/v1"), deadline=3600.0)
         with pytest.raises(EnvironmentFault, match=r"no connection in 0.5 s \(ConnectError.*start the server"):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
         await generator.close()
@@ -330,7 +334,7 @@ def test_a_server_that_never_was_there_is_not_waited_for(monkeypatch):
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc/v1", "http:///v1", "http://[::1/v1"])
 def test_a_url_that_is_none_is_an_error_at_once(url):
     async def scenario() -> None:
-        generator = ServerGenerator(url, deadline=3600.0)
+        generator = ServerGenerator(Model.open(url), deadline=3600.0)
         with pytest.raises(EnvironmentFault, match="not the URL of a server"):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
         await generator.close()
@@ -341,7 +345,7 @@ def test_a_url_that_is_none_is_an_error_at_once(url):
 @pytest.mark.parametrize("key", ["sk-secret\n", "sk-secr\u00e9t", "sk-\0secret"])
 def test_an_api_key_that_cannot_be_sent_is_an_error_that_does_not_show_it(key):
     with pytest.raises(EnvironmentFault, match="OPENAI_API_KEY has characters") as refused:
-        ServerGenerator("http://127.0.0.1:9/v1", api_key=key)
+        ServerGenerator(Model.open("http://127.0.0.1:9/v1"), api_key=key)
     assert "sec" not in str(refused.value)
 
 
@@ -352,7 +356,7 @@ def test_a_server_that_restarts_is_waited_for(short_pauses, monkeypatch):
         with served(0) as first:
             first.faults = ["goodbye"]
             port = first.server_address[1]
-            generator = ServerGenerator(first.url, deadline=60.0)
+            generator = ServerGenerator(Model.open(first.url), deadline=60.0)
             before = await generator.complete(MESSAGES, SAMPLING, seeds=[2])
         waiting = asyncio.create_task(generator.complete(MESSAGES, SAMPLING, seeds=[2]))
         await asyncio.wait({waiting}, timeout=0.3)
@@ -403,7 +407,7 @@ def test_permanent_failures_are_errors_at_once(faulty, fault, message):
 
 def test_a_url_without_v1_gets_a_hint(faulty):
     async def scenario() -> None:
-        generator = ServerGenerator(faulty.url.removesuffix("/v1"))
+        generator = ServerGenerator(Model.open(faulty.url.removesuffix("/v1")))
         with pytest.raises(EnvironmentFault, match=r"status 404 for /models.*did you mean http\S+/v1"):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
         await generator.close()
@@ -458,7 +462,7 @@ def test_one_failure_cancels_the_other_requests(faulty):
 
 def test_a_closed_client_refuses(faulty):
     async def scenario() -> None:
-        generator = ServerGenerator(faulty.url)
+        generator = ServerGenerator(Model.open(faulty.url))
         await generator.close()
         with pytest.raises(MagError, match="closed"):
             await generator.complete(MESSAGES, SAMPLING, seeds=[1])
@@ -469,13 +473,13 @@ def test_a_closed_client_refuses(faulty):
 @pytest.mark.parametrize("form", [BRACKETS, CHANNELS], ids=str)
 def test_thoughts_are_put_back_in_the_models_form(faulty, form):
     faulty.faults = ["thoughts"] * 10
-    (done,) = ask(faulty, range(1), thoughts=form)
+    (done,) = ask(faulty, range(1), thoughts=form.name)
     assert done.text == f"{form.opening}easy{form.ending}\n\n3"
     assert faulty.bodies[-1] == request(0) | {"skip_special_tokens": False}
 
 
 def test_a_server_that_does_not_know_special_tokens_is_asked_without(faulty):
     faulty.faults = ["unknown_key"] * 10
-    done = ask(faulty, range(3), thoughts=BRACKETS, concurrency=1)
+    done = ask(faulty, range(3), thoughts=BRACKETS.name, concurrency=1)
     assert [each.text for each in done] == ["[THINK]easy[/THINK]\n\n3"] * 3
     assert "skip_special_tokens" not in faulty.bodies[-1]

@@ -46,14 +46,14 @@ def say(generator, images, sampling, seeds, messages=ASKED):
 
 def test_only_vision_language_models_accept_images(model_dir, tiny_model_dir, generator):
     assert isinstance(generator, VisionModel)
-    text = open_generator(Model.open(tiny_model_dir), dtype="fp32", slots=1)
+    text = open_generator(Spec(Model.open(tiny_model_dir), dtype="fp32", slots=1))
     assert isinstance(text, TorchPolicy)
     assert not isinstance(text, VisionModel)
     asyncio.run(text.close())
 
 
 def test_prompts_without_images_are_sampled_by_the_text_model(model_dir, generator):
-    both = open_generator(Model.open(model_dir), dtype="fp32", slots=2)
+    both = open_generator(Spec(Model.open(model_dir), dtype="fp32", slots=2))
     assert isinstance(both, NestedGenerator)
     sampling = Sampling(12, temperature=0)
     (seen,) = say(both, [picture(0)], sampling, [1])
@@ -68,7 +68,7 @@ def test_prompts_without_images_are_sampled_by_the_text_model(model_dir, generat
 
 
 def test_images_need_the_embedded_engine(model_dir):
-    both = open_generator(Model.open(model_dir), engine="vllm")
+    both = open_generator(Spec(Model.open(model_dir), engine="vllm"))
     with pytest.raises(UsageError, match="use --engine torch"):
         say(both, [picture(0)], Sampling(4), [1])
 

@@ -6,9 +6,9 @@ import pytest
 
 from magcli.plan.machine import Card
 from magcli.stages.generate import Config
-from magcli.stages.shared import shared_engines
+from magcli.stages.shared import cluster_engines
+from magcli.stages.shared.cluster_engines import MOST_ON_CPUS, engines_on_cpus
 from magcli.stages.shared.options import LocalEngineOptions
-from magcli.stages.shared.shared_engines import MOST_ON_CPUS, engines_on_cpus
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def memory(monkeypatch: pytest.MonkeyPatch):
 def test_engines_share_the_cores_as_memory_allows(memory, tiny_model_dir: Path) -> None:
     config = Config(model=str(tiny_model_dir))
     stored = (tiny_model_dir / "model.safetensors").stat().st_size
-    of_one = shared_engines.LOADED_COPIES * stored
+    of_one = cluster_engines.LOADED_COPIES * stored
     memory(100 * of_one)
     assert engines_on_cpus(config) == MOST_ON_CPUS
     memory(5 * of_one)

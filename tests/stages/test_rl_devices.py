@@ -16,7 +16,7 @@ from magcli.stages.generate import Config as GenerateConfig
 from magcli.stages.rl.config import Config, processes
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.shared import trainers
-from magcli.stages.shared.options import check_attention
+from magcli.stages.shared.rank_options import check_attention
 from magcli.train import varlen
 
 CARD = Card("a made-up card", 80 << 30, 80 << 30)

@@ -11,13 +11,14 @@ import pytest
 from calling import TRAINED, call_stage, kill_and_resume, seconds_of
 from safetensors.torch import load_file
 
+from magcli.cluster.service_group import ServiceGroup
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.generate.remote.fleet import Fleet
 from magcli.rl import ledger
 from magcli.rl.trainer import Trainer
 from magcli.run.rundir import RunDir
-from magcli.stages.rl import cluster_verifiers, sampling_engine
+from magcli.stages.rl import sampling_engine
 from magcli.verify.grader import Grader
 
 TOYS = Path(__file__).parent.parent / "environments" / "toys.py"
@@ -53,7 +54,7 @@ def without_engines(monkeypatch):
             (sampling_engine, "open_policy"),
             (sampling_engine, "open_adapted"),
             (Fleet, "open"),
-            (cluster_verifiers, "ServiceGroup"),
+            (ServiceGroup, "__init__"),
             (Grader, "__init__"),
             (multiprocessing.Process, "start"),
             (subprocess.Popen, "__init__"),

@@ -9,7 +9,7 @@ from attention_reference import CALLS, on_a_cpu
 from calling import TRAINED, call_stage
 from safetensors.torch import load_file
 
-from magcli.stages.shared import options
+from magcli.stages.shared import rank_options
 
 SFT = {"epochs": 1, "step_tokens": 128, "lr": 3e-3, "bf16": "no", "system": Path("none")}
 RL = {name: value for name, value in TRAINED.items() if name not in ("updates", "trajectory_every")}
@@ -23,7 +23,7 @@ def test_a_run_without_padding_trains_the_same_weights(name, guesser, letters, t
     traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = letters if name == "rl" else traces
     on_a_cpu(monkeypatch)
-    monkeypatch.setattr(options, "check_attention", lambda stage, config: None)
+    monkeypatch.setattr(rank_options, "check_attention", lambda stage, config: None)
     CALLS.clear()
     trained = {}
     for attention in ("sdpa", "varlen"):

@@ -22,7 +22,7 @@ from magcli.stages.rl.config import processes
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.sampling_engine import check_devices, generators_demand
 from magcli.stages.shared import parallel
-from magcli.stages.shared.shared_engines import devices
+from magcli.stages.shared.cluster_engines import devices
 
 ON_GPUS = RLConfig(model="m", run=Path("run"), device="cuda", engine="vllm", generators=2, tensor_parallel=2)
 

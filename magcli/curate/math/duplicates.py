@@ -98,8 +98,8 @@ class StatementIndex:
                 yield duplicate
         rows = [row for row in range(len(self.statements)) if row not in dropped] if similarity < 1 else []
         for group in _groups(self._comparable, rows):
-            for cluster in clusters([shingles_of(self.statements[row]) for row in group], similarity):
-                yield from self._reworded(self._sorted(group[index] for index in cluster))
+            for component in components([shingles_of(self.statements[row]) for row in group], similarity):
+                yield from self._reworded(self._sorted(group[index] for index in component))
 
     def _of_one_statement(self, rows: Sequence[int]) -> Iterator[Duplicate]:
         """The rows of one statement without the first one, or all of them if their answers contradict each other."""
@@ -140,7 +140,7 @@ def _without_layout(answer: str) -> str:
     return _LAYOUT.sub("", answer).lower()
 
 
-def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
+def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
     """Connected components of similar sets with at least two members, as sorted indices."""
     hashes = [_min_hash(words) for words in shingles]
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
@@ -156,10 +156,10 @@ def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list
         size[_leader(leader, row)] += 1
         if size[_leader(leader, row)] <= MAX_LINKED:
             index.insert(row, min_hash)
-    components: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {}
     for row in range(len(shingles)):
-        components.setdefault(_leader(leader, row), []).append(row)
-    return [component for component in components.values() if len(component) > 1]
+        found.setdefault(_leader(leader, row), []).append(row)
+    return [component for component in found.values() if len(component) > 1]
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:

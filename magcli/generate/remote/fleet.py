@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Resources
+from magcli.cluster.types import Demand, Resources
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate import dispatch
 from magcli.generate.parallel import engine_resources
@@ -109,7 +109,7 @@ class Fleet:
         """
         sweep()
         fleet = cls(cluster, spec, say)
-        cluster.check_placeable("generators", size, fleet._resources)
+        cluster.check_room([Demand("generators", size, fleet._resources)])
         specs = [spec.placed(devices, number) if devices else spec for number in range(size)]
         starts = [fleet._start(placed, show) for placed in specs]
         done = await asyncio.gather(*starts, return_exceptions=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.cluster.errors import MemberLost
 from magcli.cluster.mailbox import Member
 from magcli.cluster.runtime import Cluster
-from magcli.cluster.types import Resources, Surroundings
+from magcli.cluster.types import ProcessKind, Resources, Surroundings
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.remote.endpoint import open_endpoint
 from magcli.generate.remote.wire import (
@@ -98,17 +98,9 @@ class RemoteSampler:
                 (say if message.lasts else show)(f"{name}: {message.text}")
 
         variables = {"OMP_NUM_THREADS": str(spec.threads)} if spec.threads else {}
+        kind = ProcessKind("generator", resources, Surroundings(variables=variables), START_SECONDS)
         try:
-            member = await Member.start(
-                cluster,
-                "generator",
-                partial(open_endpoint, spec),
-                resources,
-                surroundings=Surroundings(variables=variables),
-                say=say,
-                start_seconds=START_SECONDS,
-                heard=heard,
-            )
+            member = await Member.start(cluster, kind, partial(open_endpoint, spec), say=say, heard=heard)
         except MemberLost as lost:
             raise GeneratorDied(str(lost)) from lost
         return cls(spec, member, cluster.own_address())

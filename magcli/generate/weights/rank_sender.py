@@ -194,11 +194,10 @@ def _connected(store: Any, meeting: Meeting, device: torch.device) -> Any:
     port = free_port(host)
     store.set(ADDRESS, f"{host} {port}")
     results: list[Any] = []
+    from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
 
     def connect() -> None:
         try:
-            from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
-
             torch.cuda.set_device(device)
             results.append(stateless_init_process_group(host, port, TRAINER_RANK, meeting.world_size, device))
         except Exception as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magcli.config import opt
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 
 INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
 RESUMES = True
@@ -22,7 +22,7 @@ EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropp
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
+class Config(options.GenerationOptions, options.EngineOptions, options.ClusterOptions):
     """Options of `magcli clean-math`."""
 
     duplicates: bool = opt(False, "Keep duplicate problems.")

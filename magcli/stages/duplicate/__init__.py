@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magcli.config import opt
-from magcli.stages.shared import cluster
+from magcli.stages.shared import options
 
 INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
 
 
 @dataclass(frozen=True)
-class Config(cluster.ClusterOptions):
+class Config(options.ClusterOptions):
     """Options of `magcli duplicate`."""
 
     only: bool = opt(False, "Drop code problems that are not available in both languages.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from magcli.config import check_bounds, opt
 from magcli.errors import usage
 from magcli.evaluation.suite import load
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.stages.shared.environment_check import check_environment
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SUITE_OPTIONS = ("samples", "max_tokens", "temperature", "top_p")
 
 
 @dataclass(frozen=True)
-class Config(options.GraderOptions, options.EnvironmentOptions, options.EngineOptions, cluster.ClusterEngineOptions):
+class Config(options.GraderOptions, options.EnvironmentOptions, options.EngineOptions, options.ClusterEngineOptions):
     """Options of `magcli evaluate`."""
 
     suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
@@ -84,7 +84,7 @@ def check(config: Config) -> None:
     check_environment("evaluate", config, config.environment)
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
-    cluster.check_cluster_engines("evaluate", config.cluster, config.model)
+    _check_cluster(config)
     usage(not (config.compare and config.anywhere), "evaluate: --anywhere does not apply to --compare; omit one")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
     if config.model or config.suite:
@@ -93,6 +93,14 @@ def check(config: Config) -> None:
             options.check_engine("evaluate", baseline(config))
         for suite in load(config.suite):
             check_bounds(f"evaluate: suite {suite.name}", sampling_options(config, suite))
+
+
+def _check_cluster(config: Config) -> None:
+    """Refuse engines on a cluster without a model whose weights they could load."""
+    if config.cluster:
+        text = f"evaluate: --cluster {config.cluster} places engines"
+        usage(bool(config.model), f"{text}, so it needs --model; omit it")
+        usage(not config.model.startswith(("http://", "https://")), f"{text}, and --model is a server; omit it")
 
 
 def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:

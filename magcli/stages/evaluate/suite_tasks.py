@@ -35,7 +35,7 @@ from magcli.run.types import Result
 from magcli.run.units import drain, in_order, keyed, reporting, with_rows
 from magcli.stages.evaluate.config import completions_table, sampling_options
 from magcli.stages.shared import engines, environments, graders, templates
-from magcli.stages.shared.cluster_engines import open_cluster_engines
+from magcli.stages.shared.cluster_engines import ClusterEngines
 from magcli.verify.reward import ALL_TESTS, RewardRule
 from magcli.verify.reward_columns import columns
 from magcli.verify.trial import check_reward, try_reward
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.stages.evaluate.config import Config
     from magcli.stages.shared.options import SamplingOptions
-    from magcli.stages.shared.shared_engines import ClusterEngines
     from magcli.verify.grader import Grader
 
 MAX_TEST_BYTES = 16 << 20
@@ -295,7 +294,7 @@ class _Runner:
             expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
             return engines.open_engine(config, self.job, unfinished, expected)
 
-        self.engines = open_cluster_engines(config, self.job, unfinished)
+        self.engines = ClusterEngines(config, self.job, unfinished)
         return self.engines.generator()
 
     def report(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.layouts.names import WITH_SOLUTIONS
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.verify.code.comparison import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
@@ -31,7 +31,7 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class Config(cluster.ClusterOptions):
+class Config(options.ClusterOptions):
     """Options of `magcli filter-code`."""
 
     agreement: float = opt(

@@ -24,7 +24,7 @@ from typing import ClassVar
 from magcli.config import opt
 from magcli.curate.math.difficulty import band
 from magcli.errors import usage
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.stages.shared.environment_check import check_environment
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
@@ -42,7 +42,7 @@ class Config(
     options.EnvironmentOptions,
     options.SamplingOptions,
     options.EngineOptions,
-    cluster.ClusterOptions,
+    options.ClusterOptions,
 ):
     """Options of `magcli filter-math`."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.stages.shared.environment_check import check_environment
 
 INPUTS = "Problems: columns prompt, optional id; - is stdin."
@@ -24,7 +24,7 @@ ENVIRONMENT = options.GraderOptions(workers=4)
 
 
 @dataclass(frozen=True)
-class Config(options.EnvironmentOptions, options.SamplingOptions, options.EngineOptions, cluster.ClusterOptions):
+class Config(options.EnvironmentOptions, options.SamplingOptions, options.EngineOptions, options.ClusterOptions):
     """Options of `magcli generate`."""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.run.local_http import LOOPBACK_NAMES
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.stages.shared.environment_check import check_environment
 
 INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
@@ -24,7 +24,7 @@ EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 
 
 @dataclass(frozen=True)
-class Config(options.EnvironmentOptions, options.RewardOptions, cluster.ClusterOptions):
+class Config(options.EnvironmentOptions, options.RewardOptions, options.ClusterOptions):
     """Options of `magcli grade`."""
 
     opening: str = opt(

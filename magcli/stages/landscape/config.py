@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from magcli.config import opt
 from magcli.errors import usage
 from magcli.landscape.box import parse_box
-from magcli.stages.shared import cluster, options, run_options
+from magcli.stages.shared import options, run_options
 
 if TYPE_CHECKING:
     pass
@@ -24,7 +24,7 @@ class Config(
     options.SamplingOptions,
     options.TemplateOptions,
     options.LocalEngineOptions,
-    cluster.ClusterEngineOptions,
+    options.ClusterEngineOptions,
 ):
     """Options of `magcli landscape`."""
 

@@ -23,24 +23,19 @@ from magcli.curate.sampling import completion_columns, grade_samples, sample_pro
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
 from magcli.generate.remote.service import Opened
-from magcli.generate.remote.wire import Spec
 from magcli.landscape.components import coordinates, perturbed
 from magcli.landscape.visits import VISIT
-from magcli.plan.engines import starts_eager
-from magcli.plan.ranks import ALONE
 from magcli.run.units import WorkThread
 from magcli.stages.landscape.config import Config
 from magcli.stages.shared import engines, graders
-from magcli.stages.shared.cluster_engines import job_in_engine, open_cluster_engines
+from magcli.stages.shared.cluster_engines import ClusterEngines, job_in_engine
 from magcli.verify.reward_columns import columns
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.curate.sampling import Sample
-    from magcli.generate.torch.policy import TorchPolicy
     from magcli.generate.types import Weights
-    from magcli.generate.vllm.policy import VllmPolicy
     from magcli.landscape.components import Coordinates
     from magcli.landscape.visits import Visit
     from magcli.model.model import Model
@@ -99,8 +94,10 @@ class PointEngine:
 
     def __init__(self, work: Work, dtype: DType, console: Console | None = None) -> None:
         self._work = work
-        self._policy = _open_policy(work, dtype, console)
-        self._plan = engines.sampling_plan(work.config, work.model.thoughts)
+        config = work.config
+        expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points
+        self._policy = open_policy(engines.spec_of(work.model, config, dtype, expected), console)
+        self._plan = engines.sampling_plan(config, work.model.thoughts)
         self._bf16 = dtype != "fp32"
         self._versions = count(1)
 
@@ -127,26 +124,6 @@ class PointEngine:
     async def close(self) -> None:
         """End the engine."""
         await self._policy.close()
-
-
-def _open_policy(work: Work, dtype: DType, console: Console | None) -> TorchPolicy | VllmPolicy:
-    config = work.config
-    assert config.engine != "server", "the options were checked"
-    expected = [(len(work.problems) * config.samples, config.max_tokens)] * config.points
-    return open_policy(
-        Spec(
-            work.model,
-            config.engine,
-            dtype,
-            config.num_slots,
-            config.deterministic,
-            config.device,
-            gpu_memory=config.gpu_memory or ALONE,
-            tensor_parallel=config.tensor_parallel,
-            eager=starts_eager(config.vllm_eager, expected, slots=config.num_slots),
-        ),
-        console,
-    )
 
 
 class LocalPoints:
@@ -184,7 +161,7 @@ class ClusterPoints:
 
     def __init__(self, work: Work, job: Job, journal: Journal) -> None:
         self._grading = Grading(work)
-        self._engines = open_cluster_engines(work.config, job, [journal], partial(open_point_server, work))
+        self._engines = ClusterEngines(work.config, job, [journal], partial(open_point_server, work))
         self._client = self._engines.client()
         self._free_engines = asyncio.Semaphore(self._engines.number)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from magcli.config import opt
 from magcli.layouts.names import TESTS, WITH_SOLUTIONS
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 from magcli.verify.code.comparison import comparison
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
@@ -32,7 +32,7 @@ IN_RECIPE = options.ENGINE_IN_RECIPE
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
+class Config(options.GenerationOptions, options.EngineOptions, options.ClusterOptions):
     """Options of `magcli make-tests`."""
 
     until: int = opt(20, "Number of tests that a problem shall have, including those that it has already.", gt=0)

@@ -234,11 +234,11 @@ def _loss_of(name: str) -> Loss:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    options.check_training("rl", config)
+    rank_options.check_training("rl", config)
     options.check_template("rl", config)
     _check_sizes("rl", config)
     usage(config.tis_cap == 0 or config.tis_cap >= 1, f"rl.tis_cap: {config.tis_cap} is neither 0 (off) nor at least 1")
-    options.check_attention("rl", config)
+    rank_options.check_attention("rl", config)
     if config.replay is None:
         _check_engine(config)
         _check_stages(config)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Shows a run on the terminal, in JSON events and in trackers."""
+    """Shows a run on the terminal, in JSON events and in trackers; ``groups`` are those of an update."""
 
     def __init__(
         self,
-        config: Config,
+        groups: int,
         checkpointing: Checkpointing,
         bar: Progress,
         curves: Curves,
@@ -42,7 +42,7 @@ class Display:
         self._curves = curves
         self._log_lines = log_lines
         self._console = console
-        self._groups_left = (config.updates - len(checkpointing.lines)) * (config.n_batch // config.group_size)
+        self._groups_left = ((bar.total or 0) - len(checkpointing.lines)) * groups
         """Groups that this process has to train."""
         self._started = time.monotonic()
 
@@ -94,13 +94,8 @@ def say_pool(config: Config, problems: Sequence[Mapping[str, Any]], console: Con
         console.say(f"rl: {forecast.text(config.group_size)}", event="pool", **forecast._asdict())
 
 
-def say_start(config: Config, ledger: Ledger, trainer: Trainer, console: Console) -> None:
-    """Report the learning rate if none was given, and where an earlier run is resumed.
-
-    Updates since its last checkpoint are repeated.
-    """
-    if not config.lr:
-        console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+def say_resumed(ledger: Ledger, trainer: Trainer, console: Console) -> None:
+    """Report where an earlier run is resumed; updates since its last checkpoint are repeated."""
     last_started = max(ledger.batches, default=0)
     if last_started:
         repeated_updates = last_started - trainer.done

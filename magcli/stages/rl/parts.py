@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magcli.environments.episodes import Episodes
 from magcli.generate.text import SamplerText
 from magcli.generate.types import Sampling
 from magcli.model.chat.ends import unused_ends
@@ -25,13 +26,11 @@ from magcli.rl.trainer import Trainer
 from magcli.rl.training_stages import StageOptions, TrainingStages
 from magcli.rl.types import Numerics, Objective, StageSettings
 from magcli.stages.rl.config import Config, has_own_reward
-from magcli.stages.rl.display import Display, say_start
-from magcli.stages.rl.environment import episodes_in
+from magcli.stages.rl.display import Display, say_resumed
 from magcli.stages.rl.models import open_state
 from magcli.stages.rl.output import rollouts_of
 from magcli.stages.rl.sampling_engine import opened_engine, samples_beside_trainer
-from magcli.stages.rl.verifiers import Verifiers, open_verifiers
-from magcli.stages.shared import engines, forms, graders
+from magcli.stages.shared import engines, environments, forms, graders
 from magcli.stages.shared.run_sizes import options_in
 from magcli.train.optim import RL_LR, default_lr
 
@@ -50,9 +49,10 @@ if TYPE_CHECKING:
     from magcli.run.rundir import RunDir
     from magcli.run.trackers import LogLines
     from magcli.stages.rl.plan import RunPlan
+    from magcli.stages.rl.verifiers import Verifiers
     from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import RankController
-    from magcli.verify.grader import CompletionGrader, Grader
+    from magcli.verify.grader import CompletionGrader
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,23 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a run finds or opens before it is planned: its processes, what grades, and the problems that are usable."""
+    """What a run finds or opens before it is planned: its processes, what grades, and the problems that are usable.
+
+    ``curriculum`` is that of a run that has not begun; verifiers are opened in the event loop.
+    """
 
     cluster: Cluster | None
     controller: RankController
-    grader: Grader
     model: Model
-    rows: Sequence[Sequence[Row]]
-    environment: Environment | None
+    usable: Sequence[Row]
+    curriculum: Curriculum
+    opened_verifiers: AbstractAsyncContextManager[Verifiers]
     held_out: HeldOut | None
-
-    @property
-    def usable(self) -> list[Row]:
-        """The problems of the run and of all its stages."""
-        return [row for part in self.rows for row in part]
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What trains; engine and verifiers are opened in the event loop."""
+    """What trains; the engine is opened in the event loop."""
 
     inputs: Inputs
     plan: RunPlan
@@ -100,14 +98,15 @@ class Parts:
     stages: TrainingStages
     checkpointing: Checkpointing
     opened_engine: AbstractAsyncContextManager[RolloutEngine]
-    opened_verifiers: AbstractAsyncContextManager[Verifiers]
 
     def scheduler(self, engine: RolloutEngine, verifiers: Verifiers) -> RolloutScheduler:
         """What samples groups of completions and hands out batches of them."""
         config, around, checkpointing = self.inputs.config, self.around, self.checkpointing
+        for event in read(checkpointing.ledger.path):
+            around.curriculum.replay(event)
         return RolloutScheduler(
-            build_sampler(config, around.model, engine, verifiers),
-            build_curriculum(config, around.rows, checkpointing.ledger),
+            self._sampler(engine, verifiers),
+            around.curriculum,
             checkpointing.ledger,
             checkpointing.store,
             self.stages,
@@ -118,6 +117,23 @@ class Parts:
                 generates_during_updates=samples_beside_trainer(self.plan.engines, engine),
             ),
             custom_reward=has_own_reward(config),
+        )
+
+    def _sampler(self, engine: RolloutEngine, verifiers: Verifiers) -> GroupSampler:
+        """What samples groups, or episodes in an environment."""
+        config, model = self.inputs.config, self.around.model
+        grader, environment = verifiers
+        return GroupSampler(
+            engine,
+            grader,
+            model.tokenizer,
+            model.ends,
+            engines.system_text(config.system, model.thoughts),
+            model.thoughts,
+            config.group_size,
+            config.diverse_by,
+            config.seed,
+            None if environment is None else _episodes(environment, config.system, model, engine),
         )
 
 
@@ -133,8 +149,7 @@ def opened(plan: RunPlan, inputs: Inputs, around: Surroundings) -> Iterator[Part
         checkpointing = build_checkpointing(inputs, ledger, around.model, evaluates=around.held_out is not None)
         checkpointing.resume(trainer)
         engine = opened_engine(plan, around.model, around.cluster, trainer, console)
-        verifiers = open_verifiers(config, around.grader, around.environment, around.usable, around.cluster, console)
-        yield Parts(inputs, plan, around, trainer, stages, checkpointing, engine, verifiers)
+        yield Parts(inputs, plan, around, trainer, stages, checkpointing, engine)
 
 
 @contextmanager
@@ -144,8 +159,11 @@ def shown(inputs: Inputs, trainer: Trainer, checkpointing: Checkpointing) -> Ite
     curves = Curves([checkpointing.initial, *checkpointing.lines[: trainer.done]])
     inputs.log_lines(checkpointing.complete_lines())
     with console.progress(config.updates, "updates", "rl", curves.draw) as bar:
-        display = Display(config, checkpointing, bar, curves, inputs.log_lines, console)
-        say_start(config, checkpointing.ledger, trainer, console)
+        groups = config.n_batch // config.group_size
+        display = Display(groups, checkpointing, bar, curves, inputs.log_lines, console)
+        if not config.lr:
+            console.say(f"rl: lr {trainer.lr:.1e} for a model of this size", event="lr", lr=trainer.lr)
+        say_resumed(checkpointing.ledger, trainer, console)
         bar.advance(trainer.done, reused=True)
         yield display
 
@@ -228,14 +246,6 @@ def _settings(config: Config, thoughts: ThoughtForm) -> StageSettings:
     )
 
 
-def build_curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
-    """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
-    curriculum = stage_curriculum(config, rows)
-    for event in read(ledger.path):
-        curriculum.replay(event)
-    return curriculum
-
-
 def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculum:
     """The curriculum of a run that has not begun.
 
@@ -254,18 +264,7 @@ def stage_curriculum(config: Config, rows: Sequence[Sequence[Row]]) -> Curriculu
     return Curriculum(stages, config.seed, any_scale=any_scale, **rules)
 
 
-def build_sampler(config: Config, model: Model, engine: RolloutEngine, verifiers: Verifiers) -> GroupSampler:
-    """The sampler of groups, or of episodes in an environment."""
-    grader, environment = verifiers
-    return GroupSampler(
-        engine,
-        grader,
-        model.tokenizer,
-        model.ends,
-        engines.system_text(config.system, model.thoughts),
-        model.thoughts,
-        config.group_size,
-        config.diverse_by,
-        config.seed,
-        None if environment is None else episodes_in(environment, config, model, engine),
-    )
+def _episodes(environment: Environment, system: Path | None, model: Model, engine: RolloutEngine) -> Episodes:
+    """Continues first turns of an engine to episodes in an environment."""
+    renderer = environments.turn_renderer(model, system)
+    return Episodes(engine, environment, renderer, model.tokenizer, model.ends, model.thoughts)

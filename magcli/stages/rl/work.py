@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from magcli.run.trackers import Source, open_trackers
 from magcli.run.units import AsyncRunner
 from magcli.stages.rl.config import Config, has_own_reward, reads, without_grading
 from magcli.stages.rl.display import say_pool, say_results
-from magcli.stages.rl.environment import opened_environment
 from magcli.stages.rl.identity import settings
 from magcli.stages.rl.models import check_teacher
 from magcli.stages.rl.output import schema, show_masks, with_problems
@@ -32,12 +31,16 @@ from magcli.stages.rl.parts import Inputs, Parts, Surroundings, build_measure, o
 from magcli.stages.rl.plan import RunPlan
 from magcli.stages.rl.replay import check_stored, train_replay
 from magcli.stages.rl.sampling_engine import check_devices, check_room, generators_demand
-from magcli.stages.rl.verifiers import verifiers_demand
+from magcli.stages.rl.verifiers import Verifiers, open_verifiers, verifiers_demand
 from magcli.stages.shared import engines, environments, forms, graders, heldout, tables, templates, trainers, training
 from magcli.stages.shared import forecast as forecasts
 from magcli.stages.shared import preview as previews
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
     from magcli.cluster.runtime import Cluster
     from magcli.cluster.types import Demand
     from magcli.console import Console
@@ -46,13 +49,12 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import RepeatedUpdate
+    from magcli.rl.training_stages import StageOptions
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.run.trackers import LogLines
     from magcli.stages.rl.display import Display
-    from magcli.stages.shared.heldout import HeldOut
     from magcli.train.controller import RankController
-    from magcli.verify.grader import Grader
 
 
 __all__ = ["forecast", "preview", "run", "schema", "settings", "trial"]
@@ -77,7 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
-    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config, reads(config) or (), job)]
+    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
     with graders.open_grader(config, config.reward, config.environment) as grader:
         if config.eval_table is not None:
@@ -91,7 +93,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     else:
         check_teacher(config, model)
         problems = [row for pool in usable for row in pool]
-        _announce_memory(config, model, job.console, _longest_prompt(config, model, problems))
+        _announce_memory(config, model, job.console, _longest_prompt(config.system, model, problems))
     return len(usable[0])
 
 
@@ -123,9 +125,9 @@ def _announce_memory(
     forecasts.announce(make, model, console, stage="rl", folder=config.run)
 
 
-def _longest_prompt(config: Config, model: Model, problems: Sequence[Row]) -> int:
+def _longest_prompt(system: Path | None, model: Model, problems: Sequence[Row]) -> int:
     """Tokens of the longest prompt, system prompt included."""
-    return forecasts.longest_prompt(problems, model, engines.system_text(config.system, model.thoughts))
+    return forecasts.longest_prompt(problems, model, engines.system_text(system, model.thoughts))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -139,10 +141,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     check_teacher(config, model)
     problems = [row for batch in rows for row in to_rows(batch)]
     with training.run_folder("rl", config, job, ["updates"]) as folder:
-        with tracked(config, folder, job) as log_lines:
+        source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
+        with open_trackers(config.track, source, job.console, resumed=bool(folder.metrics())) as log_lines:
             formats = training.resolve_formats(config, model, folder, job, exact=config.schedule == "sync")
             needs = reads(config)
-            pools = [] if needs is None else [problems, *stage_rows(config, needs, job)]
+            pools = [] if needs is None else [problems, *stage_rows(config.stage, needs, job)]
             tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
             if folder.finished:
                 _keep_finished(folder, log_lines, job)
@@ -151,7 +154,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 inputs = Inputs(config, model, formats, pools, job, folder, log_lines)
                 train_all = partial(_train if config.replay is None else train_replay, inputs)
                 trainers.again_when_lost("rl", train_all, folder, job.console)
-        yield from _rollouts(config, pools, folder, job)
+        assert job.schema is not None
+        yield from _rollouts(schema(config, job.schema), pools, folder)
 
 
 def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
@@ -162,10 +166,8 @@ def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
     job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
 
 
-def _rollouts(config: Config, pools: Sequence[Sequence[Row]], folder: RunDir, job: Job) -> Rows:
+def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir) -> Rows:
     """All rollouts of a run with the columns of their problems."""
-    assert job.schema is not None
-    columns = schema(config, job.schema)
     by_id = {row["id"]: row for pool in reversed(pools) for row in pool}  # of equal ids the run's own problem
     for path in RolloutStore(folder.path).tables():
         for batch in table.read(str(path)).rows:
@@ -183,7 +185,7 @@ def _train(inputs: Inputs, after_loss: bool) -> None:
     config, folder, console = inputs.config, inputs.folder, inputs.job.console
     machine = Machine.ask(config.device, config.card)
     with _surroundings(inputs, machine, after_loss) as around:
-        prompt = _longest_prompt(config, around.model, around.usable)
+        prompt = _longest_prompt(config.system, around.model, around.usable)
         ranks = around.controller.size
         plan = RunPlan.of(config, around.model, machine, formats=inputs.formats, longest_prompt=prompt, ranks=ranks)
         _check_plan(plan, folder, console)
@@ -206,7 +208,7 @@ def train(parts: Parts) -> str | None:
 async def _loop(parts: Parts, repeated: RepeatedUpdate | None, display: Display) -> str | None:
     """Generate and train; returns why the run ended early, or None."""
     trainer, checkpointing = parts.trainer, parts.checkpointing
-    async with parts.opened_engine as engine, parts.opened_verifiers as verifiers:
+    async with parts.opened_engine as engine, parts.around.opened_verifiers as verifiers:
         if trainer.done or trainer.sends_adapters:
             delivered = await loop.deliver(trainer, engine, inline)
             if repeated:
@@ -246,9 +248,16 @@ def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterato
         forms.record(model.thoughts, job, notes)
         system = engines.system_text(config.system, model.thoughts)
         rows = [engines.answerable(part, model, system, grader, job) for part in inputs.problems]
-        environment = stack.enter_context(opened_environment(config, model))
-        held_out = _open_held_out(config, model, grader, environment)
-        yield Surroundings(cluster, controller, grader, model, rows, environment, held_out)
+        curriculum = stage_curriculum(config, rows)
+        own = Verifiers(grader, _entered_environment(config, model, stack))
+        usable = [row for part in rows for row in part]
+        verifiers = open_verifiers(config, own, usable, cluster, job.console)
+        held_out = None
+        if config.eval_table is not None:
+            held_out = heldout.open_held_out(
+                "rl", config, model, grader, system=config.system, seed=config.seed, environment=own.environment
+            )
+        yield Surroundings(cluster, controller, model, usable, curriculum, verifiers, held_out)
 
 
 @contextmanager
@@ -279,31 +288,29 @@ def _opened_processes(
         yield cluster, controller
 
 
-def _open_held_out(config: Config, model: Model, grader: Grader, environment: Environment | None) -> HeldOut | None:
-    """The held-out problems of --eval-table; None without it."""
-    if config.eval_table is None:
+def _entered_environment(config: Config, model: Model, stack: ExitStack) -> Environment | None:
+    """The run's environment, if the model's chat template can show its turns; None without one.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not config.environment:
         return None
-    return heldout.open_held_out(
-        "rl", config, model, grader, system=config.system, seed=config.seed, environment=environment
-    )
+    environment = stack.enter_context(environments.open_environment(config, config.environment))
+    environments.turn_renderer(model, config.system).check(environment.terms.roles)
+    return environment
 
 
-def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict[str, Any]]]:
+def stage_rows(stages: Sequence[StageOptions], needs: Sequence[str], job: Job) -> list[list[dict[str, Any]]]:
     """The problems of each stage that has its own table, in the order of the stages.
 
     Raises:
         DataError: a table lacks a column, or has no usable row.
     """
     pools = []
-    paths = [str(stage.data) for stage in config.stage if stage.data is not None]
+    paths = [str(stage.data) for stage in stages if stage.data is not None]
     for path in paths:
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         pools.append([row for batch in rows for row in to_rows(batch)])
     return pools
-
-
-def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
-    """The run's trackers (``--track``), resumed if they have this run already."""
-    source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
-    return open_trackers(config.track, source, job.console, resumed=bool(folder.metrics()))

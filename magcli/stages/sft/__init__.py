@@ -104,13 +104,13 @@ class Config(options.GraderOptions, options.EvaluationOptions, rank_options.Rank
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    options.check_training("sft", config)
+    rank_options.check_training("sft", config)
     options.check_template("sft", config)
     options.check_vllm("sft", config.engine, deterministic=False)
     scratch = config.lora and config.from_scratch
     usage(not scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     rank_options.check("sft", config)
-    options.check_attention("sft", config)
+    rank_options.check_attention("sft", config)
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:

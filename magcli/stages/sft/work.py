@@ -20,6 +20,7 @@ from magcli.data.schema import require
 from magcli.data.values import to_rows
 from magcli.errors import DataError
 from magcli.generate.open import open_generator
+from magcli.generate.remote.wire import Spec
 from magcli.layouts.texts import with_texts
 from magcli.model.chat import targets
 from magcli.model.chat.prompts import check_vocabulary
@@ -338,16 +339,16 @@ async def _accuracy(
     config: Config, dtype: Format, model: Model, held_out: HeldOut, folder: Path, console: Console
 ) -> dict[str, float | None]:
     """The accuracy of the model in a folder, which the run's engine loads for it."""
-    generator = open_generator(
+    spec = Spec(
         Model.open(folder, replace(model.template, thoughts=model.thoughts.name)),
-        engine=config.engine,
-        dtype=dtype,
+        config.engine,
+        dtype,
         slots=config.eval_slots,
         deterministic=config.engine == "torch" and dtype == "fp32",
         device=config.device,
         eager=starts_eager("auto", [held_out.expected], slots=config.eval_slots),
-        console=console,
     )
+    generator = open_generator(spec, console)
     try:
         return await held_out.accuracy(generator)
     finally:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.curate.sampling import SamplingPlan
 from magcli.errors import usage
 from magcli.generate.open import open_generator
+from magcli.generate.remote.wire import Spec
 from magcli.generate.types import Sampling
 from magcli.model.chat.prompts import prompt_tokens, system_prompt, to_messages
 from magcli.model.chat.thoughts import THINK, ThoughtForm
@@ -45,21 +47,27 @@ def open_engine(
     at_once = job.whole.at_once if job.whole is not None else 1
     model = templates.open_model(config.model, config)
     dtype = sampling_format(model, config, job, unfinished)
-    generator = open_generator(
-        templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM)),
-        engine=config.engine,
-        dtype=dtype,
-        slots=-(-config.num_slots // at_once),  # shards share the requests to a server
-        deterministic=config.deterministic,
-        device=config.device,
-        deadline=config.deadline,
-        gpu_memory=config.gpu_memory or ALONE,
-        tensor_parallel=config.tensor_parallel,
-        eager=starts_eager(config.vllm_eager, expected or _expected(config, job), slots=config.num_slots),
-        console=job.console,
-    )
+    model = templates.with_date(model, job, unfinished, system=getattr(config, "system", templates.NO_SYSTEM))
+    spec = spec_of(model, config, dtype, expected or _expected(config, job))
+    slots = -(-config.num_slots // at_once)  # shards share the requests to a server
+    generator = open_generator(replace(spec, slots=slots, deadline=config.deadline), job.console)
     forms.record(generator.thoughts, job, unfinished)
     return generator
+
+
+def spec_of(model: Model, config: LocalEngineOptions, dtype: DType, expected: Sequence[Expected] | None) -> Spec:
+    """The engine that options describe, as it starts for what is ``expected``; auto is the server of a URL."""
+    return Spec(
+        model,
+        "auto" if config.engine == "server" else config.engine,
+        dtype,
+        config.num_slots,
+        config.deterministic,
+        config.device,
+        gpu_memory=config.gpu_memory or ALONE,
+        tensor_parallel=config.tensor_parallel,
+        eager=starts_eager(config.vllm_eager, expected, slots=config.num_slots),
+    )
 
 
 def require_model(model: Model) -> None:

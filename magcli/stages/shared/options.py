@@ -14,8 +14,6 @@ from magcli.config import opt
 from magcli.errors import UsageError, usage
 from magcli.model.chat.thoughts import FORMS, GAP, THINK, form_named
 from magcli.plan.engines import policy_engine, require_vllm
-from magcli.run.trackers import Name as TrackerName
-from magcli.run.trackers import require as require_tracker
 from magcli.stages.shared import vllm_options
 from magcli.stages.shared.parallel import check_split_engine
 
@@ -277,51 +275,27 @@ class EvaluationOptions:
 
 
 @dataclass(frozen=True)
-class TrainingOptions(TemplateOptions):
-    """A model that is trained."""
+class ClusterOptions:
+    """Where the shards of a stage run."""
 
-    model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
-    device: str = device(affects_rows=False)
-    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN, ge=0)
-    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN, gt=0)
-    bf16: Literal["auto", "yes", "no"] = opt(
-        "auto",
-        "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
-        panel=TRAIN,
-    )
-    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN, ge=0)
-    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN, gt=0)
-    activation_checkpointing: Literal["auto", "yes", "no"] = opt(
-        "auto",
-        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU on which the "
-        "run might not fit else.",
-        panel=TRAIN,
-        affects_rows=False,
-        former="recompute",
-    )
-    attention: Literal["auto", "sdpa", "varlen"] = opt(
-        "auto",
-        "Attention in training: PyTorch's kernels for padded batches (sdpa), or FlashAttention without padding, in "
-        "bf16 on a GPU (varlen); auto: varlen where it works.",
-        panel=MODEL,
-        affects_rows=False,
-    )
-    offload: Literal["none", "moments"] = opt(
-        "none", "Keep AdamW's moments in host memory; in one process.", panel=TRAIN, affects_rows=False
-    )
-    card: str = opt(
+    cluster: str = opt(
         "",
-        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
-        "that of --device.",
-        panel=TRAIN,
+        "Run the rows in shards as tasks of Ray: local starts a Ray on this machine, auto or HOST:PORT joins a running "
+        "one. The output must be a file on storage that all nodes share.",
+        panel=CLUSTER,
         affects_rows=False,
     )
-    save_dtype: SaveDtype = save_dtype()
-    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
-    track: tuple[TrackerName, ...] = opt(
-        (),
-        "Experiment trackers: tensorboard, wandb, trackio, or several.",
-        panel=CHECKPOINTS,
+
+
+@dataclass(frozen=True)
+class ClusterEngineOptions:
+    """Where the engines of a stage run that does everything else in one process."""
+
+    cluster: str = opt(
+        "",
+        "Sample with engines on Ray, one on each of its GPUs or, on CPUs, nodes: local starts a Ray on this machine, "
+        "auto or HOST:PORT joins a running one.",
+        panel=CLUSTER,
         affects_rows=False,
     )
 
@@ -432,16 +406,6 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         require_vllm()
 
 
-def check_training(stage: str, config: TrainingOptions) -> None:
-    """A device, a model on this machine or the hub, and trackers whose packages are installed."""
-    check_device(stage, config.device)
-    usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
-    is_server = config.model.startswith("http")
-    usage(not is_server, f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
-    for tracker in config.track:
-        require_tracker(stage, tracker)
-
-
 def check_reward(stage: str, config: RewardOptions) -> None:
     """A length penalty that fits, and a reward function that can be imported."""
     if config.reward:
@@ -470,12 +434,3 @@ def check_length_penalty(prefix: str, config: RewardOptions) -> None:
         0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
         f"{prefix}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )
-
-
-def check_attention(stage: str, config: TrainingOptions) -> None:
-    """FlashAttention only where it has a kernel: on a GPU, in bf16."""
-    if config.attention != "varlen":
-        return
-    device = config.device
-    usage(device.startswith("cuda"), f"{stage}: --attention varlen needs a GPU, not --device {device}; leave it out")
-    usage(config.bf16 != "no", f"{stage}: --attention varlen computes in bf16; leave --bf16 no out, or take sdpa")

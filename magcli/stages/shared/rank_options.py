@@ -1,20 +1,68 @@
-"""Several trainer ranks, for `sft` and `rl`: their options and checks."""
+"""A model that `sft` and `rl` train, on one or several ranks: its options and checks."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
 from magcli.cluster.open import require_ray
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.stages.shared.options import CLUSTER, TrainingOptions
+from magcli.run.trackers import Name as TrackerName
+from magcli.run.trackers import require as require_tracker
+from magcli.stages.shared import options
+from magcli.stages.shared.options import CHECKPOINTS, CLUSTER, MODEL, TRAIN
 
 
 @dataclass(frozen=True)
-class RankOptions(TrainingOptions):
+class RankOptions(options.TemplateOptions):
     """A model that is trained on one or several ranks."""
 
+    model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
+    device: str = options.device(affects_rows=False)
+    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN, ge=0)
+    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN, gt=0)
+    bf16: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
+        panel=TRAIN,
+    )
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN, ge=0)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN, gt=0)
+    activation_checkpointing: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Recompute layer activations in the backward pass: less memory, 1/3 more compute; auto: on a GPU on which the "
+        "run might not fit else.",
+        panel=TRAIN,
+        affects_rows=False,
+        former="recompute",
+    )
+    attention: Literal["auto", "sdpa", "varlen"] = opt(
+        "auto",
+        "Attention in training: PyTorch's kernels for padded batches (sdpa), or FlashAttention without padding, in "
+        "bf16 on a GPU (varlen); auto: varlen where it works.",
+        panel=MODEL,
+        affects_rows=False,
+    )
+    offload: Literal["none", "moments"] = opt(
+        "none", "Keep AdamW's moments in host memory; in one process.", panel=TRAIN, affects_rows=False
+    )
+    card: str = opt(
+        "",
+        "Memory to check the run for, such as 24G: that of another GPU, or more where the forecast is wrong; default: "
+        "that of --device.",
+        panel=TRAIN,
+        affects_rows=False,
+    )
+    save_dtype: options.SaveDtype = options.save_dtype()
+    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
+    track: tuple[TrackerName, ...] = opt(
+        (),
+        "Experiment trackers: tensorboard, wandb, trackio, or several.",
+        panel=CHECKPOINTS,
+        affects_rows=False,
+    )
     trainers: int = opt(
         1,
         "Number of trainer ranks, which share weights and optimizer by FSDP2; more than 1 are processes under Ray.",
@@ -44,6 +92,16 @@ class RankOptions(TrainingOptions):
     )
 
 
+def check_training(stage: str, config: RankOptions) -> None:
+    """A device, a model on this machine or the hub, and trackers whose packages are installed."""
+    options.check_device(stage, config.device)
+    usage(bool(config.model), f"{stage}: --model is missing: a local folder or a hub id")
+    is_server = config.model.startswith("http")
+    usage(not is_server, f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+    for tracker in config.track:
+        require_tracker(stage, tracker)
+
+
 def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
     """Refuse numbers and places of processes that contradict each other; ``others`` of the run are under Ray too.
 
@@ -71,6 +129,15 @@ def check(stage: str, config: RankOptions, *, others: int = 0) -> None:
     )
     if needs_ray:
         require_ray()
+
+
+def check_attention(stage: str, config: RankOptions) -> None:
+    """FlashAttention only where it has a kernel: on a GPU, in bf16."""
+    if config.attention != "varlen":
+        return
+    device = config.device
+    usage(device.startswith("cuda"), f"{stage}: --attention varlen needs a GPU, not --device {device}; leave it out")
+    usage(config.bf16 != "no", f"{stage}: --attention varlen computes in bf16; leave --bf16 no out, or take sdpa")
 
 
 def _refuse_torchrun(stage: str) -> None:

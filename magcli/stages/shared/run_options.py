@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from magcli.errors import DataError
 from magcli.data import checksum
+from magcli.errors import DataError
+from magcli.rl.training_stages import StageOptions, starts
 from magcli.run.rundir import RunDir
 from magcli.run.settings import differences
 
@@ -64,8 +64,6 @@ def record(path: Path) -> dict[str, Any]:
 
 def _current_stage(stages: list[dict[str, Any]], folder: RunDir) -> dict[str, Any]:
     """The options of the stage of a run's last update."""
-    from magcli.rl.training_stages import StageOptions, starts
-
     if not stages:
         return {}
     updates_before_last = folder.metrics()[:-1]

@@ -11,7 +11,7 @@ import torch
 
 from magcli.cluster.errors import RanksLost
 from magcli.cluster.open import AUTO, LOCAL, address_for, open_cluster
-from magcli.cluster.types import Room
+from magcli.cluster.types import Demand, Room
 from magcli.errors import usage
 from magcli.generate.weights.matching import sweep
 from magcli.plan.machine import gpus
@@ -21,7 +21,6 @@ from magcli.train.distributed import rank_resources
 
 if TYPE_CHECKING:
     from magcli.cluster.runtime import Cluster
-    from magcli.cluster.types import Demand
     from magcli.console import Console
     from magcli.run.rundir import RunDir
     from magcli.train.rank_group import ClusterRanks
@@ -135,8 +134,10 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
         text = f"{stage}: dry run: processes are not checked: only --cluster HOST:PORT is asked for its room"
         console.say(text, event="not-checked")
     elif address != LOCAL:
+        several = config.trainers > 1
+        ranks = [Demand("trainer ranks", config.trainers, rank_resources(config.device))] if several else []
         with open_cluster(address) as cluster:
-            _check_placeable(cluster, config, beside)
+            cluster.check_room([*beside, *ranks])
     elif counts_cards(config):
         _check_cards(stage, config)
     elif config.device.startswith("cuda") and not config.card:
@@ -147,14 +148,6 @@ def check_room(stage: str, config: RankOptions, console: Console, *, beside: Seq
 def counts_cards(config: RankOptions) -> bool:
     """Whether a dry run is about the GPUs of this machine: there are some, and --card names no other."""
     return config.device.startswith("cuda") and not config.card and gpus() > 0
-
-
-def _check_placeable(cluster: Cluster, config: RankOptions, beside: Sequence[Demand]) -> None:
-    """Refuse ranks and other processes that the nodes of a cluster cannot hold together."""
-    if config.trainers == 1:
-        cluster.check_room(beside)
-    else:
-        cluster.check_placeable("trainer ranks", config.trainers, rank_resources(config.device), beside=beside)
 
 
 def _check_cards(stage: str, config: RankOptions) -> None:
@@ -174,7 +167,7 @@ def _cluster_ranks(
     room: Room,
 ) -> ClusterRanks:
     """This number of trainer ranks, several, which start when their state is opened."""
-    from magcli.train.rank_group import ClusterRanks
+    from magcli.train.rank_group import ClusterRanks, RankSetup
 
     def say(text: str) -> None:
         console.say(f"{stage}: {text}")
@@ -182,15 +175,7 @@ def _cluster_ranks(
     threads = 1
     if cluster.is_local and not config.device.startswith("cuda"):
         threads = share_threads(torch.get_num_threads(), number, sum(demand.number for demand in room.beside))
-    return ClusterRanks(
-        cluster,
-        number,
-        config.device,
-        threads=threads,
-        say=say,
-        fsdp_size=config.fsdp_size,
-        room=room,
-    )
+    return ClusterRanks(cluster, number, RankSetup(config.device, threads, config.fsdp_size), say=say, room=room)
 
 
 def share_threads(threads: int, trainers: int, generators: int) -> int:

@@ -16,7 +16,7 @@ from typing import Literal
 from magcli.config import opt
 from magcli.curate.instruction import NAMES, instruction
 from magcli.errors import usage
-from magcli.stages.shared import cluster, options
+from magcli.stages.shared import options
 
 INPUTS = "Problems: columns prompt, optional id; - is stdin."
 RESUMES = True
@@ -30,7 +30,7 @@ RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
 
 @dataclass(frozen=True)
-class Config(options.GenerationOptions, options.EngineOptions, cluster.ClusterOptions):
+class Config(options.GenerationOptions, options.EngineOptions, options.ClusterOptions):
     """Options of `magcli translate`."""
 
     fraction: float = opt(0.1, "Share of the rows to translate.", ge=0, le=1)

@@ -12,7 +12,7 @@ from magcli.curate.math.duplicates import (
     EvaluationIndex,
     EvaluationRow,
     StatementIndex,
-    clusters,
+    components,
     index_evaluations,
     jaccard,
 )
@@ -182,7 +182,7 @@ def test_the_kept_row_does_not_depend_on_the_order() -> None:
 
 @given(st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_size=12))
 def test_clusters_are_connected_by_similar_pairs(sets: list[frozenset[str]]) -> None:
-    for cluster in clusters(sets, 0.8):
+    for cluster in components(sets, 0.8):
         for index in cluster:
             assert any(jaccard(sets[index], sets[other]) >= 0.8 for other in cluster if other != index)
 
@@ -197,7 +197,7 @@ def test_almost_every_pair_above_the_threshold_is_found() -> None:
         two = " ".join(words)
         if jaccard(shingles_of(one), shingles_of(two)) >= 0.8:
             pairs += 1
-            found_pairs += len(clusters([shingles_of(one), shingles_of(two)], 0.8))
+            found_pairs += len(components([shingles_of(one), shingles_of(two)], 0.8))
     assert pairs > 250
     assert found_pairs >= 0.99 * pairs
 

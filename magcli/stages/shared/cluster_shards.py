@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.cluster.open import address_for, open_cluster
-from magcli.cluster.runtime import WAITING_SECONDS
 from magcli.cluster.service import ServiceClient
 from magcli.cluster.shards import map_shards
-from magcli.cluster.types import Resources
+from magcli.cluster.types import WAITING_SECONDS, Resources, Surroundings
 from magcli.console import Console, Progress
 from magcli.data import durable, table
 from magcli.errors import DataError, EnvironmentFault, UsageError, usage
@@ -34,9 +33,8 @@ from magcli.run.job import UNREAD, Drops, Job, Whole
 from magcli.run.settings import CHOSEN
 from magcli.run.shard import Shard
 from magcli.run.units import AsyncRunner
-from magcli.stages.shared.cluster_engines import open_server
+from magcli.stages.shared.cluster_engines import SharedEngines, open_server, samples_locally
 from magcli.stages.shared.options import EngineOptions
-from magcli.stages.shared.shared_engines import SharedEngines, samples_locally, surroundings
 
 if TYPE_CHECKING:
     from magcli.cluster.errors import MemberLost
@@ -90,6 +88,28 @@ class ShardRun:
             restart=False,
             overwrite=False,
         )
+
+
+def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
+    """Run a stage in shards on the cluster of its options, as ``harness.execute`` does in this process.
+
+    Raises:
+        UsageError: its rows cannot be split, its tables are not files, or it writes more than its table.
+    """
+    _check(stage, config, tables)
+    harness.execute(stage, config, tables, console, rows_of_shards=partial(rows_of_shards, stage, config, tables))
+
+
+def _check(stage: Stage, config: Any, tables: Tables) -> None:
+    flag = f"{stage.name}: --cluster {config.cluster}"
+    usage(tables.shard is None, f"{flag} makes the shards itself; omit --shard")
+    usage("-" not in tables.inputs, f"{flag} needs the input as files that all nodes can read, not stdin")
+    text = f"{flag} needs a file as --output, on storage that all nodes share; its shards are kept next to it"
+    usage(tables.output not in (None, "-"), text)
+    sides = ", ".join(map(str, stage.side_outputs(config)))
+    usage(not sides, f"{flag} cannot write {sides}; omit the option, or use --shard by hand")
+    reason = stage.unshardable_reason(config) if stage.unshardable_reason else ""
+    usage(not reason, f"{stage.name}: --cluster splits the rows, but {reason}")
 
 
 def rows_of_shards(stage: Stage, config: Any, tables: Tables, job: Job) -> Rows:
@@ -182,7 +202,7 @@ async def _on_cluster(cluster: Cluster, run: ShardRun, job: Job, bar: Progress) 
         whole = replace(run.whole, chosen={**run.whole.chosen, **opened.chosen})
         await _map(cluster, replace(run, whole=whole, engines=engines.addresses_and_opened), job, bar, engines)
     finally:
-        await engines.close()
+        engines.group.close()
 
 
 async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines: SharedEngines | None) -> None:
@@ -201,7 +221,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
             partial(run_shard, run),
             range(1, run.out_of + 1),
             resources,
-            surroundings=surroundings(),
+            surroundings=Surroundings.of_this_process(),
             said=listener.said,
             ended=listener.ended,
             lost=listener.lost,
@@ -209,7 +229,7 @@ async def _map(cluster: Cluster, run: ShardRun, job: Job, bar: Progress, engines
     )
     ticking = asyncio.create_task(units.every(units.REPORT_EVERY, listener.report))
     waiting = asyncio.create_task(units.every(WAITING_SECONDS, say_what_is_missing))
-    watching = asyncio.create_task(engines.watch()) if engines else None
+    watching = asyncio.create_task(engines.group.watch()) if engines else None
     watched = [waiting, *([watching] if watching else [])]
     tasks = [mapping, ticking, *watched]
     try:
@@ -260,7 +280,7 @@ class _Listener:
         text = f"{self._job.stage}: {error}; the shard goes on elsewhere from what it had finished"
         self._job.console.warn(text, event="shard-lost", shard=attempt.shard)
         if self._engines:
-            self._engines.forget(_client(self._run, attempt))
+            self._engines.group.forget(_client(self._run, attempt))
 
     def report(self) -> None:
         """Show that work continues while no row is finished."""
@@ -272,7 +292,7 @@ class _Listener:
             self._bar.advance(rows, note=self._note(), reused=reused)
 
     def _note(self) -> str:
-        return f"{self._engines.num_finished:,} completions finished" if self._engines else ""
+        return f"{self._engines.group.num_finished:,} completions finished" if self._engines else ""
 
 
 def _client(run: ShardRun, attempt: Attempt) -> str:
