@@ -320,7 +320,7 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         UnsupportedSignature: they are different kinds of containers.
     """
     everything = list(values)
-    containers = [value for value in everything if isinstance(value, list | tuple | frozenset | dict)]
+    containers = [value for value in everything if isinstance(value, list | tuple | set | dict)]
     if not containers:
         kinds = {type(value) for value in everything}
         if float in kinds:
@@ -335,7 +335,7 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         return Shape(dict, (keys, shape_of(chain(*(value.values() for value in alike)))))
     if kind is tuple and len({len(value) for value in alike}) == 1:
         return Shape(tuple, tuple(map(shape_of, zip(*alike, strict=True))))
-    return Shape(kind, (shape_of(chain(*alike)),))
+    return Shape(frozenset if kind is set else kind, (shape_of(chain(*alike)),))
 
 
 def _reshaped(value: Any, shape: Shape) -> Any:

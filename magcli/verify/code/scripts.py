@@ -11,10 +11,10 @@ the function's value, the row's entry point or other tests must resolve them.
 import ast
 import builtins
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from magcli.errors import DataError
 from magcli.verify.code import suites
@@ -63,34 +63,42 @@ class Script:
 
 
 Test = StdinCase | Script
+Parsed = TypeVar("Parsed")
 
 
 def parse_scripts(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Test]:
+    """Parse tests as the judge runs them, see ``parse_all``."""
+    return parse_all(tests, problem_names, parse_script, _equality)
+
+
+def parse_all(
+    tests: Sequence[Mapping[str, Any]],
+    problem_names: frozenset[str] | None,
+    parse_assert: Callable[[str, frozenset[str]], Parsed],
+    parse_call: Callable[[str, str, frozenset[str]], Parsed],
+) -> Sequence[StdinCase | Parsed]:
     """Parse tests; ``problem_names`` are derived from them by ``names_of_problem`` if None.
 
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
     names = names_of_problem(tests) if problem_names is None else problem_names
-    parsed_tests = [_parse_test(number, test, names) for number, test in enumerate(tests, 1)]
-    feeds = [test for test in parsed_tests if isinstance(test, StdinCase)]
-    scripts = [test for test in parsed_tests if isinstance(test, Script)]
-    if not parsed_tests:
+    found: list[StdinCase | Parsed] = []
+    for number, test in enumerate(tests, 1):
+        try:
+            check_columns(test)
+            if test.get("assert"):
+                found.append(parse_assert(test["assert"], names))
+            elif test.get("call"):
+                found.append(parse_call(test["call"], test.get("output") or "", names))
+            else:
+                found.append(stdin_case(test))
+        except DataError as error:
+            raise DataError(f"test {number} is a bad test: {error}") from error
+    if not found:
         raise DataError("the problem has no tests")
-    if feeds and scripts:
+    if len({isinstance(test, StdinCase) for test in found}) > 1:
         raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
-    return feeds or scripts
-
-
-def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Test:
-    try:
-        check_columns(test)
-        if test.get("assert"):
-            return parse_script(test["assert"], problem_names)
-        if test.get("call"):
-            return _equality(test["call"], test.get("output") or "", problem_names)
-        return stdin_case(test)
-    except DataError as error:
-        raise DataError(f"test {number} is a bad test: {error}") from error
+    return found
 
 
 def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
