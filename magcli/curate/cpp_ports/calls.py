@@ -116,19 +116,13 @@ def parse_call(call: Call) -> ParsedCall:
     Raises:
         UnsupportedSignature: it checks something other than the value, or the arguments are not constants.
     """
-    node = ast.parse(call.source, mode="eval").body
-    match node:
-        case ast.Call(ast.Name("bool"), [inner], []) if isinstance(call.expected.value, bool):
-            node = inner
-    match node:
+    match call.node:
         case ast.Call(ast.Name(name), positional, keywords):
             pass
         case ast.Call(ast.Attribute(ast.Call(ast.Name("Solution"), [], []), method), positional, keywords):
             name = f"Solution::{method}"
         case _:
             raise UnsupportedSignature("value")
-    if call.name != name.partition("::")[0]:
-        raise UnsupportedSignature("value")
     try:
         named = {keyword.arg or "": constant(keyword.value) for keyword in keywords}
         return ParsedCall(name, [constant(argument) for argument in positional], named)

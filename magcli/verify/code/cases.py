@@ -96,6 +96,13 @@ class Call:
         """Whether only the truth of the call's value counts."""
         return self.source.startswith("bool(") and self.name != "bool"
 
+    @property
+    def node(self) -> ast.Call:
+        """The call itself."""
+        call = ast.parse(self.source, mode="eval").body
+        assert isinstance(call, ast.Call)
+        return call.args[0] if self.is_condition else call  # type: ignore[return-value]
+
 
 def parse_call(source: str, output: str, problem_names: frozenset[str] = frozenset()) -> Call:
     """A test given as a call and its value, as Python or JSON text.
