@@ -320,7 +320,7 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         if float in kinds:
             return Shape(float)
         return Shape(bool) if kinds == {bool} else _OTHER
-    kind = type(containers[0])
+    kind: type[Any] = type(containers[0])
     alike: list[Any] = [value for value in containers if isinstance(value, kind)]
     if len(alike) < len(containers):
         raise UnsupportedSignature("types")

@@ -108,8 +108,8 @@ class Series(NamedTuple):
     """Values of one slot in a tail, or over a repetition, with the integers that each can refer to, by slot."""
 
     slot: int
-    scopes: Sequence[Mapping[int, int]]
-    words: Sequence[str]
+    scopes: list[Mapping[int, int]]
+    words: list[str]
 
 
 def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange] = ()) -> Inputs:
@@ -138,7 +138,11 @@ def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
 
 def series_of(pieces: Sequence[Piece]) -> list[Series]:
     """The values of an input, grouped by tail or repetition."""
-    tails = [Series(piece.line.tail, [piece.scope] * len(piece.tail), piece.tail) for piece in pieces if piece.tail]
+    tails = [
+        Series(slot, [piece.scope] * len(piece.tail), [*piece.tail])
+        for piece in pieces
+        if (slot := piece.line.tail) is not None and piece.tail
+    ]
     columns: dict[tuple[int, int], Series] = {}
     for number, piece in enumerate(pieces, 1):
         for slot, word in zip(piece.line.head, piece.head, strict=True):
