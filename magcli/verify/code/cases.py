@@ -9,15 +9,16 @@ and asks what a trivial program would pass. For that it needs a test that is one
 its value must be, as written in the test: nothing is computed from a value outside of the sandbox, and the expected
 value never enters the process of a solution. These are
 
-======================================  ==============  ==========================
-the test                                in the sandbox  its value
-======================================  ==============  ==========================
-``assert f(1) == [1, 2]``, also ``is``  ``f(1)``        is equal
-``assert f(1) in (1, 2)``               ``f(1)``        is one of them
-``assert f(1)``, ``assert not f(1)``    ``bool(f(1))``  is True, is False
-``assert abs(f(1) - 0.5) < 1e-6``       ``f(1)``        is within the tolerance
-``assert math.isclose(f(1), 0.5)``      ``f(1)``        the same
-======================================  ==============  ==========================
+====================================  ================  ==============================
+the test                              in the sandbox    its value
+====================================  ================  ==============================
+``assert f(1) == [1, 2]``             ``f(1)``          is equal
+``assert f(1) is True``               ``f(1)``          is equal and of the same type
+``assert f(1) in (1, 2)``             ``f(1)``          is one of them
+``assert f(1)``, ``assert not f(1)``  ``not not f(1)``  is True, is False
+``assert abs(f(1) - 0.5) < 1e-6``     ``f(1)``          is within the tolerance
+``assert math.isclose(f(1), 0.5)``    ``f(1)``          the same
+====================================  ================  ==============================
 
 where ``f`` may be ``Solution().f``. Any other assert, such as ``set(f(1)) == {1, 2}``, is a script for curation too,
 which gives a verdict but no value (``magcli.curate.code.prepare``).
@@ -47,7 +48,7 @@ DEFAULT_REL_TOL = 1e-9
 class Expected:
     """What a test requires of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``."""
 
-    kind: Literal["equal", "one-of", "near"]
+    kind: Literal["equal", "identical", "one-of", "near"]
     value: Plain = None
     absolute: float = 0.0
     relative: float = 0.0
@@ -60,6 +61,8 @@ class Expected:
         match self.kind:
             case "equal":
                 return equal(self.value, actual, rule)
+            case "identical":
+                return type(actual) is type(self.value) and actual == self.value
             case "one-of":
                 return any(equal(option, actual, rule) for option in self.value)  # type: ignore[union-attr]
         try:
@@ -82,7 +85,7 @@ class Call:
     """A test that calls a function.
 
     Args:
-        source: The expression that the program evaluates: the call, within ``bool()`` if only its truth counts.
+        source: The tested expression: the call, within ``bool()`` if only its truth counts.
         name: The name in it that the program must define.
         expected: What its value must be.
     """
@@ -95,6 +98,11 @@ class Call:
     def is_condition(self) -> bool:
         """Whether only the truth of the call's value counts."""
         return self.source.startswith("bool(") and self.name != "bool"
+
+    @property
+    def request(self) -> str:
+        """The expression that the program evaluates; of a truth test one without a name that it could redefine."""
+        return f"not not {ast.unparse(self.node)}" if self.is_condition else self.source
 
     @property
     def node(self) -> ast.Call:
@@ -195,9 +203,11 @@ def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
             call, value = _call_and_constant(one, other)
             near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
             return _make_call(call, near, problem_names)
-        case ast.Compare(one, [ast.Eq() | ast.Is()], [other]):
+        case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
             call, value = _call_and_constant(one, other)
-            return _make_call(call, Expected("equal", constant(value)), problem_names)
+            expected = constant(value)
+            is_singleton = isinstance(sign, ast.Is) and isinstance(expected, bool | None)
+            return _make_call(call, Expected("identical" if is_singleton else "equal", expected), problem_names)
         case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):
             return _make_call(call, Expected("one-of", constant(values)), problem_names)
         case ast.UnaryOp(ast.Not(), call):

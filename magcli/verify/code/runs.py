@@ -131,7 +131,7 @@ def run(program: Program, case: Case, limits: Limits) -> Run:
         outcome = program.run(case.stdin, limits)
         return Run(fault_of(outcome, limits) or outcome.stdout, outcome.cpu)
     token = secrets.token_hex(8)
-    outcome = program.run(f"{token}\n{case.name}\n{case.source}".encode(), limits)
+    outcome = program.run(f"{token}\n{case.name}\n{case.request}".encode(), limits)
     return Run(fault_of(outcome, limits) or _parse_report(outcome.report, token, case), outcome.cpu)
 
 

@@ -103,6 +103,8 @@ CALLS = (
     "assert f(2) == 'xx'",
     "assert f(2) == (1, None)",
     "assert f(2) is None",
+    "assert f(2) is True",
+    "assert f(2) is False",
     "assert f(2) in (7, 8)",
     "assert abs(f(2) - 0.5) < 1e-6",
     "assert math.isclose(f(2), 0.5)",

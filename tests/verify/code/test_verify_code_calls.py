@@ -41,10 +41,10 @@ TOKENS = Comparison()
     [
         ("assert f(1, [2]) == [3]", "f(1, [2])", Expected("equal", [3])),
         ("assert 3 == f(1)", "f(1)", Expected("equal", 3)),
-        ("assert f(1) is None, 'why'", "f(1)", Expected("equal", None)),
-        ("assert f(1) is True", "f(1)", Expected("equal", True)),
-        ("assert f(1)", "bool(f(1))", Expected("equal", True)),
-        ("assert not f(1)", "bool(f(1))", Expected("equal", False)),
+        ("assert f(1) is None, 'why'", "f(1)", Expected("identical", None)),
+        ("assert f(1) is True", "f(1)", Expected("identical", True)),
+        ("assert f(1)", "not not f(1)", Expected("equal", True)),
+        ("assert not f(1)", "not not f(1)", Expected("equal", False)),
         ("assert f(1) in (1, 2)", "f(1)", Expected("one-of", (1, 2))),
         ("assert f(x=1) == {(1, 2): {3}}", "f(x=1)", Expected("equal", {(1, 2): frozenset({3})})),
         ("assert f(1) == set([1, 2])", "f(1)", Expected("equal", frozenset({1, 2}))),
@@ -65,8 +65,8 @@ TOKENS = Comparison()
 )
 def test_an_assert_is_split(source: str, asked: str, expected: Expected) -> None:
     call = parse_assert(source)
-    assert (call.source, call.expected) == (asked, expected)
-    assert asked.removeprefix("bool(").startswith(call.name)
+    assert (call.request, call.expected) == (asked, expected)
+    assert asked.removeprefix("not not ").startswith(call.name)
 
 
 def test_names_under_test_come_from_other_tests_or_the_entry_point() -> None:
