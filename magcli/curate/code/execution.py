@@ -21,7 +21,7 @@ from magcli.curate.cpp_ports.calls import CppCalls
 from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
-from magcli.verify.code.cases import Call, Case, Expected, parse_call
+from magcli.verify.code.cases import Call, Case, equal, parse_call
 from magcli.verify.code.judge import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, NotPlain, decode, difference
 from magcli.verify.code.script_runs import judge_script
@@ -266,10 +266,10 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     if isinstance(case, StdinCase):
         return not difference(one, other, rule) or not difference(other, one, rule)
     try:
-        value, other_value = case.evaluate(decode(one)), case.evaluate(decode(other))
+        value, other_value = decode(one), decode(other)
     except NotPlain:
         return False
-    return Expected("equal", value).matches(other_value, rule) or Expected("equal", other_value).matches(value, rule)
+    return equal(value, other_value, rule) or equal(other_value, value, rule)
 
 
 def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
@@ -277,7 +277,7 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
     try:
         if isinstance(case, StdinCase):
             return output.decode()
-        value = case.evaluate(decode(output))
+        value = decode(output)
         text = repr(value)
         test = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):

@@ -11,7 +11,6 @@ of them passes are weak:
 ============  ==========================================================================================
 """
 
-import ast
 import hashlib
 import json
 import re
@@ -29,7 +28,7 @@ from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.errors import DataError
 from magcli.verify.code.cases import Call, Case, constant, parse_tests
 from magcli.verify.code.judge import LANGUAGES, limits_of
-from magcli.verify.code.outputs import Comparison, NotPlain, comparison, difference
+from magcli.verify.code.outputs import Comparison, comparison, difference
 from magcli.verify.code.runs import Checker
 from magcli.verify.code.scripts import Script, parse_scripts
 from magcli.verify.code.stdin_cases import StdinCase
@@ -331,29 +330,16 @@ def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None
 
 def _passes_with_argument(test: Call, number: int, rule: Comparison) -> bool:
     """Whether a function that returns its argument at that position passes."""
+    call = test.node
     try:
-        return _passes(test, _argument(test.request, number), rule)
+        return _passes(test, constant([*call.args, *(keyword.value for keyword in call.keywords)][number]), rule)
     except (ValueError, IndexError):
         return False
-
-
-def _argument(call: str, number: int) -> Any:
-    """The argument of the outermost call; ValueError or IndexError if there is no constant one."""
-    match ast.parse(call, mode="eval").body:
-        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
-            return _argument(ast.unparse(inner), number)
-        case ast.Call(_, positional, keywords):
-            argument = [*positional, *(keyword.value for keyword in keywords)][number]
-            # ``list_node([1, 2])`` builds a linked list; its argument is the constant.
-            if isinstance(argument, ast.Call) and argument.args and ast.unparse(argument.func).endswith("_node"):
-                argument = argument.args[0]
-            return constant(argument)
-    raise ValueError("not a call")
 
 
 def _passes(test: Call, value: Any, rule: Comparison) -> bool:
     """Whether a function that returns this value passes."""
     try:
-        return test.expected.matches(test.evaluate(value), rule)
-    except (NotPlain, RecursionError):
+        return test.expected.matches(bool(value) if test.is_condition else value, rule)
+    except RecursionError:
         return False

@@ -116,19 +116,13 @@ def parse_call(call: Call) -> ParsedCall:
     Raises:
         UnsupportedSignature: it checks something other than the value, or the arguments are not constants.
     """
-    node = ast.parse(call.source, mode="eval").body
-    match node:
-        case ast.Call(ast.Name("bool"), [inner], []) if isinstance(call.expected.value, bool):
-            node = inner
-    match node:
+    match call.node:
         case ast.Call(ast.Name(name), positional, keywords):
             pass
         case ast.Call(ast.Attribute(ast.Call(ast.Name("Solution"), [], []), method), positional, keywords):
             name = f"Solution::{method}"
         case _:
             raise UnsupportedSignature("value")
-    if call.name != name.partition("::")[0]:
-        raise UnsupportedSignature("value")
     try:
         named = {keyword.arg or "": constant(keyword.value) for keyword in keywords}
         return ParsedCall(name, [constant(argument) for argument in positional], named)
@@ -320,13 +314,13 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         UnsupportedSignature: they are different kinds of containers.
     """
     everything = list(values)
-    containers = [value for value in everything if isinstance(value, list | tuple | frozenset | dict)]
+    containers = [value for value in everything if isinstance(value, list | tuple | set | dict)]
     if not containers:
         kinds = {type(value) for value in everything}
         if float in kinds:
             return Shape(float)
         return Shape(bool) if kinds == {bool} else _OTHER
-    kind = type(containers[0])
+    kind: type[Any] = type(containers[0])
     alike: list[Any] = [value for value in containers if isinstance(value, kind)]
     if len(alike) < len(containers):
         raise UnsupportedSignature("types")
@@ -335,7 +329,7 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         return Shape(dict, (keys, shape_of(chain(*(value.values() for value in alike)))))
     if kind is tuple and len({len(value) for value in alike}) == 1:
         return Shape(tuple, tuple(map(shape_of, zip(*alike, strict=True))))
-    return Shape(kind, (shape_of(chain(*alike)),))
+    return Shape(frozenset if kind is set else kind, (shape_of(chain(*alike)),))
 
 
 def _reshaped(value: Any, shape: Shape) -> Any:

@@ -12,49 +12,45 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
+from magcli.curate.inputs.drawing import MAX_FAILURES, Style, edited, length, number, size_and_style, word
 from magcli.curate.inputs.values import StatedRange
 
-Values = Literal["any", "few", "low", "high", "equal", "rising"]
 Path = tuple[int | str, ...]
 
 MAX_LENGTH = 2000
 """Maximum length of a list or text, if the statement allows it."""
-
-_PLAN: tuple[tuple[float, Values], ...] = (
-    (0.0, "low"), (0.4, "any"), (0.4, "few"), (0.0, "high"), (0.4, "equal"), (0.7, "any"), (0.4, "rising"),
-    (0.2, "any"), (0.7, "few"), (0.2, "few"), (0.4, "high"), (1.0, "any"), (0.4, "low"), (0.2, "equal"),
-)  # fmt: skip
-_MAX_FAILURES = 60
+_CENTS = 100
+"""Floats are drawn with two decimal places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The common structure of literals; ``low`` and ``high`` bound a number or a length."""
 
-    kind: Literal["same", "bool", "int", "float", "str", "list", "tuple", "dict"]
+    kind: Literal["same", "int", "float", "str", "list", "tuple", "dict"]
     low: float = 0
     high: float = 0
-    alphabet: str = ""
     samples: tuple[Any, ...] = ()
     parts: "tuple[Shape, ...]" = ()
 
 
 def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) -> Iterator[str]:
-    """New distinct calls like the existing ones; ends after ``_MAX_FAILURES`` consecutive failures."""
+    """New distinct calls like the existing ones; ends after ``MAX_FAILURES`` consecutive failures."""
     trees = [ast.parse(call, mode="eval").body for call in calls]
     literals = [dict(_literals(tree)) for tree in trees]
-    shapes = {}
-    for path in literals[0]:
-        if all(path in call_literals for call_literals in literals):
-            shape = shape_of([call_literals[path] for call_literals in literals])
-            shapes[path] = _stated(shape, str(path[-1]), stated)
-    equal = _equal_lengths(literals, list(shapes))
+    ranges = {range_.name: range_ for range_ in stated}
+    columns = {
+        path: [call_literals[path] for call_literals in literals]
+        for path in literals[0]
+        if all(path in call_literals for call_literals in literals)
+    }
+    shapes = {path: _stated(shape_of(column), str(path[-1]), ranges) for path, column in columns.items()}
+    equal = _equal_lengths(columns)
     seen = {ast.unparse(tree) for tree in trees}
     failures = 0
-    while shapes and failures <= _MAX_FAILURES:
+    while shapes and failures <= MAX_FAILURES:
         random = Random(f"{seed}\0{len(seen)}\0{failures}")
-        chosen = random.randrange(len(trees))
-        text = _drawn(trees[chosen], literals[chosen], shapes, equal, random)
+        text = _drawn(random.choice(trees), shapes, equal, random)
         failures += 1
         if text not in seen:
             failures = 0
@@ -84,45 +80,38 @@ def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
 def shape_of(values: Sequence[Any]) -> Shape:
     """The common structure of values; ``same`` if they differ in kind, so one of them is used."""
     kinds = {type(value) for value in values}
-    if kinds == {int, float}:
-        kinds = {float}
-    match list(kinds):
-        case [one] if one is bool:
-            return Shape("bool")
-        case [one] if one is int or one is float:
-            return Shape("int" if one is int else "float", *_range(values))
-        case [one] if one is str:
-            alphabet = "".join(sorted(set("".join(values))))
-            return Shape("str", *_range([len(value) for value in values]), alphabet, tuple(values))
-        case [one] if one is list and any(values):
-            lengths = _range([len(value) for value in values])
-            return Shape("list", *lengths, parts=(shape_of([part for value in values for part in value]),))
-        case [one] if one is tuple and len({len(value) for value in values}) == 1 and values[0]:
-            return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
-        case [one] if one is dict and any(values):
-            keys = shape_of([key for value in values for key in value])
-            content = shape_of([part for value in values for part in value.values()])
-            return Shape("dict", *_range([len(value) for value in values]), parts=(keys, content))
+    lengths = _range([len(value) for value in values if isinstance(value, str | list | dict)])
+    if kinds == {int}:
+        return Shape("int", *_range(values))
+    if kinds in ({float}, {int, float}):
+        return Shape("float", *_range(values))
+    if kinds == {str}:
+        return Shape("str", *lengths, tuple(values))
+    if kinds == {list} and any(values):
+        return Shape("list", *lengths, parts=(shape_of([part for value in values for part in value]),))
+    if kinds == {tuple} and len({len(value) for value in values}) == 1 and values[0]:
+        return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
+    if kinds == {dict} and any(values):
+        keys = shape_of([key for value in values for key in value])
+        return Shape("dict", *lengths, parts=(keys, shape_of([part for value in values for part in value.values()])))
     return Shape("same", samples=tuple(values))
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
-    low, high = min(values), max(values)
+    low, high = min(values, default=0), max(values, default=0)
     return min(low, 1) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
 
 
-def _stated(shape: Shape, name: str, stated: Sequence[StatedRange]) -> Shape:
+def _stated(shape: Shape, name: str, stated: Mapping[str, StatedRange]) -> Shape:
     """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
-    ranges = {range_.name: range_ for range_ in stated}
-    range_ = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
-    element_names = (f"{name}[i]", f"{name}_i", f"{name}[i][j]")
-    inner = next((ranges[key] for key in element_names if key in ranges), None)
-    if range_ and shape.kind in ("list", "str", "int", "float"):
+    sized = shape.kind in ("list", "str")
+    if range_ := stated.get(f"{name}.length" if sized else name):
         shape = replace(shape, low=range_.low, high=range_.high)
-    if inner and shape.kind == "list":
-        shape = replace(shape, parts=(_elements(shape.parts[0], inner),))
-    return shape
+    if shape.kind != "list":
+        return shape
+    of_elements = [stated[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in stated]
+    return replace(shape, parts=(_elements(shape.parts[0], of_elements[0]),)) if of_elements else shape
 
 
 def _elements(shape: Shape, range_: StatedRange) -> Shape:
@@ -131,108 +120,72 @@ def _elements(shape: Shape, range_: StatedRange) -> Shape:
     return replace(shape, parts=tuple(_elements(part, range_) for part in shape.parts))
 
 
-def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
+def _equal_lengths(columns: Mapping[Path, Sequence[Any]]) -> frozenset[Path]:
     """The paths of lists and texts that always have the length of the first one."""
-    columns = {path: [call_literals[path] for call_literals in literals] for path in paths}
     sized = {
         path: [len(value) for value in column]
         for path, column in columns.items()
         if all(isinstance(value, list | str) for value in column)
     }
     first = next(iter(sized.values()), [])
-    same = [path for path, lengths in sized.items() if lengths == first]
-    return frozenset(same) if len(literals) > 1 and len(same) > 1 else frozenset()
+    same = frozenset(path for path, lengths in sized.items() if lengths == first)
+    return same if len(first) > 1 and len(same) > 1 else frozenset()
 
 
-def _drawn(
-    tree: ast.expr, literals: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
-) -> str:
+def _drawn(tree: ast.expr, shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random) -> str:
     """A call with all or one of its literals replaced."""
-    size, values = random.choice(_PLAN)
-    all_of_them = random.random() < 0.7 or bool(equal)
-    chosen = list(shapes) if all_of_them else [random.choice(list(shapes))]
+    size, style = size_and_style(random)
+    chosen = list(shapes) if equal or random.random() < 0.7 else [random.choice(list(shapes))]
     tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
-    new = {path: draw(shapes[path], size, values, random, tied if path in equal else None) for path in chosen}
-    copy = deepcopy(tree)
-    _put(copy, {path: value for path, value in new.items() if path in literals}, ())
-    return ast.unparse(copy)
+    new = {path: draw(shapes[path], size, style, random, tied if path in equal else None) for path in chosen}
+    return ast.unparse(_with(deepcopy(tree), new, ()))
 
 
-def _put(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> None:
-    """Insert literals at their paths."""
+def _with(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> ast.expr:
+    """The call with literals at their paths."""
     for path, child in list(_arguments(node)):
         here = (*parent, *path)
-        if here in new and isinstance(node, ast.Call):
-            value = ast.parse(repr(new[here]), mode="eval").body
-            if isinstance(path[0], int):
-                node.args[path[0]] = value
-            else:
-                next(keyword for keyword in node.keywords if keyword.arg == path[0]).value = value
-        else:
-            _put(child, new, here)
+        if here not in new:
+            _with(child, new, here)
+            continue
+        value = ast.parse(repr(new[here]), mode="eval").body
+        match node, path:
+            case ast.Call(_, arguments), (int(index),):
+                arguments[index] = value
+            case ast.Call(_, _, keywords), (name,):
+                next(keyword for keyword in keywords if keyword.arg == name).value = value
+    return node
 
 
-def draw(shape: Shape, size: float, values: Values, random: Random, length: int | None = None) -> Any:
-    """A random value of a shape; ``size`` 0 gives the minimum length, 1 the maximum."""
+def draw(shape: Shape, size: float, style: Style, random: Random, tied: int | None = None) -> Any:
+    """A random value of a shape, with the length ``tied`` if it is not None."""
+    num_parts = tied if tied is not None else _length(shape, size, random)
     match shape.kind:
-        case "bool":
-            return random.random() < 0.5
         case "int":
-            return _whole(int(shape.low), int(shape.high), values, random)
+            return number(int(shape.low), int(shape.high), style, random)
         case "float":
-            exact = {"low": shape.low, "high": shape.high}.get(values)
-            return round(float(random.uniform(shape.low, shape.high) if exact is None else exact), 2)
+            return number(round(shape.low * _CENTS), round(shape.high * _CENTS), style, random) / _CENTS
         case "str":
-            num_letters = _length(shape, size, random) if length is None else length
-            return _text(shape, num_letters, values, random)
+            alphabet = "".join(sorted(set("".join(shape.samples))))
+            if style in ("any", "few") and random.random() < 0.5:
+                return edited(random.choice(shape.samples), alphabet, random)
+            return word(alphabet, num_parts, style, random)
         case "list":
-            num_parts = _length(shape, size, random) if length is None else length
-            return _list(shape, num_parts, size, values, random)
+            (part,) = shape.parts
+            if style == "equal":
+                return [draw(part, size, style, random)] * num_parts
+            parts = [draw(part, size, style, random) for _ in range(num_parts)]
+            return sorted(parts) if style == "rising" and part.kind in ("int", "float", "str") else parts
         case "tuple":
-            return tuple(draw(part, size, values, random) for part in shape.parts)
+            return tuple(draw(part, size, style, random) for part in shape.parts)
         case "dict":
             keys, content = shape.parts
-            pairs = range(_length(shape, size, random))
-            return {draw(keys, size, "any", random): draw(content, size, values, random) for _ in pairs}
+            return {draw(keys, size, "any", random): draw(content, size, style, random) for _ in range(num_parts)}
     return random.choice(shape.samples)
 
 
 def _length(shape: Shape, size: float, random: Random) -> int:
-    low, high = int(shape.low), int(min(shape.high, max(MAX_LENGTH, shape.low)))
-    if size in (0.0, 1.0):
-        return high if size else low
-    most = max(low, int(high**size) + 1)
-    return random.randint(max(low, most // 2), most)
-
-
-def _whole(low: int, high: int, values: Values, random: Random) -> int:
-    match values:
-        case "low":
-            return low
-        case "high":
-            return high
-        case "few" | "equal":
-            middle = min(max(low, 0), high)
-            return random.randint(middle, min(high, middle + 3))
-    return random.randint(low, high)
-
-
-def _text(shape: Shape, length: int, values: Values, random: Random) -> str:
-    """Text over the alphabet; half of the time a sample with a letter replaced, deleted or inserted."""
-    if random.random() < 0.5 and shape.samples and values in ("any", "few"):
-        letters = list(random.choice(shape.samples))
-        index = random.randint(0, len(letters))
-        # An empty slice inserts, an empty choice deletes.
-        letters[index : index + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
-        return "".join(letters)
-    num_letters = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
-    letters = random.choices(random.sample(shape.alphabet, min(num_letters, len(shape.alphabet))) or ["a"], k=length)
-    return "".join(sorted(letters) if values == "rising" else letters)
-
-
-def _list(shape: Shape, length: int, size: float, values: Values, random: Random) -> list[Any]:
-    (part,) = shape.parts
-    if values == "equal":
-        return [draw(part, size, values, random)] * length
-    parts = [draw(part, size, values, random) for _ in range(length)]
-    return sorted(parts) if values == "rising" and part.kind in ("int", "float", "str") else parts
+    """The length of a text, list or dict; 0 of anything else."""
+    if shape.kind not in ("str", "list", "dict"):
+        return 0
+    return length(int(shape.low), int(min(shape.high, max(MAX_LENGTH, shape.low))), size, random)

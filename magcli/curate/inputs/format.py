@@ -71,6 +71,10 @@ class Piece(NamedTuple):
         """The values after the head."""
         return self.words[len(self.line.head) :]
 
+    def slot_at(self, column: int) -> int:
+        """The slot of a word."""
+        return [*self.line.head, self.line.tail or 0][min(column, len(self.line.head))]
+
 
 class Mismatch(Exception):
     """The input does not have the format."""

@@ -119,7 +119,7 @@ def input_form(cases: Mapping[int, Case], entry_point: str = "") -> InputForm:
     first = next(iter(cases.values()))
     if isinstance(first, StdinCase):
         return InputForm(frozenset(), "", texts[0].rstrip(), frozenset(texts))
-    return InputForm(frozenset([first.name]), _callee(first), texts[0].rstrip(), frozenset(texts))
+    return InputForm(frozenset([first.name]), ast.unparse(first.node.func), texts[0].rstrip(), frozenset(texts))
 
 
 def entry_name(entry_point: str) -> str:
@@ -239,18 +239,3 @@ def messages(prompt: str, form: InputForm) -> Sequence[Message]:
         {"role": "assistant", "content": answer},
         {"role": "user", "content": request},
     ]
-
-
-def _callee(case: Call) -> str:
-    """The called function as written: ``f``, or ``Solution().f`` if the program defines a class."""
-    for node in ast.walk(ast.parse(case.source.strip(), mode="eval")):
-        if isinstance(node, ast.Call) and _root(node.func) == case.name:
-            return ast.unparse(node.func)
-    return case.name
-
-
-def _root(called: ast.expr) -> str:
-    """The name at the root of an expression such as ``Solution().f``; empty if there is none."""
-    while isinstance(called, ast.Attribute | ast.Call):
-        called = called.value if isinstance(called, ast.Attribute) else called.func
-    return called.id if isinstance(called, ast.Name) else ""

@@ -301,7 +301,7 @@ def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) ->
 
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     """Mutations of the given inputs or calls; none if no format is found."""
-    call_texts = [case.source for case in plan.tests.values() if isinstance(case, Call) and not case.is_condition]
+    call_texts = [case.source for case in plan.tests.values() if isinstance(case, Call)]
     texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, StdinCase)]
     stated = constraints(prompt)
     if call_texts:

@@ -6,12 +6,11 @@ and the range must contain all samples. Relations that hold in all samples are k
 certain length, sorted, distinct. A relation that holds by chance excludes some valid inputs, but adds no invalid ones.
 """
 
+import ast
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from magcli.curate.inputs.format import (
@@ -27,12 +26,10 @@ from magcli.curate.inputs.format import (
     size_of,
     slots_of,
 )
+from magcli.verify.code.cases import constant
 
 UNBOUNDED = 1 << 62
 """The range of a value bounded by another one."""
-MAX_CHOICES = 8
-"""Maximum number of repeated words that are treated as a fixed choice, such as YES and NO."""
-Order = Literal["", "rising", "falling"]
 # Signs of LaTeX, HTML and Unicode as ASCII, without markup. The order matters: a ``\,`` between digits separates
 # thousands, any other one is a space.
 _SIGNS = (
@@ -55,9 +52,6 @@ _RANGE = re.compile(
     rf"(?<![\w.^*])(?P<low>{_NUMBER})\s*(?P<from><=?)\s*"
     rf"(?P<names>{_NAME}(?:\s*(?:,|<=?)\s*{_NAME})*)\s*(?P<to><=?)\s*(?P<high>{_NUMBER})(?![\w^])"
 )
-# 10^5, 2*10^5
-_POWER = re.compile(r"(?:(.+?)\*)?\s*(-?[\d.]+)\s*(?:\^|\*\*)\s*\{?\s*(\d+)\s*\}?")
-_MAX_EXPONENT = 100
 
 
 class StatedRange(NamedTuple):
@@ -70,25 +64,33 @@ class StatedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The values of a slot; ``mixed`` ones, such as the parts of a command, are never generated.
+    """The values of a slot; ``mixed`` ones, such as the parts of a command or YES and NO, are never generated.
 
-    ``low`` and ``high`` bound the value or the length of a word. ``ceiling`` and ``floor`` are earlier values that
-    bound it; ``reaches``: it sometimes equals its ceiling. ``length`` is the length of a word. ``order`` and
-    ``different`` apply to the values of one tail, or of one slot over a repetition.
+    ``low`` and ``high`` bound a number, in units of its last decimal place, or the length of a word. ``ceiling`` and
+    ``floor`` are earlier values that bound it; ``reaches``: it sometimes equals its ceiling. ``length`` is the length
+    of a word. ``rising`` and ``different`` apply to the values of one tail, or of one slot over a repetition.
     """
 
-    kind: Literal["int", "float", "word", "mixed"]
-    low: float
-    high: float
+    kind: Literal["number", "word", "mixed"]
+    low: int
+    high: int
     decimals: int = 0
     alphabet: str = ""
-    choice: tuple[str, ...] = ()
     ceiling: Size | None = None
     floor: Size | None = None
     length: Size | None = None
     reaches: bool = False
-    order: Order = ""
+    rising: bool = False
     different: bool = False
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the values are integers, which later values may refer to."""
+        return self.kind == "number" and not self.decimals
+
+    def text(self, units: int) -> str:
+        """A number as a word."""
+        return f"{units / 10**self.decimals:.{self.decimals}f}" if self.decimals else str(units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +104,27 @@ class Inputs:
     trees: frozenset[int] = field(default_factory=frozenset)
 
 
-class _Observation(NamedTuple):
-    """A value with the integers that it can refer to, by slot."""
+class Series(NamedTuple):
+    """Values of one slot in a tail, or over a repetition, with the integers that each can refer to, by slot."""
 
-    word: str
-    scope: Mapping[int, int]
+    slot: int
+    scopes: list[Mapping[int, int]]
+    words: list[str]
 
 
 def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange] = ()) -> Inputs:
     """The domains of a format, from all texts that it parses."""
     readings = list(_readings(format, texts))
-    observed: dict[int, list[_Observation]] = {}
-    rows: dict[int, list[list[str]]] = {}
+    observed: dict[int, list[Series]] = {}
     for pieces in readings:
-        for slot, scopes, row in series(pieces):
-            observed.setdefault(slot, []).extend(map(_Observation, row, scopes))
-            rows.setdefault(slot, []).append(list(row))
+        for series in series_of(pieces):
+            observed.setdefault(series.slot, []).append(series)
     counts = frozenset(_counts(format))
-    domains = {slot: _domain(slot, observed[slot], rows[slot]) for slot in slots_of(format) if slot in observed}
+    domains = {slot: _domain(observed[slot]) for slot in slots_of(format) if slot in observed}
     trees = _trees(format, readings)
     # The tree determines which vertices an edge may have.
     for slot in [vertex for first in trees for vertex in (first, first + 1)]:
-        domains[slot] = replace(domains[slot], high=UNBOUNDED, ceiling=None, order="", different=False)
+        domains[slot] = replace(domains[slot], high=UNBOUNDED, ceiling=None, rising=False, different=False)
     return Inputs(format, _widened(domains, stated, counts), counts, trees)
 
 
@@ -135,88 +136,83 @@ def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
             continue
 
 
-def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int]], list[str]]]:
-    """The slots of an input with the scope and the word of every value, grouped by tail or repetition."""
-    columns: dict[tuple[int, int], tuple[list[Mapping[int, int]], list[str]]] = {}
+def series_of(pieces: Sequence[Piece]) -> list[Series]:
+    """The values of an input, grouped by tail or repetition."""
+    tails = [
+        Series(slot, [piece.scope] * len(piece.tail), [*piece.tail])
+        for piece in pieces
+        if (slot := piece.line.tail) is not None and piece.tail
+    ]
+    columns: dict[tuple[int, int], Series] = {}
     for number, piece in enumerate(pieces, 1):
         for slot, word in zip(piece.line.head, piece.head, strict=True):
             # A line outside of repetitions is a group of its own.
-            scopes, words = columns.setdefault((piece.run or -number, slot), ([], []))
-            scopes.append(piece.scope)
-            words.append(word)
-        if piece.line.tail is not None:
-            yield piece.line.tail, [piece.scope] * len(piece.tail), list(piece.tail)
-    for (_, slot), (scopes, words) in columns.items():
-        yield slot, scopes, words
+            column = columns.setdefault((piece.run or -number, slot), Series(slot, [], []))
+            column.scopes.append(piece.scope)
+            column.words.append(word)
+    return [*tails, *columns.values()]
 
 
-def _domain(slot: int, observed: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
-    words = [observation.word for observation in observed]
-    if all(map(is_int, words)):
-        integers = [int(word) for word in words]
-        return _with_relations(slot, Domain("int", min(integers), max(integers)), observed, rows)
-    if all(map(_is_float, words)):
-        numbers = [float(word) for word in words]
-        decimals = max(len(word.partition(".")[2]) for word in words)
-        return Domain("float", min(numbers), max(numbers), decimals)
-    return _text(words, observed)
+def units_of(word: str, decimals: int) -> int | None:
+    """A number in units of a decimal place; None if it is none or has more places."""
+    if not decimals:
+        return int(word) if is_int(word) else None
+    whole, _, places = word.partition(".")
+    digits = whole.removeprefix("-") + places
+    fits = digits.isascii() and digits.isdigit() and len(digits) < 40 and len(places) <= decimals
+    return int(whole + places.ljust(decimals, "0")) if fits else None
 
 
-def _is_float(word: str) -> bool:
-    whole, _, decimals = word.removeprefix("-").partition(".")
-    if not (whole.isascii() and whole.isdigit()):
-        return False
-    return (not decimals or (decimals.isascii() and decimals.isdigit())) and len(word) < 40
+def _domain(observed: Sequence[Series]) -> Domain:
+    words = [word for series in observed for word in series.words]
+    scopes = [scope for series in observed for scope in series.scopes]
+    decimals = max(len(word.partition(".")[2]) for word in words)
+    numbers = [units_of(word, decimals) for word in words]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(words):
+        return _text(words, scopes)
+    domain = Domain("number", min(known), max(known), decimals)
+    rows = [[units_of(word, decimals) or 0 for word in series.words] for series in observed]
+    num_related = sum(len(row) for row in rows if len(row) > 2)
+    domain = replace(
+        domain,
+        rising=num_related >= 8 and all(row == sorted(row) for row in rows) and any(row[0] < row[-1] for row in rows),
+        different=num_related > 4 and all(len(set(row)) == len(row) for row in rows),
+    )
+    return domain if decimals else _bounded(domain, observed[0].slot, known, scopes)
 
 
-def _text(words: Sequence[str], observed: Sequence[_Observation]) -> Domain:
+def _text(words: Sequence[str], scopes: Sequence[Mapping[int, int]]) -> Domain:
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
-    different = set(words)
     mixed = any(map(is_int, words)) and not alphabet.isdecimal()
-    domain = Domain("mixed" if mixed else "word", min(lengths), max(lengths), alphabet=alphabet)
-    if max(lengths) <= 1:
-        return domain
-    if len(different) <= MAX_CHOICES and len(words) >= 3 * len(different):
-        return replace(domain, choice=tuple(sorted(different)))
-    for slot in observed[0].scope:
-        if all(observation.scope.get(slot) == len(observation.word) for observation in observed):
-            return replace(domain, length=Size(slot))
-    return domain
-
-
-def _with_relations(
-    slot: int, domain: Domain, observed: Sequence[_Observation], rows: Sequence[Sequence[str]]
-) -> Domain:
-    """Relations of integers to each other in a series and to earlier integers."""
-    earlier = {other for observation in observed for other in observation.scope if other < slot}
-    gaps = {
-        other: [int(observation.word) - observation.scope[other] for observation in observed]
-        for other in sorted(earlier, reverse=True)
-        if all(other in observation.scope for observation in observed)
-    }
-    above = [Size(other, -1 if max(gap) < 0 else 0) for other, gap in gaps.items() if max(gap) <= 0]
-    below = [Size(other, 1 if min(gap) > 0 else 0) for other, gap in gaps.items() if min(gap) >= 0]
-    # The closest bound; in a tie, the last one read.
-    ceiling = min(above, key=lambda size: size.plus - max(gaps[size.slot or 0]), default=None)
-    numbers = [[int(word) for word in row] for row in rows]
-    long = [row for row in numbers if len(row) > 2]
-    return replace(
-        domain,
-        ceiling=ceiling,
-        reaches=ceiling is not None and max(gaps[ceiling.slot or 0]) == ceiling.plus,
-        floor=next(iter(below), None) if any(min(gaps[size.slot or 0]) <= 1 for size in below) else None,
-        order=_order(long),
-        different=sum(map(len, long)) > 4 and all(len(set(row)) == len(row) for row in numbers),
+    chosen = max(lengths) > 1 and 3 * len(set(words)) <= len(words)
+    equal = (
+        Size(slot)
+        for slot in scopes[0]
+        if all(scope.get(slot) == length for scope, length in zip(scopes, lengths, strict=True))
+    )
+    return Domain(
+        "mixed" if mixed or chosen else "word",
+        min(lengths),
+        max(lengths),
+        alphabet=alphabet,
+        length=next(equal, None) if max(lengths) > 1 else None,
     )
 
 
-def _order(rows: Sequence[Sequence[int]]) -> Order:
-    if sum(map(len, rows)) < 8 or all(len(set(row)) == 1 for row in rows):
-        return ""
-    if all(one <= other for row in rows for one, other in pairwise(row)):
-        return "rising"
-    return "falling" if all(one >= other for row in rows for one, other in pairwise(row)) else ""
+def _bounded(domain: Domain, slot: int, numbers: Sequence[int], scopes: Sequence[Mapping[int, int]]) -> Domain:
+    """The domain with the earlier integers that bound it: the closest above; in a tie, the last one read."""
+    earlier = set.intersection(*map(set, scopes)) & set(range(slot))
+    gaps = {
+        other: [number - scope[other] for number, scope in zip(numbers, scopes, strict=True)]
+        for other in sorted(earlier, reverse=True)
+    }
+    above = [(Size(other, max(-1, max(gap))), max(gap)) for other, gap in gaps.items() if max(gap) <= 0]
+    below = [Size(other, min(gap)) for other, gap in gaps.items() if 0 <= min(gap) <= 1]
+    ceiling, gap = min(above, key=lambda bound: bound[0].plus - bound[1], default=(None, 0))
+    reaches = ceiling is not None and ceiling.plus == gap
+    return replace(domain, ceiling=ceiling, reaches=reaches, floor=next(iter(below), None))
 
 
 def _counts(format: Format) -> Iterator[int]:
@@ -227,47 +223,27 @@ def _counts(format: Format) -> Iterator[int]:
             yield from _counts(item.body)
 
 
-def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], counts: Iterable[int]) -> dict[int, Domain]:
-    """The domains with the ranges of the statement where they can be matched; for a word, of its length."""
-    widened = dict(domains)
-    for slot, number in _aligned(list(domains.items()), tuple(stated)).items():
-        domain = domains[slot]
-        low, high = stated[number].low, stated[number].high
-        if domain.kind != "float":
-            low, high = int(low), int(high)
-        widened[slot] = replace(domain, low=max(low, 0) if slot in counts else low, high=high)
-    # Values that reach their ceiling, such as vertices up to n, extend to its range.
-    for slot, domain in widened.items():
-        if domain.ceiling and domain.reaches:
-            bound = widened[domain.ceiling.slot or 0]
-            widened[slot] = replace(domain, high=max(domain.high, bound.high + domain.ceiling.plus))
+def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], counts: frozenset[int]) -> dict[int, Domain]:
+    """The domains with the ranges of the statement, each of the first one after the last used that may be its own."""
+    widened = {}
+    rest = list(stated)
+    for slot, domain in domains.items():
+        number = next((number for number, range_ in enumerate(rest) if _may_state(range_, domain)), None)
+        if number is not None:
+            low, high = (int(end * 10**domain.decimals) for end in rest[number][1:])
+            domain = replace(domain, low=max(low, 0) if slot in counts else low, high=high)
+            del rest[: number + 1]
+        # Values that reach their ceiling, such as vertices up to n, are bounded by it alone.
+        widened[slot] = replace(domain, high=UNBOUNDED) if domain.reaches else domain
     return widened
-
-
-def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[StatedRange]) -> dict[int, int]:
-    """Match slots to the numbers of stated ranges: the most matches that preserve the order, each range used once."""
-
-    @cache
-    def best(first_domain: int, first_range: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """The number of matches, and the matches, among the rest of the domains and ranges."""
-        if first_domain == len(domains) or first_range == len(stated):
-            return 0, ()
-        options = [best(first_domain + 1, first_range), best(first_domain, first_range + 1)]
-        slot, domain = domains[first_domain]
-        if _may_state(stated[first_range], domain):
-            count, pairs = best(first_domain + 1, first_range + 1)
-            # First, so that it wins a tie.
-            options.insert(0, (count + 1, ((slot, first_range), *pairs)))
-        return max(options, key=lambda option: option[0])
-
-    return dict(best(0, 0)[1]) if len(domains) * len(stated) < 400 else {}
 
 
 def _may_state(stated: StatedRange, domain: Domain) -> bool:
     """Whether a stated range may be that of a domain: it contains the samples and, for a word, bounds a length."""
     sized = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
-    fits = stated.low <= domain.low and domain.high <= stated.high
-    return fits and not domain.choice and (domain.kind != "word" or (sized and domain.length is None))
+    scale = 10**domain.decimals
+    fits = stated.low * scale <= domain.low and domain.high <= stated.high * scale
+    return fits and (domain.kind == "number" or (sized and domain.length is None))
 
 
 def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int]:
@@ -306,43 +282,43 @@ def accepts(inputs: Inputs, text: str) -> bool:
     """Whether an input has the format, with all values in their domains."""
     try:
         pieces = read(inputs.format, lines_of(text))
-        fits = all(_fits(inputs.domains.get(slot), scopes, row) for slot, scopes, row in series(pieces))
-    except Mismatch:
+        fits = all(_fits(inputs.domains[series.slot], series) for series in series_of(pieces))
+    except (Mismatch, KeyError):
         return False
     graphs = ([piece.head[:2] for piece in pieces if piece.line.head[:1] == (slot,)] for slot in inputs.trees)
     return fits and all(map(_is_tree, graphs))
 
 
-def _fits(domain: Domain | None, scopes: Sequence[Mapping[int, int]], row: Sequence[str]) -> bool:
+def _fits(domain: Domain, series: Series) -> bool:
     """Whether the values of a series are in their domain."""
-    if domain is None or not all(_within(domain, word, scope) for word, scope in zip(row, scopes, strict=True)):
-        return False
-    if domain.different and len(set(row)) < len(row):
-        return False
-    return not domain.order or [*row] == sorted(row, key=int, reverse=domain.order == "falling")
+    words = series.words
+    if domain.kind != "number":
+        return all(_is_word(domain, word, scope) for word, scope in zip(words, series.scopes, strict=True))
+    numbers = [number for word in words if (number := units_of(word, domain.decimals)) is not None]
+    ranges = [limits(domain, scope) for scope in series.scopes]
+    return (
+        len(numbers) == len(words)
+        and all(low <= number <= high for number, (low, high) in zip(numbers, ranges, strict=True))
+        and not (domain.different and len(set(numbers)) < len(numbers))
+        and not (domain.rising and numbers != sorted(numbers))
+    )
 
 
-def _within(domain: Domain, word: str, scope: Mapping[int, int]) -> bool:
-    if domain.kind in ("word", "mixed"):
-        if domain.choice:
-            return word in domain.choice
-        long = domain.length is None or size_of(domain.length, scope) == len(word)
-        inside = domain.length is not None or domain.low <= len(word) <= domain.high
-        return long and inside and set(word) <= set(domain.alphabet)
-    if domain.kind == "float":
-        fits = _is_float(word) and len(word.partition(".")[2]) <= domain.decimals
-        return fits and domain.low <= float(word) <= domain.high
-    low, high = limits(domain, scope)
-    return is_int(word) and low <= int(word) <= high
+def _is_word(domain: Domain, word: str, scope: Mapping[int, int]) -> bool:
+    low, high = [size_of(domain.length, scope)] * 2 if domain.length else (domain.low, domain.high)
+    return low <= len(word) <= high and set(word) <= set(domain.alphabet)
 
 
-def limits(domain: Domain, scope: Mapping[int, int]) -> tuple[float, float]:
-    """The bounds of a number after the integers in ``scope``; low > high if there is none."""
-    low, high = domain.low, domain.high
-    if domain.ceiling:
-        high = min(high, size_of(domain.ceiling, scope))
-    if domain.floor:
-        low = max(low, size_of(domain.floor, scope))
+def limits(domain: Domain, scope: Mapping[int, int]) -> tuple[int, int]:
+    """The bounds of a number after the integers in ``scope``.
+
+    Raises:
+        Mismatch: there is no such number.
+    """
+    high = min(domain.high, size_of(domain.ceiling, scope)) if domain.ceiling else domain.high
+    low = max(domain.low, size_of(domain.floor, scope)) if domain.floor else domain.low
+    if low > high:
+        raise Mismatch
     return low, high
 
 
@@ -376,23 +352,11 @@ def _bounds(match: re.Match[str]) -> tuple[float, float] | None:
 
 
 def _value(text: str) -> float | None:
-    """Parse a number such as ``10^5``, ``2*10^5``, ``1e9`` or ``10^9 - 1``; integers as int."""
-    text = text.replace(" ", "")
-    plus_one = re.search(r"(?<=[\d}])[-+]1$", text)  # or minus one
-    text = text[: plus_one.start()] if plus_one else text
-    positive = text.lstrip("-")
-    power = _POWER.fullmatch(positive)
+    """Compute a number such as ``10^5``, ``2*10^5``, ``1e9`` or ``10^9 - 1``; integers as int."""
     try:
-        if power:
-            value = _number(power[1] or "1") * _number(power[2]) ** min(int(power[3]), _MAX_EXPONENT)
-        else:
-            factor, _, other = positive.partition("*")
-            value = _number(factor) * _number(other or "1")
-    except (ValueError, OverflowError):
+        value = constant(ast.parse(re.sub(r"[{}\s]", "", text).replace("^", "**"), mode="eval").body)
+    except (SyntaxError, ValueError):
         return None
-    value = (-value if text.startswith("-") else value) + (int(plus_one[0]) if plus_one else 0)
-    return int(value) if float(value).is_integer() else value
-
-
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int | float) else None

@@ -9,99 +9,75 @@ and asks what a trivial program would pass. For that it needs a test that is one
 its value must be, as written in the test: nothing is computed from a value outside of the sandbox, and the expected
 value never enters the process of a solution. These are
 
-=============================================  =======================  =======================================
-the test                                       in the sandbox           its value
-=============================================  =======================  =======================================
-``assert f(1) == [1, 2]``                      ``f(1)``                 is equal
-``assert f(1) is True``                        ``f(1)``                 is equal and of the same type
-``assert f(1) in (1, 2)``                      ``f(1)``                 is one of them
-``assert f(1)``, ``assert not f(1)``           ``f(1)``                 counts as true, as false
-``assert abs(f(1) - 0.5) < 1e-6``              ``f(1)``                 is within the tolerance
-``assert math.isclose(f(1), 0.5)``             ``f(1)``                 the same
-``assert f(1) == pytest.approx(0.5)``          ``f(1)``                 the same
-``assert is_same_list(f(1), list_node([1]))``  ``list_values(f(1))``    is equal (``is_same_tree`` too)
-=============================================  =======================  =======================================
+====================================  ================  ==============================
+the test                              in the sandbox    its value
+====================================  ================  ==============================
+``assert f(1) == [1, 2]``             ``f(1)``          is equal
+``assert f(1) is True``               ``f(1)``          is equal and of the same type
+``assert f(1) in (1, 2)``             ``f(1)``          is one of them
+``assert f(1)``, ``assert not f(1)``  ``not not f(1)``  is True, is False
+``assert abs(f(1) - 0.5) < 1e-6``     ``f(1)``          is within the tolerance
+``assert math.isclose(f(1), 0.5)``    ``f(1)``          the same
+====================================  ================  ==============================
 
 where ``f`` may be ``Solution().f``. Any other assert, such as ``set(f(1)) == {1, 2}``, is a script for curation too,
 which gives a verdict but no value (``magcli.curate.code.prepare``).
 """
 
 import ast
+import dis
 import json
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.outputs import Comparison, NotPlain, Other, Plain, in_any_order, same, shown
-from magcli.verify.code.scripts import names_of_problem, resolve_names
-from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
-from magcli.verify.code.syntax import SubstituteNames, parsed, quote, root_of
+from magcli.verify.code.outputs import Comparison, Plain, in_any_order, same, shown
+from magcli.verify.code.scripts import parse_all, resolve_names
+from magcli.verify.code.stdin_cases import StdinCase
+from magcli.verify.code.syntax import SubstituteNames, parsed, quote
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
 
-APPROX_REL_TOL, APPROX_ABS_TOL = 1e-6, 1e-12
-"""Of ``pytest.approx``."""
-
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a test requires of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``.
+    """What a test requires of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``."""
 
-    ``strict``: also of the same type, as ``is True`` requires; of ``near``, strictly below the absolute tolerance.
-    """
-
-    kind: Literal["equal", "one-of", "near"]
+    kind: Literal["equal", "identical", "one-of", "near"]
     value: Plain = None
     absolute: float = 0.0
     relative: float = 0.0
-    strict: bool = False
 
     def __str__(self) -> str:
         return {"one-of": "one of ", "near": "about "}.get(self.kind, "") + shown(self.value)
 
     def matches(self, actual: Plain, rule: Comparison) -> bool:
         """Whether a value is right; the rule's tolerance, ``unordered-lines`` and ``exact`` apply."""
-        if self.kind == "equal":
-            return self._equal(self.value, actual, rule)
-        if self.kind == "near":
-            return self._near(actual)
-        options = self.value if isinstance(self.value, list | tuple | frozenset) else ()
-        return any(self._equal(option, actual, rule) for option in options)
-
-    def _equal(self, value: Plain, actual: Plain, rule: Comparison) -> bool:
-        tolerance = rule.tolerance if rule.mode == "floats" else None
-        if rule.mode == "unordered-lines" and not self.strict:
-            return in_any_order(value, actual, tolerance)
-        return same(value, actual, tolerance, exact=self.strict or rule.mode == "exact")
-
-    def _near(self, actual: Plain) -> bool:
-        one, other = _real(self.value), _real(actual)
-        if one is None or other is None:
-            return False
+        match self.kind:
+            case "equal":
+                return equal(self.value, actual, rule)
+            case "identical":
+                return type(actual) is type(self.value) and actual == self.value
+            case "one-of":
+                return any(equal(option, actual, rule) for option in self.value)  # type: ignore[union-attr]
         try:
-            if self.strict:
-                return abs(other - one) < self.absolute
-            return math.isclose(other, one, rel_tol=self.relative, abs_tol=self.absolute)
-        except OverflowError:
+            near = math.isclose(actual, self.value, rel_tol=self.relative, abs_tol=self.absolute)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
             return False
+        return near and not isinstance(actual, bool)
 
 
-def _real(value: Plain) -> float | None:
-    """A real number other than True and False as a float or integer."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return value
-    try:
-        return float(value) if not isinstance(value, str | bytes | complex) else None  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        return None
+def equal(value: Plain, actual: Plain, rule: Comparison) -> bool:
+    """Whether a value equals an expected one by the comparison of the problem."""
+    tolerance = rule.tolerance if rule.mode == "floats" else None
+    if rule.mode == "unordered-lines":
+        return in_any_order(value, actual, tolerance)
+    return same(value, actual, tolerance, exact=rule.mode == "exact")
 
 
 @dataclass(frozen=True)
@@ -112,26 +88,28 @@ class Call:
         source: The tested expression: the call, within ``bool()`` if only its truth counts.
         name: The name in it that the program must define.
         expected: What its value must be.
-        request: The call, which the program evaluates.
     """
 
     source: str
     name: str
     expected: Expected
-    request: str
 
     @property
     def is_condition(self) -> bool:
         """Whether only the truth of the call's value counts."""
-        return self.source != self.request
+        return self.source.startswith("bool(") and self.name != "bool"
 
-    def evaluate(self, value: Plain) -> Plain:
-        """The value of the tested expression, from that of the call; raises NotPlain if it has none."""
-        if not self.is_condition:
-            return value
-        if isinstance(value, Other) and value.items is None and value.kind != "Match":
-            raise NotPlain(f"a {value.kind} is not plain data")
-        return value.kind == "Match" or bool(value.items) if isinstance(value, Other) else bool(value)
+    @property
+    def request(self) -> str:
+        """The expression that the program evaluates; of a truth test one without a name that it could redefine."""
+        return f"not not {ast.unparse(self.node)}" if self.is_condition else self.source
+
+    @property
+    def node(self) -> ast.Call:
+        """The call itself."""
+        call = ast.parse(self.source, mode="eval").body
+        assert isinstance(call, ast.Call)
+        return call.args[0] if self.is_condition else call  # type: ignore[return-value]
 
 
 def parse_call(source: str, output: str, problem_names: frozenset[str] = frozenset()) -> Call:
@@ -214,80 +192,44 @@ def _is_docstring(node: ast.stmt) -> bool:
 def _split_condition(test: ast.expr, problem_names: frozenset[str]) -> Call:
     match test:
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
-            call, value = _call_and_constant(one, other, problem_names)
+            call, value = _call_and_constant(one, other)
             asked = {option.arg: constant(option.value) for option in options}
-            return _make_call(call, _tolerance(constant(value), asked), problem_names)
+            return _make_call(call, _near(constant(value), asked), problem_names)
         case ast.Compare(
             ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
-            [ast.Lt() | ast.LtE() as sign],
+            [ast.Lt() | ast.LtE()],
             [bound],
         ):
-            call, value = _call_and_constant(one, other, problem_names)
-            near = _tolerance(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
-            return _make_call(call, replace(near, strict=isinstance(sign, ast.Lt)), problem_names)
-        case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value], []):
-            return _node_test(call, value, helper.removeprefix("is_same_"), problem_names)
-        case ast.Compare(call, [ast.Eq()], [ast.Call(function, [number], options)]) if _is_approx(function):
-            return _make_call(call, _approximate(number, options), problem_names)
+            call, value = _call_and_constant(one, other)
+            near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
+            return _make_call(call, near, problem_names)
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
-            call, value = _call_and_constant(one, other, problem_names)
-            strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
-            return _make_call(call, Expected("equal", constant(value), strict=strict), problem_names)
+            call, value = _call_and_constant(one, other)
+            expected = constant(value)
+            is_singleton = isinstance(sign, ast.Is) and isinstance(expected, bool | None)
+            return _make_call(call, Expected("identical" if is_singleton else "equal", expected), problem_names)
         case ast.Compare(call, [ast.In()], [ast.List() | ast.Tuple() | ast.Set() as values]):
             return _make_call(call, Expected("one-of", constant(values)), problem_names)
         case ast.UnaryOp(ast.Not(), call):
-            return _truth_test(call, False, problem_names)
-    return _truth_test(test, True, problem_names)
+            return _make_call(_truth_of(call), Expected("equal", False), problem_names)
+    return _make_call(_truth_of(test), Expected("equal", True), problem_names)
 
 
-def _call_and_constant(one: ast.expr, other: ast.expr, problem_names: frozenset[str]) -> tuple[ast.expr, ast.expr]:
-    """The calling and the constant one of two expressions; the problem's function may shadow a builtin."""
-    calls = isinstance(one, ast.Call) and (not is_constant(one) or root_of(one) in problem_names)
-    return (one, other) if calls else (other, one)
+def _call_and_constant(one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """Two expressions, the calling one first."""
+    return (one, other) if isinstance(one, ast.Call) else (other, one)
 
 
-def _truth_test(test: ast.expr, expected: bool, problem_names: frozenset[str]) -> Call:
-    return _make_call(ast.Call(ast.Name("bool"), [test], []), Expected("equal", expected), problem_names)
+def _truth_of(call: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("bool"), [call], [])
 
 
-def _tolerance(value: Plain, options: Mapping[str | None, Any]) -> Expected:
+def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
     relative = options.get("rel_tol", DEFAULT_REL_TOL)
     absolute = options.get("abs_tol", 0.0)
     if not all(type(number) in (int, float) for number in (value, relative, absolute)):
         raise ValueError("the expected value or its tolerance is not a real number")
     return Expected("near", value, float(absolute), float(relative))
-
-
-def _is_approx(function: ast.expr) -> bool:
-    return ast.unparse(function) in ("pytest.approx", "approx")
-
-
-def _approximate(number: ast.expr, options: Sequence[ast.keyword]) -> Expected:
-    """``pytest.approx(1.5)`` of a number."""
-    asked = {option.arg: constant(option.value) for option in options}
-    relative, absolute = asked.get("rel", APPROX_REL_TOL), asked.get("abs", APPROX_ABS_TOL)
-    return _tolerance(constant(number), {"rel_tol": relative, "abs_tol": absolute})
-
-
-def _node_test(call: ast.expr, value: ast.expr, kind: str, problem_names: frozenset[str]) -> Call:
-    """A linked list or tree, compared by the list of its values, which a helper in the driver returns."""
-    match value:
-        case ast.Constant(None):
-            values: Plain = []
-        case ast.Call(ast.Name(maker), [content]) if maker == f"{kind}_node":
-            values = _strip_trailing_none(constant(content))
-        case _:
-            raise ValueError(f"the expected value is not a {kind}_node([..])")
-    return _make_call(ast.Call(ast.Name(f"{kind}_values"), [call], []), Expected("equal", values), problem_names)
-
-
-def _strip_trailing_none(values: Plain) -> Plain:
-    """The values of a tree, level by level, without trailing missing children."""
-    if not isinstance(values, list):
-        raise ValueError("the values of the nodes are not a list")
-    while values and values[-1] is None:
-        values.pop()
-    return values
 
 
 def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]) -> Call:
@@ -299,46 +241,29 @@ def _make_call(node: ast.expr, expected: Expected, problem_names: frozenset[str]
     match node:
         case ast.Call(ast.Name("bool"), [inner], []) if "bool" not in problem_names:
             call = inner
-    request = ast.unparse(call)
-    names = resolve_names(parsed(request), problem_names)
-    if not _is_call(call, names):
-        raise ValueError(f"{quote(request)} is more than a call of {names[0]}")
-    return Call(ast.unparse(node), root_of(call), expected, request)
-
-
-def _is_call(node: ast.expr, names: Sequence[str]) -> bool:
-    """Whether an expression is a call of one of the functions, or of a method of ``Solution``."""
-    match node:
-        case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
-            return _is_call(inner, names)
-        case ast.Call(ast.Name(name)) | ast.Call(ast.Attribute(ast.Call(ast.Name("Solution" as name)))):
-            return name in names
-    return False
+    source = ast.unparse(call)
+    names = resolve_names(parsed(source), problem_names)
+    match call:
+        case ast.Call(ast.Name(name)) | ast.Call(ast.Attribute(ast.Call(ast.Name("Solution" as name)))) if (
+            name in names
+        ):
+            return Call(ast.unparse(node), name, expected)
+    raise ValueError(f"{quote(source)} is more than a call of {names[0]}")
 
 
 # ---- constants ----
 
-MAX_POWER = 1_000
-"""Maximum exponent in a constant."""
-
-MAX_LITERAL = 1_000_000
-"""Maximum elements of a repeated list or text in a constant, and maximum base of a power."""
-
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow,
-}  # fmt: skip
-
 
 def constant(node: ast.expr) -> Plain:
-    """The value of a literal; sets become frozensets. Also of ``set([1])``, ``math.inf``, ``10 ** 6`` and ``[0] * 3``.
+    """The value of a literal, also of ``set([1])``, ``inf``, and of arithmetic that Python's compiler computes.
 
     Raises ValueError if it is anything else.
     """
     try:
-        return _frozen(ast.literal_eval(_Spelled().visit(deepcopy(node))))
+        value: Plain = ast.literal_eval(_Spelled().visit(deepcopy(node)))
     except (TypeError, ArithmeticError, SyntaxError, MemoryError) as error:
         raise ValueError(str(error)) from error
+    return value
 
 
 class _Spelled(ast.NodeTransformer):
@@ -347,22 +272,24 @@ class _Spelled(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """``set([1])`` as ``{1}``, and ``float("inf")``."""
         match self.generic_visit(node):
-            case ast.Call(ast.Name("set" | "frozenset"), [ast.List(parts) | ast.Tuple(parts) | ast.Set(parts)], []):
-                return ast.Set(parts) if parts else ast.Call(ast.Name("set"), [], [])
-            case ast.Call(ast.Name("frozenset"), [], []):
+            case ast.Call(ast.Name("set" | "frozenset"), [ast.List(parts) | ast.Tuple(parts) | ast.Set(parts)]) if (
+                parts
+            ):
+                return ast.Set(parts)
+            case ast.Call(ast.Name("set" | "frozenset"), [] | [ast.List() | ast.Tuple()]):
                 return ast.Call(ast.Name("set"), [], [])
             case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
                 return ast.Constant(float(text))
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        """Arithmetic of literals, such as ``10 ** 6``."""
+        """Arithmetic of constants, such as ``10 ** 6``: the compiler computes what is not too large."""
         self.generic_visit(node)
-        one, other = ast.literal_eval(node.left), ast.literal_eval(node.right)
-        operation = _ARITHMETIC.get(type(node.op))
-        if operation is None or _is_large(one, node.op, other):
+        ast.literal_eval(node.left), ast.literal_eval(node.right)  # refuses anything else
+        code = compile(ast.fix_missing_locations(ast.Expression(node)), "constant", "eval")
+        if any(step.opname == "BINARY_OP" for step in dis.get_instructions(code)):
             raise ValueError(f"{quote(ast.unparse(node))} is not computed")
-        return ast.Constant(operation(one, other))
+        return ast.Constant(eval(code))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """``inf`` and ``nan``."""
@@ -370,47 +297,7 @@ class _Spelled(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         """``math.inf``."""
-        known = ("math.inf", "math.nan", "np.inf", "np.nan")
-        return ast.Constant(float(node.attr)) if ast.unparse(node) in known else node
-
-
-def _is_large(one: Any, sign: ast.operator, other: Any) -> bool:
-    """Whether the result of an operation may be too large to compute."""
-    match sign:
-        case ast.Pow():
-            return (
-                not isinstance(other, int)
-                or abs(other) > MAX_POWER
-                or not isinstance(one, int)
-                or abs(one) > MAX_LITERAL
-            )
-        case ast.Mult():
-            items, times = (other, one) if isinstance(one, int) else (one, other)
-            return isinstance(times, int) and hasattr(items, "__len__") and len(items) * times > MAX_LITERAL
-    return False
-
-
-def _frozen(value: Any) -> Plain:
-    """A value with its sets as frozensets."""
-    match value:
-        case list() | tuple():
-            return type(value)(map(_frozen, value))
-        case dict():
-            return {key: _frozen(item) for key, item in value.items()}
-        case set():
-            return frozenset(value)
-    if value is ...:
-        raise ValueError("an ellipsis is not plain data")
-    return value  # type: ignore[no-any-return]
-
-
-def is_constant(node: ast.expr) -> bool:
-    """Whether an expression is constant."""
-    try:
-        constant(node)
-    except ValueError:
-        return False
-    return True
+        return self.visit_Name(ast.Name(node.attr)) if ast.unparse(node.value) in ("math", "np") else node
 
 
 def _value(text: str) -> Plain:
@@ -438,28 +325,5 @@ Case = StdinCase | Call
 
 
 def parse_tests(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Case]:
-    """Parse tests; ``problem_names`` are derived from them by ``names_of_problem`` if None.
-
-    Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
-    """
-    problem_names = names_of_problem(tests) if problem_names is None else problem_names
-    cases = [_parse_test(number, test, problem_names) for number, test in enumerate(tests, 1)]
-    feeds = [case for case in cases if isinstance(case, StdinCase)]
-    calls = [case for case in cases if isinstance(case, Call)]
-    if not cases:
-        raise DataError("the problem has no tests")
-    if feeds and calls:
-        raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
-    return feeds or calls
-
-
-def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Case:
-    try:
-        check_columns(test)
-        if test.get("assert"):
-            return parse_assert(test["assert"], problem_names)
-        if test.get("call"):
-            return parse_call(test["call"], test.get("output") or "", problem_names)
-        return stdin_case(test)
-    except DataError as error:
-        raise DataError(f"test {number} is a bad test: {error}") from error
+    """Parse tests as ``magcli.verify.code.scripts.parse_all`` does."""
+    return parse_all(tests, problem_names, parse_assert, parse_call)

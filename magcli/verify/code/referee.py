@@ -51,14 +51,14 @@ from magcli.verify.code.reaching import (
     unreached,
     zipped,
 )
-from magcli.verify.code.rewriting import is_part_of, mentions, must_assert, names_of_program, rewritten
+from magcli.verify.code.rewriting import exceptions_in, is_part_of, mentions, must_assert, names_of_program, rewritten
 from magcli.verify.code.script_library import MEMBERS, MODULES
 from magcli.verify.code.values import shown
 from magcli.verify.code.writing import CLASSES, CannotSend, begin_request, written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 REPORT = 3
@@ -90,12 +90,14 @@ def library(names: "Iterable[str]") -> "dict[str, Any]":
     return namespace
 
 
-def judge(script: str, names: "list[str]") -> str:
-    """Run a test's script; the verdict's word."""
-    tree = ast.parse(script, "test.py")
+def judge(asked: "dict[str, Any]") -> str:
+    """Run a test's script; the verdict's word and detail."""
+    names = asked["names"]
+    tree = ast.parse(asked["script"], "test.py")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     space = {"__name__": "test", **library(used), **{name: Named(name) for name in names}, **WATCHED}
-    for name in exceptions_in(tree, names):
+    exceptions = exceptions_in(tree)
+    for name in [name for name in names if any(mentions(kind, {name}) for kind in exceptions)]:
         space[name] = STANDINS[name] = type(name, (Exception,), {})
     prepare(tree, names)
     needs_assert = must_assert(tree)
@@ -103,8 +105,6 @@ def judge(script: str, names: "list[str]") -> str:
     code = compile(rewritten(tree, names), "test.py", "exec")
     guard(code, frozenset(texts))
     exec(code, space)
-    if state.unsendable:
-        return f"broken {state.unsendable}"
     if not state.calls:
         return "broken it calls nothing of the program"
     if needs_assert and not reached.asserted:
@@ -127,18 +127,6 @@ WATCHED = {
     "__template__": template,
 }  # fmt: skip
 """What a rewritten script calls."""
-
-
-def exceptions_in(tree: ast.Module, names: "list[str]") -> "list[str]":
-    """Those of the problem's names that the script uses as exceptions."""
-    kinds = [node.type for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.type is not None]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in EXPECTING:
-            kinds.extend(node.args[:1])
-    return [name for name in names if any(mentions(kind, {name}) for kind in kinds)]
-
-
-EXPECTING = ("raises", "assertRaises", "assertRaisesRegex")
 
 
 def prepare(tree: ast.Module, names: "list[str]") -> None:
@@ -167,27 +155,12 @@ def described(value: "Any") -> str:
 DESCRIBE.append(described)
 
 
-def verdict(script: str, names: "list[str]") -> str:
-    """The verdict's word and detail. A refusal is final, whatever the script does afterwards."""
-    try:
-        said = judge(script, names)
-    except MemoryError:
-        raise
-    except Refused as error:
-        said = f"failed is {error}"
-    except BaseException as error:
-        said = verdict_of(error)
-    return state.final or said
-
-
 def verdict_of(error: BaseException) -> str:
     """The verdict where the script ended with an exception."""
     if error is state.raised:
         return "raised"
     if isinstance(error, AssertionError):
         return f"failed {rule.difference or f'is false for {described(state.returned)}'}"
-    if state.unsendable:
-        return f"broken {state.unsendable}"
     detail = f"{type(error).__name__}: {error}"[:MAX_DETAIL]
     if isinstance(error, CannotSend | ImportError) or not state.calls:
         return f"broken {detail}"
@@ -212,8 +185,8 @@ gc.collect()
 gc.freeze()  # a fork then does not copy the pages of these objects
 
 
-def main() -> None:
-    """Judge the test on stdin, and report on descriptor 3."""
+def report(judge: "Callable[[dict[str, Any]], str]", verdict_of: "Callable[[BaseException], str]") -> None:
+    """Judge the test on stdin, and report on descriptor 3. A refusal is final, whatever the test does afterwards."""
     gc.enable()
     _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)  # a program may end at any time
     with open(0, "rb", closefd=False) as stdin:
@@ -221,10 +194,23 @@ def main() -> None:
     rule.mode = asked["mode"]
     rule.tolerance = asked["tolerance"]
     try:
-        said = verdict(asked["script"], asked["names"])
+        try:
+            said = judge(asked)
+        except MemoryError:
+            raise
+        except BaseException as error:
+            said = verdict_of(error)
+        if state.unsendable:
+            said = f"broken {state.unsendable}"
+        said = state.final or said
         if said == "raised":
             send("!")
     except Refused:
         said = state.final
     write_all(REPORT, said.encode(errors="replace"))
     os._exit(0)
+
+
+def main() -> None:
+    """Judge a script."""
+    report(judge, verdict_of)

@@ -9,13 +9,15 @@ import ast
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
 CLOSE = frozenset(("allclose", "isclose", "array_equiv"))
 """Functions of numpy that repeat the smaller of two arrays, besides those of ``numpy.testing``."""
 OF_ALL = frozenset(("all", "any", "sum", "max", "min", "norm"))
 """Functions whose value for no elements says nothing of the program."""
-EXPECTING = ("raises", "assertRaises", "assertRaisesRegex", "warns", "deprecated_call")
+RAISING = ("raises", "assertRaises", "assertRaisesRegex")
+"""Functions whose first argument is an expected exception."""
+EXPECTING = (*RAISING, "warns", "deprecated_call")
 """Contexts that expect an exception."""
 
 
@@ -288,9 +290,21 @@ def statements(nodes: "Iterable[ast.AST]") -> "list[ast.AST]":
     return every
 
 
-def mentions(node: ast.AST, names: "set[str]") -> bool:
+def mentions(node: ast.AST, names: "Container[str]") -> bool:
     """Whether one of the names occurs in a syntax tree."""
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+
+
+def exceptions_in(tree: ast.AST) -> "list[ast.expr]":
+    """The expressions of a script that must be exceptions."""
+    kinds: list[ast.expr] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ExceptHandler(ast.expr() as kind):
+                kinds.append(kind)
+            case ast.Call(function, [kind, *_]) if name_of(function) in RAISING:
+                kinds.append(kind)
+    return kinds
 
 
 def names_in(node: ast.AST) -> "list[str]":

@@ -11,19 +11,19 @@ the function's value, the row's entry point or other tests must resolve them.
 import ast
 import builtins
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from magcli.errors import DataError
 from magcli.verify.code import suites
 from magcli.verify.code.executors import executes_values
 from magcli.verify.code.outputs import MAX_EXCERPT
-from magcli.verify.code.rewriting import mentions, names_of_program
+from magcli.verify.code.rewriting import exceptions_in, mentions, names_in, names_of_program
 from magcli.verify.code.script_library import MEMBERS, MODULES, OWN
 from magcli.verify.code.stdin_cases import StdinCase, check_columns, stdin_case
-from magcli.verify.code.syntax import SUPPLIED, names_in, parsed, quote, root_of
+from magcli.verify.code.syntax import SUPPLIED, parsed, quote, root_of
 
 _KNOWN = frozenset((*vars(builtins), *MODULES, *MEMBERS, *OWN, *SUPPLIED))
 """Names that no program has to define."""
@@ -63,34 +63,42 @@ class Script:
 
 
 Test = StdinCase | Script
+Parsed = TypeVar("Parsed")
 
 
 def parse_scripts(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Test]:
+    """Parse tests as the judge runs them, see ``parse_all``."""
+    return parse_all(tests, problem_names, parse_script, _equality)
+
+
+def parse_all(
+    tests: Sequence[Mapping[str, Any]],
+    problem_names: frozenset[str] | None,
+    parse_assert: Callable[[str, frozenset[str]], Parsed],
+    parse_call: Callable[[str, str, frozenset[str]], Parsed],
+) -> Sequence[StdinCase | Parsed]:
     """Parse tests; ``problem_names`` are derived from them by ``names_of_problem`` if None.
 
     Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
     names = names_of_problem(tests) if problem_names is None else problem_names
-    parsed_tests = [_parse_test(number, test, names) for number, test in enumerate(tests, 1)]
-    feeds = [test for test in parsed_tests if isinstance(test, StdinCase)]
-    scripts = [test for test in parsed_tests if isinstance(test, Script)]
-    if not parsed_tests:
+    found: list[StdinCase | Parsed] = []
+    for number, test in enumerate(tests, 1):
+        try:
+            check_columns(test)
+            if test.get("assert"):
+                found.append(parse_assert(test["assert"], names))
+            elif test.get("call"):
+                found.append(parse_call(test["call"], test.get("output") or "", names))
+            else:
+                found.append(stdin_case(test))
+        except DataError as error:
+            raise DataError(f"test {number} is a bad test: {error}") from error
+    if not found:
         raise DataError("the problem has no tests")
-    if feeds and scripts:
+    if len({isinstance(test, StdinCase) for test in found}) > 1:
         raise DataError("some tests of the problem call a function and others use stdin; all must be of one kind")
-    return feeds or scripts
-
-
-def _parse_test(number: int, test: Mapping[str, Any], problem_names: frozenset[str]) -> Test:
-    try:
-        check_columns(test)
-        if test.get("assert"):
-            return parse_script(test["assert"], problem_names)
-        if test.get("call"):
-            return _equality(test["call"], test.get("output") or "", problem_names)
-        return stdin_case(test)
-    except DataError as error:
-        raise DataError(f"test {number} is a bad test: {error}") from error
+    return found
 
 
 def names_of_problem(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> frozenset[str]:
@@ -216,21 +224,11 @@ def resolve_names(tree: ast.Module, problem_names: frozenset[str]) -> list[str]:
 
 def _asked_for(tree: ast.Module, candidates: list[str]) -> list[str]:
     """The candidates that the problem may ask for: functions rather than classes, and no exceptions."""
-    exceptions = {name for node in ast.walk(tree) for kind in _exceptions_in(node) for name in names_in(kind)}
+    exceptions = {name for kind in exceptions_in(tree) for name in names_in(kind)}
     asked = [name for name in candidates if name not in exceptions] or candidates
     functions = [name for name in asked if not _names_class(name)]
     helpers = _called_with_values(tree, functions).intersection(candidates)
     return functions if len(functions) == 1 and not helpers else asked
-
-
-def _exceptions_in(node: ast.AST) -> list[ast.expr]:
-    """The parts of a node that must be exceptions."""
-    match node:
-        case ast.ExceptHandler(ast.expr() as kind):
-            return [kind]
-        case ast.Call(ast.Attribute(_, "raises" | "assertRaises" | "assertRaisesRegex"), [kind, *_]):
-            return [kind]
-    return []
 
 
 def _called_with_values(tree: ast.Module, names: Sequence[str]) -> set[str]:
@@ -310,32 +308,14 @@ def _check_statements(tree: ast.Module, names: Sequence[str]) -> None:
         raise ValueError("it asserts nothing")
     if executes_values(tree, names):
         raise ValueError("it executes what the program returns, which could then decide on itself")
+    functions = [name for name in names if not _names_class(name)]
     for node in ast.walk(tree):
-        functions = [name for name in names if not _names_class(name)]
-        if isinstance(node, ast.Compare) and _compares_with_itself(node) and _names_one(node, functions):
-            raise ValueError("the function is compared with itself")
-        if any(_names_one(kind, names) for kind in _types_in(node)):
-            raise ValueError("it needs a class of the program, of which the judge has objects only")
-
-
-def _compares_with_itself(node: ast.Compare) -> bool:
-    match node:
-        case ast.Compare(one, [ast.Eq() | ast.Is()], [other]):
-            return ast.dump(one) == ast.dump(other)
-    return False
-
-
-def _types_in(node: ast.AST) -> list[ast.expr]:
-    """The parts of a node that must be classes."""
-    match node:
-        case ast.ClassDef(bases=bases):
-            return bases
-    return []
-
-
-def _names_one(node: ast.AST, names: Sequence[str]) -> bool:
-    """Whether one of the names occurs in a node."""
-    return not set(names).isdisjoint(names_in(node))
+        match node:
+            case ast.Compare(one, [ast.Eq() | ast.Is()], [other]) if mentions(one, functions):
+                if ast.dump(one) == ast.dump(other):
+                    raise ValueError("the function is compared with itself")
+            case ast.ClassDef(bases=bases) if any(mentions(base, names) for base in bases):
+                raise ValueError("it needs a class of the program, of which the judge has objects only")
 
 
 def _asserts(node: ast.AST) -> bool:
@@ -354,7 +334,7 @@ def _excerpt(tree: ast.Module, names: Sequence[str]) -> str:
     """The tested expression of a single assert, the first line of any other script."""
     match tree.body:
         case [ast.Assert(ast.Compare(one, [ast.Eq() | ast.Is()], [other]))]:
-            own = [side for side in (one, other) if _names_one(side, names)]
+            own = [side for side in (one, other) if mentions(side, names)]
             text = ast.unparse(own[0] if len(own) == 1 else tree.body[0].test)  # type: ignore[attr-defined]
         case [ast.Assert(test)]:
             text = ast.unparse(test)

@@ -9,8 +9,6 @@ import ast
 import collections
 import datetime
 import gc
-import json
-import os
 import sys
 import unittest
 from decimal import Decimal
@@ -22,10 +20,10 @@ from magcli.verify.code import proxies
 from magcli.verify.code.comparing import compare, rule
 from magcli.verify.code.guarding import guard
 from magcli.verify.code.handles import Handle, Named, is_instance
-from magcli.verify.code.proxies import READERS, STANDINS, Refused, ask, receive, send, state, write_all
+from magcli.verify.code.proxies import READERS, STANDINS, ask, receive, send, state
 from magcli.verify.code.pytest_standin import Unsupported, made_module
 from magcli.verify.code.reaching import reached, unreached
-from magcli.verify.code.referee import REPORT, WATCHED, described, library, prepare
+from magcli.verify.code.referee import WATCHED, described, library, prepare, report
 from magcli.verify.code.suite_rewriting import asserting_functions, rewritten_suite
 from magcli.verify.code.suite_runner import run_suite
 from magcli.verify.code.values import shown
@@ -336,20 +334,7 @@ def judge_suite(asked: "dict[str, Any]") -> str:
     return f"failed {why}" if why else "passed"
 
 
-def verdict(asked: "dict[str, Any]") -> str:
-    """The verdict's word and detail. What is refused or unsupported is final, whatever the suite does afterwards."""
-    try:
-        said = judge_suite(asked)
-    except MemoryError:
-        raise
-    except BaseException as error:
-        said = verdict_of(error, "")
-    if not state.final and state.unsendable:
-        return f"broken {state.unsendable}"
-    return state.final or said
-
-
-def verdict_of(error: BaseException, test: str) -> str:
+def verdict_of(error: BaseException, test: str = "") -> str:
     """The verdict where a test, or the suite itself, ended with an exception."""
     name = f"{test}: " if test else ""
     if error is state.raised:
@@ -402,17 +387,5 @@ gc.freeze()
 
 
 def main() -> None:
-    """Judge the suite on stdin, and report on descriptor 3."""
-    gc.enable()
-    with open(0, "rb", closefd=False) as stdin:
-        asked = json.load(stdin)
-    rule.mode = asked["mode"]
-    rule.tolerance = asked["tolerance"]
-    try:
-        said = verdict(asked)
-        if said == "raised":
-            send("!")
-    except Refused:
-        said = state.final
-    write_all(REPORT, said.encode(errors="replace"))
-    os._exit(0)
+    """Judge a suite."""
+    report(judge_suite, verdict_of)

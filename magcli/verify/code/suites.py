@@ -5,12 +5,14 @@ A suite is a script whose tests are not called by it: a runner finds and calls t
 of its names are the program's, what it needs that cannot be carried over from the program's sandbox to the judge's, and
 its tests one by one.
 
-It imports nothing of magcli, because the judge uses it inside its sandbox, too.
+The judge uses it inside its sandbox, too.
 """
 
 import ast
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from magcli.verify.code.rewriting import RAISING, mentions, name_of
 
 PROGRAM_MODULES = frozenset((
     "__main__", "answer", "candidate", "main", "module", "my_module", "my_solution", "program", "solution",
@@ -202,8 +204,6 @@ OF_SYS: Mapping[str, str] = {"argv": SURROUNDINGS, "modules": INSIDES}
 """What a suite may not use of ``sys``."""
 ENDS = frozenset(("SystemExit", "KeyboardInterrupt"))
 """Exceptions that end a program's process."""
-OF_EXCEPTION = ("raises", "assertRaises", "assertRaisesRegex")
-"""Functions whose first argument is an exception."""
 SKIPS = (
     "skip", "skipIf", "skipUnless", "skipif", "skipTest", "SkipTest", "expectedFailure", "xfail", "importorskip",
 )  # fmt: skip
@@ -248,13 +248,17 @@ def _needs(node: ast.AST, own: frozenset[str], fixtures: set[str]) -> str:
         case ast.Attribute(ast.Name(name), attribute) if name in own and attribute.startswith("__"):
             return INSIDES
         case ast.Assign(targets):
-            return INSIDES if any(_is_part_of_program(target, own) for target in targets) else ""
+            return (
+                INSIDES
+                if any(isinstance(part, ast.Attribute) and mentions(part.value, own) for part in targets)
+                else ""
+            )
         case ast.ExceptHandler(ast.expr() as kind) | ast.ClassDef(bases=[kind]):
-            return CLASSES if _mentions(kind, own) else ""
+            return CLASSES if mentions(kind, own) else ""
         case ast.Compare(left, [ast.Is() | ast.IsNot()], [right]):
             return IDENTITY if _asks_identity(left, right, own) else ""
         case ast.Call(function, arguments):
-            return _call_needs(_last_name(function), arguments, node.keywords, own)
+            return _call_needs(name_of(function), arguments, node.keywords, own)
     return ""
 
 
@@ -264,20 +268,12 @@ def _call_needs(name: str, arguments: list[ast.expr], keywords: list[ast.keyword
         return CALLS[name]
     if name in ("assertIs", "assertIsNot") and len(arguments) > 1:
         return IDENTITY if _asks_identity(arguments[0], arguments[1], own) else ""
-    if name in ("setattr", "delattr") and arguments and _mentions(arguments[0], own):
+    if name in ("setattr", "delattr") and arguments and mentions(arguments[0], own):
         return INSIDES
     wanted = [word.value for word in keywords if word.arg in ("expected_exception", "exception", "cls")]
-    if name in OF_EXCEPTION and any(_mentions(kind, ENDS) for kind in (*arguments[:1], *wanted)):
+    if name in RAISING and any(mentions(kind, ENDS) for kind in (*arguments[:1], *wanted)):
         return EXITS
     return ""
-
-
-def _is_part_of_program(target: ast.expr, own: frozenset[str]) -> bool:
-    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in own
-
-
-def _mentions(node: ast.AST, names: frozenset[str]) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
 def _asks_identity(left: ast.expr, right: ast.expr, own: frozenset[str]) -> bool:
@@ -296,14 +292,6 @@ def _is_type(node: ast.expr) -> bool:
         case ast.Attribute(_, name):
             return name[:1].isupper()
     return False
-
-
-def _last_name(function: ast.expr) -> str:
-    """The name of a function or method."""
-    match function:
-        case ast.Name(name) | ast.Attribute(_, name):
-            return name
-    return ""
 
 
 # ---- the tests of a suite ----

@@ -1,4 +1,4 @@
-"""The source of tests as syntax trees: reading it, and the names in it."""
+"""The source of tests as syntax trees."""
 
 import ast
 from collections.abc import Mapping
@@ -20,11 +20,6 @@ def parsed(source: str) -> ast.Module:
 def quote(source: str) -> str:
     """The source in quotes, truncated for a message."""
     return repr(source if len(source) <= 80 else source[:80] + "...")
-
-
-def names_in(node: ast.AST) -> list[str]:
-    """The names in a syntax tree."""
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def root_of(node: ast.expr) -> str:

@@ -257,7 +257,7 @@ def _typed(key: Any, *, tuples: bool = True) -> Any:
         case list() | tuple():
             parts = tuple(_typed(element, tuples=tuples) for element in key)
             return parts if tuples and isinstance(key, tuple) else (list, parts)
-        case frozenset():
+        case set() | frozenset():
             return _typed_all(key)
         case dict() | Other():
             raise TypeError(f"a {type(key).__name__} cannot be a key")

@@ -109,7 +109,6 @@ CALLS = (
     "assert abs(f(2) - 0.5) < 1e-6",
     "assert math.isclose(f(2), 0.5)",
     "assert isclose(f(2), 0.5)",
-    "assert f(2) == pytest.approx(0.5)",
 )
 
 LIAR = """

@@ -41,44 +41,32 @@ TOKENS = Comparison()
     [
         ("assert f(1, [2]) == [3]", "f(1, [2])", Expected("equal", [3])),
         ("assert 3 == f(1)", "f(1)", Expected("equal", 3)),
-        ("assert f(1) is None, 'why'", "f(1)", Expected("equal", None, strict=True)),
-        ("assert f(1) is True", "f(1)", Expected("equal", True, strict=True)),
-        ("assert f(1)", "f(1)", Expected("equal", True)),
-        ("assert not f(1)", "f(1)", Expected("equal", False)),
+        ("assert f(1) is None, 'why'", "f(1)", Expected("identical", None)),
+        ("assert f(1) is True", "f(1)", Expected("identical", True)),
+        ("assert f(1)", "not not f(1)", Expected("equal", True)),
+        ("assert not f(1)", "not not f(1)", Expected("equal", False)),
         ("assert f(1) in (1, 2)", "f(1)", Expected("one-of", (1, 2))),
         ("assert f(x=1) == {(1, 2): {3}}", "f(x=1)", Expected("equal", {(1, 2): frozenset({3})})),
         ("assert f(1) == set([1, 2])", "f(1)", Expected("equal", frozenset({1, 2}))),
-        ("assert set() == f(1)", "f(1)", Expected("equal", frozenset())),
+        ("assert f(1) == set()", "f(1)", Expected("equal", frozenset())),
         ("assert f(1) == [float('inf'), -math.inf]", "f(1)", Expected("equal", [math.inf, -math.inf])),
         ("assert f(1) == 1 - 2j", "f(1)", Expected("equal", 1 - 2j)),
         ("assert sum(10, 15) == 6", "sum(10, 15)", Expected("equal", 6)),
         ("assert Solution().count(a=1) == 1", "Solution().count(a=1)", Expected("equal", 1)),
-        ("assert abs(f(1) - 0.5) < 1e-6", "f(1)", Expected("near", 0.5, 1e-6, 0.0, strict=True)),
+        ("assert abs(f(1) - 0.5) < 1e-6", "f(1)", Expected("near", 0.5, 1e-6, 0.0)),
         ("assert abs(0.5 - f(1)) <= 1e-6", "f(1)", Expected("near", 0.5, 1e-6, 0.0)),
         ("assert math.isclose(f(1), 2.5, rel_tol=0.001)", "f(1)", Expected("near", 2.5, 0.0, 0.001)),
         ("assert math.isclose(2.5, f(1))", "f(1)", Expected("near", 2.5, 0.0, 1e-9)),
-        ("assert f(1) == pytest.approx(2.5, abs=1)", "f(1)", Expected("near", 2.5, 1.0, 1e-6)),
         ("assert f(f(1)) == -1 * 2 ** 3 + 10 // 3", "f(f(1))", Expected("equal", -5)),
-        ("assert f(1) == [0] * 3 + ['a' * 2]", "f(1)", Expected("equal", [0, 0, 0, "aa"])),
+        ("assert f(1) == [-3 * 19, 'a' * 2, 10 ** 6]", "f(1)", Expected("equal", [-57, "aa", 1_000_000])),
         ("assert f([i * i for i in range(3)]) == 1", "f([i * i for i in range(3)])", Expected("equal", 1)),
         ("assert f(Pair(1, 2)) == 3", "f(Pair(1, 2))", Expected("equal", 3)),
-        (
-            "assert is_same_list(Solution().f(list_node([1])), list_node([2, 3]))",
-            "list_values(Solution().f(list_node([1])))",
-            Expected("equal", [2, 3]),
-        ),
-        ("assert is_same_tree(f(1), None)", "tree_values(f(1))", Expected("equal", [])),
-        (
-            "assert is_same_tree(f(1), tree_node([1, None, 2, None]))",
-            "tree_values(f(1))",
-            Expected("equal", [1, None, 2]),
-        ),
     ],
 )
 def test_an_assert_is_split(source: str, asked: str, expected: Expected) -> None:
     call = parse_assert(source)
     assert (call.request, call.expected) == (asked, expected)
-    assert re.match(r"(?:\w+_values\()?" + call.name, asked)
+    assert asked.removeprefix("not not ").startswith(call.name)
 
 
 def test_names_under_test_come_from_other_tests_or_the_entry_point() -> None:
@@ -87,8 +75,8 @@ def test_names_under_test_come_from_other_tests_or_the_entry_point() -> None:
         parse_assert(nested)
     sources = ["assert encode('a') == 'b'", "assert decode('b') == 'a'"]
     both = names_of_problem([{"assert": source} for source in sources])
-    assert parse_assert(nested, both).request == "decode(encode('a'))"
-    assert parse_assert("assert set([1]) == 1", frozenset({"set"})).request == "set([1])"
+    assert parse_assert(nested, both).source == "decode(encode('a'))"
+    assert parse_assert("assert set([1]) == 1", frozenset({"set"})).source == "set([1])"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +96,10 @@ def test_names_under_test_come_from_other_tests_or_the_entry_point() -> None:
         "assert f(1) == 2 ** 3 ** 9",
         "assert f(1) == 'a%99999999d' % 1",
         "assert abs(f(1) - True) < 1",
+        "assert f(1) == pytest.approx(2.5)",
+        "assert is_same_list(f(1), list_node([2, 3]))",
+        "assert f(1) == [0] * 3",
+        "assert set() == f(1)",
         "assert f(1) == g(1) == 5",
         "assert f(1) == 5 == g(1)",
         "assert sum(f(1), -5) == g(1)",

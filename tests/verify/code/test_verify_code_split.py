@@ -19,9 +19,9 @@ def accepted(program: str, tests: list[str]) -> list[str]:
     with runs.start_program(program, "python", box, called=True) as started:
         assert not isinstance(started, Fault)
         for test, case in zip(tests, cases, strict=True):
-            if case.request not in outputs:
-                outputs[case.request] = runs.run(started, case, DEFAULT_LIMITS).output
-            output = outputs[case.request]
+            if case.source not in outputs:
+                outputs[case.source] = runs.run(started, case, DEFAULT_LIMITS).output
+            output = outputs[case.source]
             if isinstance(output, bytes) and runs.check_output(output, case, Comparison(), None, box) is None:
                 passed.append(test)
     return passed
@@ -51,6 +51,6 @@ def test_expected_values_are_not_sent_to_the_program() -> None:
     """The constants of a test that are not arguments of the call."""
     for test in CALLS:
         case = parse_assert(test)
-        asked = {node.value for node in ast.walk(ast.parse(case.request)) if isinstance(node, ast.Constant)}
+        asked = {node.value for node in ast.walk(ast.parse(case.source)) if isinstance(node, ast.Constant)}
         assert asked <= {2}, test
-        assert set(case.request) <= set("f(2)"), test
+        assert set(case.source) <= set("f(2)"), test
