@@ -41,13 +41,14 @@ expected one. ``unconfirmed``: no solution gives the expected output, and too fe
 DropReason = Literal["", "not-run", "bad-tests", "solutions-fail", "few-tests", "disputed", "weak"]
 
 COLUMNS = ("solution", "test", "verdict", "group", "output", "seconds")
-"""Columns of a run, in the order of the fields of ``Run``."""
+"""Columns of a cell, in the order of the fields of ``Cell``."""
 
 
-class Run(NamedTuple):
-    """A solution on a test. Equal outputs have the same ``group``: ``RIGHT`` for the expected one, None for no output.
+class Cell(NamedTuple):
+    """A cell of the matrix: a solution on a test.
 
-    The verdict is one of ``magcli.verify.types``, or ``unrun`` if the test was skipped because the solution is slow.
+    Equal outputs have the same ``group``: ``RIGHT`` for the expected one, None for no output. The
+    verdict is one of ``magcli.verify.types``, or ``unrun`` if the test was skipped because the solution is slow.
     """
 
     solution: int
@@ -95,7 +96,7 @@ class Decision(NamedTuple):
         return sum(output is not None for output in self.kept.values())
 
 
-def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> Decision:
+def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> Decision:
     """Decide on a problem from its runs.
 
     Args:
@@ -107,7 +108,7 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
         return Decision("not-run", failed.output or "", {}, {})
     if broken := next((run for run in runs if run.verdict == "bad-gold"), None):
         return Decision("bad-tests", broken.output or "", {}, {})
-    by_test: dict[int, list[Run]] = {}
+    by_test: dict[int, list[Cell]] = {}
     for run in sorted(runs, key=lambda run: run.test):
         by_test.setdefault(run.test, []).append(run)
     voting = voters(runs, labels)
@@ -128,14 +129,14 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     return Decision(reason, detail, outputs, dropped, len(wrong), passing)
 
 
-def voters(runs: Iterable[Run], labels: Mapping[int, Label]) -> set[int]:
+def voters(runs: Iterable[Cell], labels: Mapping[int, Label]) -> set[int]:
     """The working solutions that vote."""
     label: Label = "right" if "right" in labels.values() else "unknown"
     return {run.solution for run in runs if run.group is not None and labels[run.solution] == label}
 
 
 def _judge_test(
-    runs: Sequence[Run], voting: Collection[int], agreement: float, needed: int
+    runs: Sequence[Cell], voting: Collection[int], agreement: float, needed: int
 ) -> tuple[TestOutcome, int | None]:
     """The outcome of a test and the group that counts as right; ``needed`` votes replace an output."""
     votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
@@ -157,7 +158,7 @@ def _judge_test(
     return "replaced", winner
 
 
-def _output(runs: Iterable[Run], group: int | None) -> str | None:
+def _output(runs: Iterable[Cell], group: int | None) -> str | None:
     """The output that represents a group of wrong outputs."""
     return next((run.output for run in runs if run.group == group and run.output is not None), None)
 
@@ -211,13 +212,13 @@ class MatrixTable:
         identity = {"sandbox": sandbox, "version": __version__, **({KEY: shard} if shard else {})}
         self._journal = Journal.open(journal, MATRIX, identity)
 
-    def get(self, id: str, digest: str) -> list[Run] | None:
+    def get(self, id: str, digest: str) -> list[Cell] | None:
         """The finished runs of a problem; None if there are none or the machine failed."""
         key = f"{digest} {id}"
         runs = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
         return runs if runs and runs[0].verdict != "infra-error" else None
 
-    def put(self, id: str, digest: str, runs: Sequence[Run]) -> None:
+    def put(self, id: str, digest: str, runs: Sequence[Cell]) -> None:
         """Store the runs of a problem durably."""
         names = {"id": id, "digest": digest}
         rows = pa.RecordBatch.from_pylist([names | run._asdict() for run in runs], MATRIX)
@@ -280,9 +281,9 @@ def _identity(link: manifest.Link) -> tuple[Any, ...]:
     return link.stage, link.version, seal.pack(link.config), [source.sha256 for source in link.inputs]
 
 
-def runs_of(rows: Iterable[Mapping[str, Any]]) -> list[Run]:
+def runs_of(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
     """Convert rows of a matrix to runs."""
-    return [Run(*(row[name] for name in COLUMNS)) for row in rows]
+    return [Cell(*(row[name] for name in COLUMNS)) for row in rows]
 
 
 class MatrixReplay:
@@ -296,11 +297,11 @@ class MatrixReplay:
         source = table.read(str(path))
         require(source.schema, MATRIX.names, stage="filter-code", where=str(path))
         self._path = path
-        self._last: tuple[tuple[str, str], list[Run]] = ("", ""), []
+        self._last: tuple[tuple[str, str], list[Cell]] = ("", ""), []
         rows = (row for batch in source.rows for row in batch.to_pylist())
         self._problems = groupby(rows, key=lambda row: (row["id"], row["digest"]))
 
-    def runs(self, id: str, digest: str) -> list[Run]:
+    def runs(self, id: str, digest: str) -> list[Cell]:
         """The runs of a problem, skipping those of problems in between.
 
         Raises:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from magcli.curate.code.agreement import RIGHT, Run
+from magcli.curate.code.agreement import RIGHT, Cell
 from magcli.curate.code.prepare import RunPlan
 from magcli.curate.code.problems import Solution
 from magcli.curate.cpp_ports.calls import CppCalls
@@ -60,14 +60,14 @@ class RunnableSolution(NamedTuple):
     program: Program
     calls: CppCalls | None
 
-    def run(self, case: Case, limits: Limits) -> runs.Run:
+    def run(self, case: Case, limits: Limits) -> runs.RunOutput:
         """Run one test: the output, for a call the text of its value, or a fault."""
         if self.calls is None or not isinstance(case, Call):
             return runs.run(self.program, case, limits)
         try:
             run = runs.run(self.program, StdinCase(self.calls.stdin(case), b""), limits)
         except UnsupportedSignature as error:
-            return runs.Run(Fault("runtime-error", f"the arguments have no C++ type: {error.reason}"), 0.0)
+            return runs.RunOutput(Fault("runtime-error", f"the arguments have no C++ type: {error.reason}"), 0.0)
         if isinstance(run.output, Fault):
             return run
         try:
@@ -128,7 +128,7 @@ class ExclusiveRetry:
                     self._changed.notify_all()
 
 
-def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: ExclusiveRetry) -> list[Run]:
+def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: ExclusiveRetry) -> list[Cell]:
     """Run every solution on every test. Blocks for about as long as the programs run.
 
     If the sandbox or the checker fails, or a compiler times out twice, the result is a single run with the verdict
@@ -140,24 +140,24 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
     try:
         return retry.run(lambda: _run_all(plan, box, stopped))
     except BadTest as error:
-        return [Run(min(plan.solutions), min(plan.numbers), "bad-gold", None, str(error))]
+        return [Cell(min(plan.solutions), min(plan.numbers), "bad-gold", None, str(error))]
     except (ExecutionFailed, DataError) as error:
-        return [Run(min(plan.solutions), min(plan.numbers), "infra-error", None, str(error))]
+        return [Cell(min(plan.solutions), min(plan.numbers), "infra-error", None, str(error))]
 
 
-def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
-    executed: list[Run] = []
+def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Cell]:
+    executed: list[Cell] = []
     wrong: dict[int, dict[int, bytes]] = {test: {} for test in plan.tests}
     stored = 0
     for number, solution in plan.solutions.items():
         for test, outcome in _run_solution(plan, solution, box, stopped):
             if outcome is None:
-                executed.append(Run(number, test, "unrun", None))
+                executed.append(Cell(number, test, "unrun", None))
                 continue
             fault, output, seconds = outcome
             verdict = fault.reason if fault else "accepted"
             # The group of a wrong output is set below, when all outputs of the test are compared.
-            executed.append(Run(number, test, verdict, None if output is None else RIGHT, None, seconds))
+            executed.append(Cell(number, test, verdict, None if output is None else RIGHT, None, seconds))
             if fault and output is not None:
                 fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - stored)
                 # The stand-in is not UTF-8, so it cannot become the output of a test.

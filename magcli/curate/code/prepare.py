@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.agreement import Decision, Rules, Run, count_tests, decide
+from magcli.curate.code.agreement import Cell, Decision, Rules, count_tests, decide
 from magcli.curate.code.problems import CodeProblem, Label, Solution, Unusable, code_problem
 from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
 from magcli.curate.cpp_ports.cpp import Reason as SignatureReason
@@ -230,7 +230,7 @@ def _digest(problem: CodeProblem, plan: RunPlan) -> str:
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
 
 
-def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
+def decide_prepared(prepared: Prepared, runs: Sequence[Cell], rules: Rules) -> Decision:
     """Decide on a problem; one that a trivial program passes is weak, too."""
     decision = decide(runs, prepared.labels, rules)
     if rules.drop_weak and not decision.reason and (passing := trivial_pass(prepared, decision)):

@@ -25,7 +25,7 @@ from magcli.stages.shared import graders, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.code.agreement import Run
+    from magcli.curate.code.agreement import Cell
     from magcli.curate.code.prepare import Prepared
     from magcli.data.source import Rows
     from magcli.run.each_row import Decision
@@ -90,7 +90,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     threads = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
-    async def runs_of(id: str, prepared: Prepared) -> list[Run]:
+    async def runs_of(id: str, prepared: Prepared) -> list[Cell]:
         runs = matrix.get(id, prepared.digest) if matrix else None
         if runs is None:
             loop = asyncio.get_running_loop()
@@ -148,7 +148,7 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     )
 
 
-def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run]) -> Decision:
+def _decided(config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Cell]) -> Decision:
     """The problem after its runs are compared, or why it is dropped."""
     if isinstance(prepared, Unusable):
         return Drop(prepared.reason, detail=prepared.detail)

@@ -89,7 +89,7 @@ MAX_VALUE = 4 << 20
 """Bytes of text of a call's value, which takes twenty times as much in memory."""
 
 
-class Run(NamedTuple):
+class RunOutput(NamedTuple):
     """The output of a run, or why there is none, and its seconds of CPU time."""
 
     output: bytes | Fault
@@ -125,14 +125,14 @@ def start_program(
             yield program
 
 
-def run(program: Program, case: Case, limits: Limits) -> Run:
+def run(program: Program, case: Case, limits: Limits) -> RunOutput:
     """Run one test. A crash after the right output is a crash."""
     if isinstance(case, StdinCase):
         outcome = program.run(case.stdin, limits)
-        return Run(fault_of(outcome, limits) or outcome.stdout, outcome.cpu)
+        return RunOutput(fault_of(outcome, limits) or outcome.stdout, outcome.cpu)
     token = secrets.token_hex(8)
     outcome = program.run(f"{token}\n{case.name}\n{case.request}".encode(), limits)
-    return Run(fault_of(outcome, limits) or _parse_report(outcome.report, token, case), outcome.cpu)
+    return RunOutput(fault_of(outcome, limits) or _parse_report(outcome.report, token, case), outcome.cpu)
 
 
 def check_output(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.code.agreement import RIGHT, Rules, Run, decide, voters
+from magcli.curate.code.agreement import RIGHT, Cell, Rules, decide, voters
 
 RULES = Rules(agreement=0.75, votes=2, min_tests=1, disputed=1.0)
 
@@ -20,10 +20,10 @@ def runs_of(*solutions):
 
 def run_of(solution, test, letter):
     if letter == "x":
-        return Run(solution, test, "runtime-error", None)
+        return Cell(solution, test, "runtime-error", None)
     if letter == "=":
-        return Run(solution, test, "accepted", RIGHT)
-    return Run(solution, test, "wrong-answer", int(letter), f"output {letter}")
+        return Cell(solution, test, "accepted", RIGHT)
+    return Cell(solution, test, "wrong-answer", int(letter), f"output {letter}")
 
 
 def decided(solutions, labels=None, rules=RULES):
@@ -51,7 +51,7 @@ def test_a_problem_is_dropped_for_the_reason_that_its_runs_show():
     assert decided(["=12", "=34"], rules=RULES._replace(disputed=0.5)).reason == "disputed"
     each_fails_one = [("=" * n + "1" + "=" * (4 - n)) for n in range(5)]
     assert decided(each_fails_one).reason == "solutions-fail"
-    failed = [Run(0, 0, "infra-error", None, "the checker failed")]
+    failed = [Cell(0, 0, "infra-error", None, "the checker failed")]
     assert decide(failed, {0: "right"}, RULES)[:2] == ("not-run", "the checker failed")
 
 
@@ -66,9 +66,9 @@ def test_wrong_solutions_do_not_vote_but_measure_the_tests():
 def test_a_wrong_solution_with_skipped_tests_must_fail_one_that_it_ran():
     labels = {0: "right", 1: "wrong"}
     right = runs_of("==")
-    late = [Run(1, 0, "time-limit", None), Run(1, 1, "unrun", None)]
+    late = [Cell(1, 0, "time-limit", None), Cell(1, 1, "unrun", None)]
     assert decide([*right, *late], labels, RULES).passing == []
-    early = [Run(1, 0, "accepted", RIGHT), Run(1, 1, "unrun", None)]
+    early = [Cell(1, 0, "accepted", RIGHT), Cell(1, 1, "unrun", None)]
     assert decide([*right, *early], labels, RULES).passing == [1]
 
 

@@ -4,11 +4,11 @@ from contextlib import closing
 
 import pytest
 
-from magcli.curate.code.agreement import MatrixReplay, MatrixTable, Run
+from magcli.curate.code.agreement import Cell, MatrixReplay, MatrixTable
 from magcli.data import manifest
 from magcli.errors import DataError, UsageError
 
-RUNS = [Run(0, 0, "accepted", 0, None, 0.5), Run(1, 0, "wrong-answer", 1, "x", 0.25)]
+RUNS = [Cell(0, 0, "accepted", 0, None, 0.5), Cell(1, 0, "wrong-answer", 1, "x", 0.25)]
 PROBLEMS = [("a", "d1"), ("b", "d2"), ("b", "d2"), ("c", "d3")]
 
 
@@ -37,7 +37,7 @@ def test_runs_are_reused_only_under_the_same_isolation(tmp_path):
 
 
 def test_runs_that_the_machine_failed_are_repeated_and_recorded(tmp_path):
-    failed = [Run(0, 0, "infra-error", None, "not compiled")]
+    failed = [Cell(0, 0, "infra-error", None, "not compiled")]
     with closing(opened(tmp_path / "m.arrow")) as matrix:
         matrix.put("a", "d1", failed)
     matrix = opened(tmp_path / "m.arrow")
