@@ -45,7 +45,7 @@ def test_sft_reports_and_records_what_auto_selects(tiny_model_dir, tmp_path, mon
     machine(monkeypatch, "fp32")
     call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
     assert capsys.readouterr().err.count("sft: bf16 no (a test says so)") == 1
-    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think"}
+    assert chosen(tmp_path / "run") == {"bf16": "no", "thoughts": "think", "micro_tokens": "8192"}
     assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no", "thoughts": "think"}
 
 
