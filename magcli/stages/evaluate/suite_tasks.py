@@ -35,7 +35,6 @@ from magcli.run.types import Result
 from magcli.run.units import drain, in_order, keyed, reporting, with_rows
 from magcli.stages.evaluate.config import completions_table, sampling_options
 from magcli.stages.shared import engines, environments, graders, templates
-from magcli.stages.shared.cluster_engines import ClusterEngines
 from magcli.verify.reward import ALL_TESTS, RewardRule
 from magcli.verify.reward_columns import columns
 from magcli.verify.trial import check_reward, try_reward
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from magcli.model.model import Model
     from magcli.run.job import Job
     from magcli.stages.evaluate.config import Config
+    from magcli.stages.shared.cluster_engines import ClusterEngines
     from magcli.stages.shared.options import SamplingOptions
     from magcli.verify.grader import Grader
 
@@ -293,6 +293,8 @@ class _Runner:
         if not config.cluster:
             expected = [(task.num_problems * task.sampling.samples, task.sampling.max_tokens) for task in self.tasks]
             return engines.open_engine(config, self.job, unfinished, expected)
+
+        from magcli.stages.shared.cluster_engines import ClusterEngines  # with PyTorch, which graded tables do without
 
         self.engines = ClusterEngines(config, self.job, unfinished)
         return self.engines.generator()
