@@ -52,13 +52,15 @@ class Machine:
     def ask(cls, device: str, named: str = "", *, planned: bool = False) -> "Machine":
         """Ask this machine; ``named`` is the size of another card, such as 24G, to check the run for.
 
-        A run that is only ``planned`` for another card is not about the GPUs of this machine.
+        A run that is only ``planned`` for another card is not about this machine: its device is that card.
 
         Raises:
             UsageError: it is no size.
         """
+        if named and planned:
+            return cls(device if device.startswith("cuda") else "cuda", 0, named_card(named))
         if named:
-            return cls(device, 0 if planned else gpus(), named_card(named))
+            return cls(device, gpus(), named_card(named))
         if not device.startswith("cuda"):
             return cls(device, gpus(), host())
         number = gpus()

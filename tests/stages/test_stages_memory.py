@@ -63,6 +63,7 @@ def test_a_dry_run_lists_the_memory_from_a_configuration_alone(magcli, config_al
     for part in ("weights, float32", "gradients", "Adam moments", "activations", "logits", "disk: checkpoints, 3"):
         assert part in done.stderr
     assert "it fits the 74." in done.stderr
+    assert "in bf16 on cuda" in done.stderr, "the plan is for the card, not for this machine"
 
 
 @pytest.mark.parametrize("scratch", [False, True])

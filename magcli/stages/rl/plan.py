@@ -121,6 +121,7 @@ class _Given:
 
 def _given(config: Config, model: Model, machine: Machine, given: Formats | None, prompt: int, ranks: int) -> _Given:
     card = machine.required_card()
+    config = replace(config, device=machine.device)  # that of a card which is only planned for
     exact = config.schedule == "sync"
     if given is None:
         given = formats.expected(config.bf16, config.dtype, model, config.device, on_gpu=card.is_gpu, exact=exact)

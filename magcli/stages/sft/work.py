@@ -124,7 +124,8 @@ def _announce_memory(config: Config, model: Model, console: Console, longest: in
     """Announce the plan of a run whose longest trace has this many tokens; 0: all fit the micro-batches."""
 
     def make() -> RunPlan:
-        return RunPlan.of(config, model, Machine.ask(config.device, config.card), longest=longest)
+        machine = Machine.ask(config.device, config.card, planned=True)
+        return RunPlan.of(config, model, machine, longest=longest)
 
     forecasts.announce(make, model, console, stage="sft", folder=config.run)
 
