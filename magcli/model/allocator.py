@@ -18,9 +18,6 @@ LARGE_ALLOCATION, DEFAULT_MMAP_MAX = 1 << 20, 1 << 16
 UNLIMITED = -1
 """Interpreted as the largest number of bytes."""
 
-MOST_KEPT = 2.0
-"""How much memory a process may have, as a multiple of what it had when freed memory was last returned."""
-
 
 def keep_freed_memory() -> bool:
     """Let this process keep freed memory for reuse, so its memory use never shrinks; returns False without glibc.
@@ -57,9 +54,15 @@ class FreedMemory:
     def __init__(self) -> None:
         self._needed = 0
 
-    def bound(self) -> None:
-        """Return it if the process has twice the memory that it needed when this was last done; call between steps."""
-        if not has_glibc() or resident_bytes() <= MOST_KEPT * self._needed:
+    def bound(self, left: int) -> None:
+        """Return it if the process keeps more than it needs, or more than the machine has ``left``; call between steps.
+
+        It needs what it had when this was last done. ``left`` are the bytes that programs can still take.
+        """
+        if not has_glibc():
+            return
+        kept = resident_bytes() - self._needed
+        if kept <= min(self._needed, left):
             return
         ctypes.CDLL(None).malloc_trim(0)
         self._needed = resident_bytes()

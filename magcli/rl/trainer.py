@@ -21,6 +21,7 @@ from magcli.generate.weights.digest import digests
 from magcli.generate.weights.matching import WeightFile, untied
 from magcli.generate.weights.packed import pack
 from magcli.generate.weights.rank_transfer import Meeting, RankReceiver, Sent, WeightPlan
+from magcli.plan.machine import host
 from magcli.rl.metrics import mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
@@ -290,7 +291,7 @@ class Learn:
             norms.append(norm)
             # The weights are now newer than the engine's, so the mismatch cannot be measured any more.
             version = None
-        state.freed.bound()
+        state.freed.bound(host().usable)
         sent = [_sent_back(metrics) for metrics in micro_batches]
         wait_for(state.ranks.device)
         return UpdateMetrics(_of_all_ranks(state.ranks, sent), losses, norms, skipped)

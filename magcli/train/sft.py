@@ -18,6 +18,7 @@ from torch import Tensor
 
 from magcli.data import durable
 from magcli.errors import MagError, Stopped
+from magcli.plan.machine import host
 from magcli.run.rundir import RunDir
 from magcli.run.shutdown import SaveFirst
 from magcli.train import checkpoint, optim
@@ -153,7 +154,7 @@ class TrainStep:
         optim.set_lr(state.optimizer, self.lr)
         loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16))
         norm = optim.clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.max_norm)
-        state.freed.bound()
+        state.freed.bound(host().usable)
         return loss, norm
 
 

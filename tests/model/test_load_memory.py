@@ -36,27 +36,45 @@ def test_a_large_tensor_reuses_the_pages_of_a_freed_one():
 
 
 KEPT = """
+import sys
 import torch
 from magcli.model.allocator import FreedMemory, keep_freed_memory, resident_bytes
 keep_freed_memory()
 freed = FreedMemory()
-freed.bound()
+freed.bound(1 << 40)
 needed = resident_bytes()
-large = [torch.ones(1 << 20) for _ in range(3 * needed >> 22)]
+times_needed, left = float(sys.argv[1]), int(sys.argv[2])
+large = [torch.ones(1 << 20) for _ in range(int(times_needed * needed) >> 22)]
 stays = torch.ones(1)
 del large
 print(resident_bytes() / needed)
-freed.bound()
+freed.bound(left)
 print(resident_bytes() / needed)
 """
 
 
+def kept_and_bounded(times_needed: float, left: int) -> tuple[float, float]:
+    """The memory of a process, over what it needs, that frees so much more of it: before and after it is bounded."""
+    command = [sys.executable, "-c", KEPT, str(times_needed), str(left)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    kept, bounded = map(float, done.stdout.split())
+    return kept, bounded
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
 def test_freed_memory_goes_back_to_the_system_where_it_is_more_than_what_is_needed() -> None:
-    done = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)
-    kept, bounded = map(float, done.stdout.split())
+    kept, bounded = kept_and_bounded(3, left=1 << 40)
     assert kept > 3
     assert bounded < 1.5
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
+def test_freed_memory_is_kept_only_where_the_machine_has_as_much_left() -> None:
+    kept, bounded = kept_and_bounded(0.7, left=1 << 40)
+    assert min(kept, bounded) > 1.5
+    kept, bounded = kept_and_bounded(0.7, left=1 << 20)
+    assert kept > 1.5
+    assert bounded < 1.3
 
 
 def test_attention_does_without_cudnn_on_a_gpu() -> None:
