@@ -129,9 +129,11 @@ class Curriculum:
         """
         rows, band = self._stages[self.stage]
         for row in rows:
-            self._by_id[row["id"]] = row
-            if row["id"] not in self._stats or not self._stats[row["id"]].groups:
-                self._stats[row["id"]] = _initial_stats(row)
+            problem = row["id"]
+            self._by_id[problem] = row
+            was_sampled = problem in self._stats and self._stats[problem].groups > 0
+            if not was_sampled:
+                self._stats[problem] = _initial_stats(row)
         self.rows = [row for row in rows if band is None or _in_band(self.estimate(row["id"]), band)]
         if band is not None and not self.rows:
             raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_band_text(band)}")

@@ -269,8 +269,9 @@ class WrongStreak:
         self.right_anywhere += sum(reward.correct_anywhere for reward in graded)
         self.truncated += sum(rollout.finish == "length" for rollout in group.rollouts)
         self.reasons.update(reward.reason for reward in graded)
-        differ = len({reward.correctness for reward in graded}) > 1 and len({reward.total for reward in graded}) > 1
-        self.rewards_differ |= differ
+        correctness = {reward.correctness for reward in graded}
+        totals = {reward.total for reward in graded}
+        self.rewards_differ |= len(correctness) > 1 and len(totals) > 1
 
     def advice(self) -> str:
         """The next command."""

@@ -263,10 +263,12 @@ def _load_trainer(file: Path, optimizer: Optimizer | None) -> None:
 def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
     """The state of an optimizer over full parameters, sharded like the parameters of this one."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    sharded = {
-        index: {key: _sharded_like(value, parameters[index]) if value.ndim else value for key, value in kept.items()}
-        for index, kept in state["state"].items()
-    }
+    sharded: dict[int, dict[str, Any]] = {}
+    for index, kept in state["state"].items():
+        sharded[index] = {}
+        for key, value in kept.items():
+            is_scalar = value.ndim == 0  # such as the number of steps
+            sharded[index][key] = value if is_scalar else _sharded_like(value, parameters[index])
     return {**state, "state": sharded}
 
 
@@ -315,12 +317,16 @@ def _empty_optimizer_state(
     for name, parameter in model.named_parameters():
         stem = f"optimizer.{name}."
         stored = [key for key in sizes if key.startswith(stem) and "." not in key[len(stem) :]]
-        if stored and id(parameter) in trained:
-            like = parameter.detach()
-            state[parameter] = {
-                key: torch.zeros_like(like) if sizes[key] == like.shape else torch.zeros(sizes[key], device=like.device)
-                for key in stored
-            }
+        if not stored or id(parameter) not in trained:
+            continue
+        like = parameter.detach()
+        state[parameter] = {}
+        for key in stored:
+            # Moments have the parameter's shape and are sharded like it; the number of steps is a scalar.
+            has_its_shape = sizes[key] == like.shape
+            state[parameter][key] = (
+                torch.zeros_like(like) if has_its_shape else torch.zeros(sizes[key], device=like.device)
+            )
     return state
 
 

@@ -195,13 +195,17 @@ class _Score(torch.autograd.Function):
                 block = logits[part] if plan.store else logits[: part.stop - part.start]
                 _write_logits(hidden[part], factor, bias, temperature[part], plan.softcap, out=block)
                 for piece in _parts(part.start, part.stop, step):
+                    # Softmax of logits z, shifted by their maximum: s = z - max z, log Z = log sum exp(s),
+                    # log p = s - log Z, and entropy = log Z - sum(exp(s) s) / Z.
                     shifted = block[piece.start - part.start : piece.stop - part.start]
                     top = shifted.amax(-1)
-                    probs = torch.exp(shifted.sub_(top[:, None]), out=spare[: len(shifted)])
-                    total = probs.sum(-1)
-                    values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - total.log()
-                    entropies[piece] = total.log() - probs.mul_(shifted).sum(-1) / total
-                    normalizer[piece] = total.log() if plan.store else total.log() + top
+                    exponentials = torch.exp(shifted.sub_(top[:, None]), out=spare[: len(shifted)])
+                    total = exponentials.sum(-1)
+                    log_total = total.log()
+                    values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - log_total
+                    entropies[piece] = log_total - exponentials.mul_(shifted).sum(-1) / total
+                    # What the backward pass subtracts: stored logits are shifted, recomputed ones are not.
+                    normalizer[piece] = log_total if plan.store else log_total + top
                     peak[piece] = top if plan.store else 0.0
         ctx.save_for_backward(
             hidden, weight, bias, targets, temperature, normalizer, entropies, peak, logits if plan.store else None
@@ -220,7 +224,7 @@ class _Score(torch.autograd.Function):
         ctx.done = True
         plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
         rows = len(hidden)
-        grad_values = grad_values / temperature
+        grad_values = grad_values / temperature  # of z in logits = z / temperature
         grad_entropies = grad_entropies / temperature
         step = _rows_at_once(weight, plan)
         block = max(1, rows) if stored is not None else min(plan.block, rows)
@@ -236,13 +240,13 @@ class _Score(torch.autograd.Function):
                 if stored is None:
                     block_logits = logits[: part.stop - part.start]
                     _write_logits(hidden[part], factor, bias, temperature[part], plan.softcap, out=block_logits)
+                # The gradient takes the memory of the logits, a piece after that piece has been read.
                 gradient = _in_place(logits, part.stop - part.start, plan.products)
                 for piece in _parts(part.start, part.stop, step):
                     inside = slice(piece.start - part.start, piece.stop - part.start)
                     slope = _slope_of_cap(logits[inside], peak[piece], temperature[piece], plan.softcap)
-                    logprobs = torch.sub(
-                        logits[inside], normalizer[piece, None], out=spare[: inside.stop - inside.start]
-                    )
+                    unused = spare[: inside.stop - inside.start]
+                    logprobs = torch.sub(logits[inside], normalizer[piece, None], out=unused)
                     grad_entropy = grad_entropies[piece] if plan.entropy_grad else None
                     grad_logits = _of_logits(
                         logprobs, targets[piece], grad_values[piece], entropies[piece], grad_entropy

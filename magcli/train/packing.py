@@ -189,9 +189,11 @@ def buckets(packed: Packed) -> Buckets:
     lengths = packed.full_lengths
     groups = _similar(lengths)
     shapes = tuple((len(group), lengths[group[0]]) for group in groups)
-    slots, kept = (torch.cat(parts) for parts in zip(*(_slots(packed, group) for group in groups), strict=True))
+    tokens_of_groups, reads_of_groups = zip(*(_slots(packed, group) for group in groups), strict=True)
+    slots, is_read = torch.cat(tokens_of_groups), torch.cat(reads_of_groups)
+    # Each token is read from exactly one slot, so this inverts the gathering.
     places = torch.empty(packed.num_tokens, dtype=torch.long)
-    places[slots[kept]] = kept.nonzero().squeeze(1)
+    places[slots[is_read]] = is_read.nonzero().squeeze(1)
     device = packed.input_ids.device
     return Buckets(shapes, moved(slots, device), moved(places, device))
 
@@ -295,8 +297,12 @@ def forward_packed(model: "PreTrainedModel", packed: Packed, packing: Packing | 
 
 
 def _similar(lengths: Sequence[int]) -> list[list[int]]:
+    """The indices of sequences of similar length together, longest first; empty ones are left out."""
     groups: list[list[int]] = []
-    for index in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
+    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    for index in longest_first:
+        if not lengths[index]:
+            continue
         if groups and lengths[index] >= SHORTEST * lengths[groups[-1][0]]:
             groups[-1].append(index)
         else:
@@ -309,18 +315,28 @@ def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
 
     Padding is not read, and a shared prefix only from its first sequence.
     """
-    lengths, prefixes = packed.full_lengths, packed.prefixes
-    first = {start: i for i, (start, size) in reversed(list(enumerate(prefixes))) if size}
-    starts, last, shared, size, reads = torch.tensor(
-        [
-            (packed.starts[i], lengths[i] - 1, *prefixes[i], 0 if first.get(prefixes[i][0], i) == i else prefixes[i][1])
-            for i in group
-        ]
-    ).T[..., None]
-    column = torch.arange(lengths[group[0]])[None]
-    position = column.minimum(last)
-    token = torch.where(position < size, shared + position, starts + position - size)
-    return token.flatten(), ((column <= last) & (column >= reads)).flatten()
+    readers = _prefix_readers(packed.prefixes)
+    rows = []
+    for i in group:
+        prefix_start, prefix_size = packed.prefixes[i]
+        first_read = 0 if readers.get(prefix_start) == i else prefix_size
+        rows.append((packed.starts[i], packed.full_lengths[i] - 1, prefix_start, prefix_size, first_read))
+    start, last, prefix_start, prefix_size, first_read = torch.tensor(rows).T[..., None]  # each [sequences, 1]
+    column = torch.arange(packed.full_lengths[group[0]])[None]
+    position = column.minimum(last)  # padding repeats the last token
+    in_prefix = position < prefix_size
+    token = torch.where(in_prefix, prefix_start + position, start + position - prefix_size)
+    is_read = (column >= first_read) & (column <= last)
+    return token.flatten(), is_read.flatten()
+
+
+def _prefix_readers(prefixes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """The first sequence with each shared prefix, by where the prefix starts."""
+    readers: dict[int, int] = {}
+    for sequence, (start, size) in enumerate(prefixes):
+        if size:
+            readers.setdefault(start, sequence)
+    return readers
 
 
 def _attend(

@@ -155,11 +155,15 @@ def _balance(lengths: Sequence[int], costs: Sequence[float], count: int, budget:
     """Exactly ``count`` micro-batches of about equal work, or None if the sequences do not fit."""
     batches: list[list[int]] = [[] for _ in range(count)]
     tokens, work = [0] * count, [0.0] * count
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        fitting = [b for b in range(count) if not batches[b] or tokens[b] + lengths[index] <= budget]
+    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    for index in longest_first:
+        # A sequence longer than the budget may have an empty micro-batch to itself.
+        fitting = [
+            number for number in range(count) if not batches[number] or tokens[number] + lengths[index] <= budget
+        ]
         if not fitting:
             return None
-        chosen = min(fitting, key=lambda b: work[b])
+        chosen = min(fitting, key=lambda number: work[number])
         batches[chosen].append(index)
         tokens[chosen] += lengths[index]
         work[chosen] += costs[index]
