@@ -89,17 +89,21 @@ async def train(
     try:
         await evaluate(trainer.done)
         while trainer.done < trainer.updates and not stages.end_of_run(checkpointing.lines):
+            # A batch of finished groups; generators go on with the next ones.
             stage = stages.stage_at(checkpointing.lines)
             settings = stages.settings[stage]
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
+            # One update of the policy, perhaps in several mini-batches.
             await engine.sleep()
             await run(partial(updates.learn, batch, settings))
+            # The new weights, in flight: running sequences keep their KV cache and continue with them.
             scheduler.trainer_turns_to("weights")
             delivered = await deliver(trainer, engine, run)
             scheduler.update_finished()
             delivered |= await probe(trainer, engine, batch.trained, settings, run)
+            # The line of metrics, checkpoint and evaluation, as far as they are due.
             scheduler.trainer_turns_to("saving")
             line = updates.record(delivered)
             await run(updates.save_due)
