@@ -1,6 +1,7 @@
 """Output for people: progress, messages and ``--json`` events on stderr; text on stdout by ``put``."""
 
 import json
+import math
 import os
 import select
 import sys
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 LOG_EVERY = 10.0
 """Seconds between progress lines when stderr is not a terminal, also while no unit of work is finished."""
 
+SLOW_RATE = 0.5
+"""Units a second below which progress says how long each unit takes."""
+
 
 def visible(text: str) -> str:
     """Untrusted text with every control character made visible, so that a terminal does not interpret it.
@@ -28,6 +32,19 @@ def visible(text: str) -> str:
     writing direction, become their code point. Newlines and tabs stay.
     """
     return "".join(map(_visible, text))
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that fit."""
+    if not math.isfinite(seconds):
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min {round(seconds) % 60} s"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 @cache
@@ -309,14 +326,17 @@ class Progress:
         return (self.done - self._skipped) / max(time.monotonic() - self._start, 1e-9)
 
     def _rate_text(self) -> str:
-        return f"{self._rate():,.1f} {self.unit}/s"
+        rate = self._rate()
+        if 0 < rate < SLOW_RATE:
+            return f"{duration(1 / rate)} each"
+        return f"{rate:,.1f} {self.unit}/s"
 
     def _line(self) -> str:
         of = f"/{self.total:,}" if self.total else ""
-        eta = ""
-        if self.total and self._rate() > 0:
-            eta = f", {(self.total - self.done) / self._rate():,.0f} s left"
-        return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{eta} {self.note}".split())
+        rate, left = self._rate(), ""
+        if self.total and rate > 0:
+            left = f", {duration((self.total - self.done) / rate)} left"
+        return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{left} {self.note}".split())
 
     def __exit__(self, *_: object) -> None:
         self._ticking.close()

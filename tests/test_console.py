@@ -8,7 +8,7 @@ import time
 import pytest
 from terminal import Terminal
 
-from magcli.console import LOG_EVERY, Console
+from magcli.console import LOG_EVERY, Console, duration
 from magcli.terminal import PANEL_RATE
 
 PROGRAM = """
@@ -186,6 +186,26 @@ def test_progress_is_said_at_intervals_while_no_unit_is_finished(monkeypatch) ->
     ended = written.getvalue()
     time.sleep(0.1)
     assert written.getvalue() == ended, "nothing is said after the end"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.3, "0.3 s"), (73, "1 min 13 s"), (3600, "1 h 0 min"), (200_000, "2 d 7 h"), (float("nan"), "-")],
+)
+def test_durations(seconds, expected):
+    assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("done", "rate"), [(4, "19.5 s each, 1 min 18 s left"), (200, "2.6 steps/s"), (0, "0.0 steps/s")]
+)
+def test_slow_units_have_a_duration_instead_of_a_rate(monkeypatch, done, rate) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Console().progress(8 if done < 8 else None, "steps", "sft", lambda width, height: ["panel"]) as bar:
+        bar.advance(done)
+        bar._start = time.monotonic() - 78
+        bar._say()
+    assert f"{done} steps, {rate}" in sys.stderr.getvalue().replace("/8", "")
 
 
 def test_waiting_is_said_only_if_it_takes_long(monkeypatch) -> None:

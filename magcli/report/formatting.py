@@ -1,6 +1,5 @@
 """Format numbers, durations and untrusted text for the report."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,19 +21,6 @@ def number(value: float) -> str:
 def percent(value: float) -> str:
     """A fraction as a percentage."""
     return f"{100 * value:.1f} %" if value == value else "-"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the two largest units that fit."""
-    if not math.isfinite(seconds):
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds) // 60
-    if minutes < 60:
-        return f"{minutes} min {round(seconds) % 60} s"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def short_path(path: str) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from magcli.console import duration
 from magcli.data import manifest
 from magcli.data.manifest import Chain, Input, Link
 from magcli.data.schema import DROPPED
 from magcli.report.discovery import Table, rows_of
-from magcli.report.formatting import duration, largest_first, sanitize, short_path
+from magcli.report.formatting import largest_first, sanitize, short_path
 from magcli.run.rundir import Trained
 
 NOT_FILTERS = ("rl", "sft", "evaluate", "landscape")

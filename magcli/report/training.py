@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from magcli.console import duration
 from magcli.data import table
 from magcli.data.schema import REWARD_PARTS
 from magcli.model.chat.thoughts import form_named
 from magcli.report.chart import Chart, Mark, Series
-from magcli.report.formatting import duration, sanitize, short_path
+from magcli.report.formatting import sanitize, short_path
 from magcli.report.history import Part
 from magcli.report.training_charts import ACCURACY, REWARDS, SFT, ChartSpec, chart_of, parts, specs_of_rl
 from magcli.rl import ledger

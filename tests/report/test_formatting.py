@@ -15,14 +15,6 @@ def test_numbers(value, expected):
     assert formatting.number(value) == expected
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.3, "0.3 s"), (73, "1 min 13 s"), (3600, "1 h 0 min"), (200_000, "2 d 7 h"), (float("nan"), "-")],
-)
-def test_durations(seconds, expected):
-    assert formatting.duration(seconds) == expected
-
-
 def test_percentages_short_paths_and_counts():
     assert formatting.percent(0.5174) == "51.7 %"
     assert formatting.short_path("/a/b/sft/model") == "sft/model"

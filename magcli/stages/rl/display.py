@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from magcli.report.formatting import duration
+from magcli.console import duration
 from magcli.rl import evaluation, pool
 from magcli.rl.ledger import account, read
 from magcli.rl.metrics import mismatch_text, summary

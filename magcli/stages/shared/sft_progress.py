@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from magcli.report.formatting import duration
+from magcli.console import duration
 
 if TYPE_CHECKING:
     from magcli.console import Console, Progress
