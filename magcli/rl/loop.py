@@ -95,7 +95,6 @@ async def train(
             batch = await scheduler.next_batch(stage)
             if trainer.done == first:
                 check_mismatch(await first_mismatch(trainer, engine, batch, settings, run), monitor)
-            # One update of the policy, perhaps in several mini-batches.
             await engine.sleep()
             await run(partial(updates.learn, batch, settings))
             # The new weights, in flight: running sequences keep their KV cache and continue with them.
@@ -112,10 +111,7 @@ async def train(
             check_update(delivered, checkpointing.lines)
         return await end_by_rule(stages, checkpointing.lines, scheduler)
     except AllSolved as end:
-        if scheduler.stage < len(stages.options) - 1:
-            raise
-        await scheduler.abandon("all-solved")
-        return f"{end}; ended after {trainer.done} updates"
+        return await end_all_solved(end, stages, scheduler, trainer.done)
     except asyncio.CancelledError:
         if updates.ending.requested and await run(updates.save_before_end):
             monitor.saved_first(trainer.done)
@@ -134,6 +130,18 @@ async def end_by_rule(stages: TrainingStages, lines: Sequence[Line], scheduler: 
         return None
     await scheduler.abandon("run-ended")
     return f"rl: {end}"
+
+
+async def end_all_solved(end: AllSolved, stages: TrainingStages, scheduler: RolloutScheduler, updates: int) -> str:
+    """Why the run ended after so many updates: no problem is left, and the outstanding groups are dropped.
+
+    Raises:
+        AllSolved: there are stages after this one, which its problems would not reach.
+    """
+    if scheduler.stage < len(stages.options) - 1:
+        raise end
+    await scheduler.abandon("all-solved")
+    return f"{end}; ended after {updates} updates"
 
 
 def _counting(trainer: Trainer, scheduler: RolloutScheduler, monitor: Monitor) -> asyncio.Task[None]:
