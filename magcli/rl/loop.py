@@ -1,28 +1,24 @@
 """The RL loop: take a batch of groups, update the policy, send the new weights to the engine, record the update.
 
-``train`` is the whole loop; ``repeat_updates`` repeats the updates of an interrupted process since its checkpoint;
-``Checkpointing`` reads and writes the run's folder. Checkpoints are written at intervals, but the groups of every
-update are on disk before it begins. So an interrupted run resumes from its last update: the updates since the
-checkpoint are repeated with the same groups, no finished group is generated twice, and an update that had begun is
-trained once.
+``train`` is the whole loop; ``repeat_updates`` repeats the updates of an interrupted process since its checkpoint, with
+the groups that are on disk (see ``magcli.rl.checkpointing``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from magcli.errors import DataError, Stopped
+from magcli.errors import Stopped
 from magcli.generate.types import RolloutEngine, Sampler
 from magcli.generate.weights.digest import WeightsFault, check_arrivals, combined
+from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.curriculum import AllSolved
-from magcli.rl.evaluation import EvaluationTimes, Measure
-from magcli.rl.ledger import Ledger
+from magcli.rl.evaluation import Measure
 from magcli.rl.metrics import (
     group_metrics,
     mismatch_fault,
@@ -36,12 +32,11 @@ from magcli.rl.metrics import (
 from magcli.rl.outcomes import GroupOutcomes
 from magcli.rl.probe import PROBE_TOKENS, Executor, inline, probe
 from magcli.rl.scheduler import RolloutScheduler
-from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
 from magcli.rl.training_stages import TrainingStages
 from magcli.rl.types import Batch, StageSettings, Times, UpdateMetrics
 from magcli.rl.utilization import repeated_idle
-from magcli.run.rundir import Line, RunDir
+from magcli.run.rundir import Line
 from magcli.run.shutdown import SaveFirst
 from magcli.run.units import WorkThread, every, in_daemon_thread
 from magcli.train import checkpoint
@@ -354,134 +349,6 @@ def record(
     line |= speeds(line, metrics.seconds, times) | checkpointing.ledger.batch_fields[trainer.done]
     checkpointing.record(trainer.done, batch, metrics.advantages, line)
     return line
-
-
-@dataclass(frozen=True)
-class Checkpointing:
-    """A run's folder, ledger and groups on disk, and the intervals, in updates, at which it saves weights."""
-
-    folder: RunDir
-    ledger: Ledger
-    store: RolloutStore
-    checkpoint_every: int
-    keep_checkpoints: int
-    trajectory_every: int
-    evaluations: EvaluationTimes = EvaluationTimes()
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    """The metrics of all updates so far."""
-    initial: dict[str, Any] = field(default_factory=lambda: {"step": 0})
-    """The metrics before the first update, if the weights were evaluated."""
-
-    def resume(self, trainer: Trainer) -> None:
-        """Load the newest complete checkpoint, if there is one.
-
-        Groups whose reservation is not in the ledger, after a power cut, are removed.
-
-        Raises:
-            DataError: the checkpoint is damaged, or the ledger or the metrics lack its update.
-        """
-        last_started = max(self.ledger.batches, default=0)
-        self.store.remove(number for number in self.store.numbers() if number not in self.ledger.problems)
-        checkpoint.remove_unfinished(self.folder.checkpoints)
-        if last := checkpoint.latest(self.folder.checkpoints):
-            state = trainer.controller.load(last)
-            trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
-        self.folder.rewind(last_started)
-        for line in self.folder.metrics():
-            if line["step"]:
-                self.lines.append(line)
-            else:
-                self.initial.update(line)
-        for file, last_recorded in (("ledger", last_started), ("metrics", len(self.lines))):
-            if trainer.done > last_recorded:
-                raise DataError(f"{self.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")
-
-    def begun_batch(self, step: int) -> Batch | None:
-        """The batch of an update that was begun; None if it was not."""
-        if self.store.has_table(step):
-            batch = self.store.read_table(step)
-            self.store.remove(group.number for groups in batch for group in groups)
-            return batch
-        if step not in self.ledger.batches:
-            return None
-        dropped = [group for group in map(self.store.load, self.store.numbers()) if group.dropped is not None]
-        lost = f"update {step} cannot be repeated without it; give --restart"
-        return Batch([self.store.load(number, lost) for number in self.ledger.batches[step]], dropped)
-
-    def record(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]], line: dict[str, Any]) -> None:
-        """Write the rollouts, ledger event and metrics of a finished update, unless they exist already."""
-        if not self.store.has_table(step):
-            self.store.write_table(step, batch, advantages)
-        if step not in self.ledger.trained:
-            self.ledger.record_batch([group.number for group in batch.trained], "trained", step=step)
-        if len(self.lines) < step:
-            self.folder.log(line)
-            self.lines.append(line)
-
-    def lacks_evaluation(self, step: int) -> bool:
-        """Whether the weights of an update (0: of the start) are to be evaluated."""
-        return self.evaluations.is_missing(self._line(step))
-
-    def record_evaluation(self, step: int, values: Line) -> None:
-        """Add an evaluation to the line of its update."""
-        self._line(step).update(values)
-        if step:
-            self.folder.amend(step, values)
-        else:
-            self.folder.log(self.initial)
-
-    def complete_lines(self) -> list[Line]:
-        """All lines of metrics so far, those of the start included, without one that still gets its evaluation."""
-        first = [self.initial] if len(self.initial) > 1 else []
-        return [*first, *(line for line in self.lines if not self.evaluations.is_missing(line))]
-
-    def _line(self, step: int) -> dict[str, Any]:
-        return self.lines[step - 1] if step else self.initial
-
-    def save_due(self, trainer: Trainer) -> bool:
-        """Write the weights for the landscape and a checkpoint if they are due; whether the checkpoint was."""
-        trainer.controller.check_save()
-        self.save_trajectory(trainer)
-        is_due = trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates
-        if is_due:
-            self.save(trainer)
-        return is_due
-
-    def save_trajectory(self, trainer: Trainer) -> None:
-        """Write float32 weights for the landscape if due: at the start, at intervals, and at the end."""
-        due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
-        target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
-        if due and not target.exists():
-            trainer.controller.save_model(target, exact=True)
-
-    def save(self, trainer: Trainer) -> None:
-        """Write a checkpoint and, once it is complete, remove old ones.
-
-        It has weights, optimizer state and the number of the update, which the ledger has before. Several ranks write
-        it during the next updates.
-        """
-        self.ledger.sync()
-        folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
-        state = {"step": trainer.done, "bad_updates": trainer.bad_updates}
-        remove_old = partial(checkpoint.prune, self.folder.checkpoints, keep=self.keep_checkpoints)
-        trainer.controller.save(folder, state, remove_old)
-
-    def finish(self, trainer: Trainer) -> None:
-        """Write the last checkpoint, from which the run can be prolonged, and the model, which marks it as finished."""
-        trainer.controller.finish_save()
-        if checkpoint.latest(self.folder.checkpoints) != checkpoint.step_folder(self.folder.checkpoints, trainer.done):
-            self.save(trainer)
-            trainer.controller.finish_save()
-        self.ledger.sync()
-        trainer.controller.save_adapter(self.folder.path / "adapter")
-        trainer.controller.save_model(self.folder.model)
-        keep_last_checkpoint(self.folder)
-
-
-def keep_last_checkpoint(folder: RunDir) -> None:
-    """Remove all but the last checkpoint of a finished run, and the model that it had before it was prolonged."""
-    checkpoint.prune(folder.checkpoints, keep=1)
-    shutil.rmtree(folder.shorter, ignore_errors=True)
 
 
 class Clock:

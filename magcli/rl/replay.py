@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.rl.algorithm import DiverseBy
+from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.ledger import Ledger
-from magcli.rl.loop import Checkpointing, Monitor
+from magcli.rl.loop import Monitor
 from magcli.rl.metrics import group_metrics, training_metrics
 from magcli.rl.stored import StoredRollouts, batch_of
 from magcli.rl.trainer import Trainer

@@ -11,8 +11,8 @@ from test_store import group
 from magcli.errors import DataError
 from magcli.model.load import load_model, load_tokenizer
 from magcli.rl import ledger
+from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.ledger import Ledger
-from magcli.rl.loop import Checkpointing
 from magcli.rl.store import RolloutStore
 from magcli.rl.trainer import Trainer
 from magcli.rl.types import Batch, Numerics

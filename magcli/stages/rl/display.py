@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from magcli.console import Console, Progress
+    from magcli.rl.checkpointing import Checkpointing
     from magcli.rl.ledger import Ledger
     from magcli.rl.live import Curves
-    from magcli.rl.loop import Checkpointing
     from magcli.rl.outcomes import GroupOutcomes
     from magcli.rl.trainer import Trainer
     from magcli.run.rundir import Line, RunDir

@@ -13,11 +13,11 @@ from magcli.generate.text import SamplerText
 from magcli.generate.types import Sampling
 from magcli.model.chat.ends import unused_ends
 from magcli.model.compute import use_threads
+from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.evaluation import EvaluationTimes
 from magcli.rl.ledger import Ledger, read
 from magcli.rl.live import Curves
-from magcli.rl.loop import Checkpointing
 from magcli.rl.rollouts import GroupSampler
 from magcli.rl.scheduler import RolloutScheduler, Schedule
 from magcli.rl.shared_weights import remove_weights_in

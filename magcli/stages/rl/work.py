@@ -14,8 +14,8 @@ from magcli.data.values import to_rows
 from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl import loop
+from magcli.rl.checkpointing import keep_last_checkpoint
 from magcli.rl.layout import note_layout
-from magcli.rl.loop import keep_last_checkpoint
 from magcli.rl.probe import inline
 from magcli.rl.samples import samples_of
 from magcli.rl.store import RolloutStore
