@@ -101,14 +101,27 @@ def test_an_environment_that_cannot_work_is_refused_before_the_first_token(name,
         call_stage("rl", problems, run=tmp_path / "run", **options)
 
 
-def test_an_environment_that_fails_later_ends_the_run_with_its_reason(guesser, problems, tmp_path):
-    late = tmp_path / "late.py"
-    late.write_text(
+@pytest.mark.parametrize("stage", ["generate", "filter-math", "evaluate"])
+def test_stages_that_sample_try_the_environment_too(stage, guesser, problems, tmp_path):
+    options = {"model": str(guesser), "environment": f"{TOYS}:Raises", "output": tmp_path / "out.jsonl"}
+    with pytest.raises(UsageError, match=r"no such column.* on row p0"):
+        call_stage(stage, problems, **options)
+
+
+@pytest.fixture
+def late(tmp_path):
+    """An environment that fails on turns of a model, not on the turn with which it is tried."""
+    path = tmp_path / "late.py"
+    path.write_text(
         "class Late:\n"
         "    def reply(self, row, messages):\n"
         "        return None if '42' in messages[-1]['content'] else 1 / 0\n"
     )
-    options = OPTIONS | {"model": str(guesser), "environment": f"{late}:Late"}
+    return f"{path}:Late"
+
+
+def test_an_environment_that_fails_later_ends_the_run_with_its_reason(late, guesser, problems, tmp_path):
+    options = OPTIONS | {"model": str(guesser), "environment": late}
     with pytest.raises(Stopped, match=r"reply of .*:Late: ZeroDivisionError: division by zero \(late.py:3, reply\)"):
         call_stage("rl", problems, run=tmp_path / "run", **options)
 
@@ -151,13 +164,13 @@ def test_sft_trains_no_results_of_tools(tiny_model_dir, tmp_path, capfd):
     assert any("5<|end|>" in text for label, text in shown if label != "target")
 
 
-def test_generate_drops_a_row_whose_environment_fails(guesser, problems, tmp_path):
-    sampled = {"model": str(guesser), "system": Path("none"), "max_tokens": 40, "environment": f"{TOYS}:Raises"}
+def test_generate_drops_a_row_whose_environment_fails(late, guesser, problems, tmp_path):
+    sampled = {"model": str(guesser), "system": Path("none"), "max_tokens": 40, "environment": late}
     dropped = tmp_path / "dropped.jsonl"
     call_stage("generate", problems, output=tmp_path / "o.jsonl", dropped=dropped, allow_empty=True, **sampled)
     rows = [json.loads(line) for line in dropped.read_text().splitlines()]
     assert {row["drop_reason"] for row in rows} == {"environment-error"}
-    assert "KeyError" in rows[0]["drop_detail"]
+    assert "ZeroDivisionError" in rows[0]["drop_detail"]
 
 
 def test_grade_asks_the_environment_about_a_completion_and_about_a_conversation(tmp_path, capsys):

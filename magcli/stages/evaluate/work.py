@@ -5,7 +5,7 @@ Graded completions become problems with one spelling of equal answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from magcli.evaluation.suite import load
 from magcli.run.job import Drops
 from magcli.stages.evaluate import suite_tasks
 from magcli.stages.evaluate.config import Config, baseline, completions_table, reads
-from magcli.stages.shared import engines, graders, tables, templates
+from magcli.stages.shared import engines, environments, graders, tables, templates
 from magcli.stages.shared import preview as previews
 from magcli.stages.shared.evaluations import (
     COMPLETIONS,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 ALIASES = tables.ALIASES
 layouts = tables.problem_layouts(reads)
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries an environment on the first problem."""
+    return environments.environment_trial(config, config.environment)
 
 
 def settings(config: Config) -> dict[str, Any]:

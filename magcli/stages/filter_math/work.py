@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 ALIASES = tables.ALIASES
 layouts = tables.problem_layouts(reads)
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries an environment on the first problem."""
+    return environments.environment_trial(config, config.environment)
 
 
 def settings(config: Config) -> dict[str, Any]:

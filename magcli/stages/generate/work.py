@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 ALIASES = tables.ALIASES
 layouts = tables.problem_layouts(reads)
+
+
+def trial(config: Config) -> Callable[[Mapping[str, Any]], None] | None:
+    """Tries an environment on the first problem."""
+    return environments.environment_trial(ENVIRONMENT, config.environment)
 
 
 def settings(config: Config) -> dict[str, Any]:
