@@ -132,16 +132,25 @@ def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: P
 
 def statement_fault(prompt: str, answer: str, tasks: Tasks, waived: Collection[DropReason] = ()) -> Dropped | None:
     """Why a statement is unusable; the answer decides if the words alone do not."""
-    prose, complete = is_prose(answer), "incomplete" in waived
-    if not complete and (missing := missing_part(prompt) or (answers.unsolvable(answer) if prose else "")):
-        return Dropped("incomplete", missing)
+    prose = is_prose(answer)
+    may_be_incomplete = "incomplete" not in waived
+    if may_be_incomplete:
+        missing = missing_part(prompt)
+        if not missing and prose:
+            missing = answers.unsolvable(answer)
+        if missing:
+            return Dropped("incomplete", missing)
     request = proof_request(prompt, tasks, prose=prose)
     if request and not (has_part_without_proof(prompt) or RULES.matches("varies", answer)):
         return Dropped("proof", request)
-    if not complete and (missing := asks_nothing(prompt, tasks, answer)):
-        return Dropped("incomplete", missing)
+    if may_be_incomplete:
+        missing = asks_nothing(prompt, tasks, answer)
+        if missing:
+            return Dropped("incomplete", missing)
+    if "multi-part" in waived:
+        return None
     several = several_questions(prompt, tasks, answer)
-    return Dropped("multi-part", several) if several and "multi-part" not in waived else None
+    return Dropped("multi-part", several) if several else None
 
 
 def final_answer(answer: str) -> str:
@@ -350,10 +359,11 @@ def _uncertain_drop(answer: str, decided: Dropped) -> Question | None:
 
 def _uncertain_row(kept: Kept) -> Question | None:
     tasks = find_tasks(kept.prompt)
-    several = tasks.objects and not RULES.matches("one-value", tasks.objects)
-    if (tasks.extra or several) and count_values(kept.answer) == 1:
+    names_several = tasks.objects and not RULES.matches("one-value", tasks.objects)
+    if (tasks.extra or names_several) and count_values(kept.answer) == 1:
         return "one-answer"
     asks = tasks.sentences or any(RULES.matches(reason, kept.prompt) for reason in ("open-end", "any-task"))
-    if not asks or (RULES.matches("figure-word", kept.prompt) and not contains_figure(kept.prompt)):
+    if not asks:
         return "complete"
-    return None
+    mentions_missing_figure = RULES.matches("figure-word", kept.prompt) and not contains_figure(kept.prompt)
+    return "complete" if mentions_missing_figure else None

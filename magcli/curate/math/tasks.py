@@ -244,14 +244,18 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
     statement = mask_formulas(statement)
     for style in _LABEL_STYLES:
         labels = [label for label in style.finditer(statement) if _begins_a_part(label)]
+        if len(labels) < 2:
+            continue
+        first = labels[0].start()
+        # "Find: (a) .. (b) .." asks for every part.
+        all_ask = _ASKS_FOR_PARTS.search(statement[max(0, first - 20) : first])
         ends = [*(label.start() for label in labels[1:]), len(statement)]
-        parts = [(label[0].strip(), statement[label.end() : end]) for label, end in zip(labels, ends, strict=False)]
-        all_ask = bool(labels and _ASKS_FOR_PARTS.search(statement[max(0, labels[0].start() - 20) : labels[0].start()]))
-        asking = [
-            (label, text)
-            for label, text in parts
-            if (RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))) and not _FINAL_ANSWER.search(text)
-        ]
+        asking = []
+        for label, end in zip(labels, ends, strict=True):
+            text = statement[label.end() : end]
+            asks = RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))
+            if asks and not _FINAL_ANSWER.search(text):
+                asking.append((label[0].strip(), text))
         if len(asking) > 1:
             return asking
     return []
