@@ -59,12 +59,16 @@ def read(folder: Path) -> Landscape:
         drawings = _drawings(points, data) if points else []
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
-    pictures = [Picture(caption, url) for stem, caption in FIGURES if (url := _data_url(folder, stem))]
-    pictures = [] if drawings else pictures
+    pictures = [] if drawings else _pictures(folder)
     page = folder / "index.html"
     warnings = data.get("warnings", [])
     where = str(page) if page.is_file() else ""
     return Landscape(short_path(str(folder)), facts, warnings, drawings, pictures, where)
+
+
+def _pictures(folder: Path) -> list[Picture]:
+    urls = {caption: _data_url(folder, stem) for stem, caption in FIGURES}
+    return [Picture(caption, url) for caption, url in urls.items() if url]
 
 
 def _points(folder: Path) -> list[dict[str, Any]]:
@@ -90,9 +94,9 @@ def _surface(points: landscape_maps.Points) -> list[str]:
     best = max(points, key=lambda point: point["difference"])
     if best["difference"] <= 0:
         return [f"{values}; none has more than the final weights"]
-    gain = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
+    gain, low, high = (best[f"difference{end}"] for end in ("", "_low", "_high"))
     where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
-    return [f"{values}; the best, at {where}, has {gain} against the final weights"]
+    return [f"{values}; the best, at {where}, has {gain:+.3f} [{low:+.3f}, {high:+.3f}] against the final weights"]
 
 
 def tables(folder: Path) -> list[Path]:
@@ -127,9 +131,10 @@ def _fit(data: Mapping[str, Any]) -> list[str]:
 def _repeated(data: Mapping[str, Any]) -> list[str]:
     if not data:
         return []
-    change = f"{data['difference']:+.3f} [{data['difference_low']:+.3f}, {data['difference_high']:+.3f}]"
+    change, low, high = (data[f"difference{end}"] for end in ("", "_low", "_high"))
     equal = f"{data['equal']:,} of {data['completions']:,} completions equal"
-    return [f"Final weights evaluated again at the end: {equal}, reward {change}"]
+    reward = f"reward {change:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return [f"Final weights evaluated again at the end: {equal}, {reward}"]
 
 
 def _data_url(folder: Path, stem: str) -> str:
