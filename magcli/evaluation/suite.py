@@ -149,9 +149,13 @@ def _load(name: str) -> list[Suite]:
     if path.suffix == ".toml":
         return _parsed(path.stem, _text(path), path.parent)
     shipped = shipped_names()
-    for base in (base for base in shipped if name == base or name.startswith(f"{base}-")):
+    for base in shipped:
+        if name != base and not name.startswith(f"{base}-"):
+            continue
         text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
-        if chosen := [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]:
+        # The name of a suite stands for all of its variants.
+        chosen = [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]
+        if chosen:
             return chosen
     raise UsageError(
         f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}; "
@@ -237,12 +241,14 @@ def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
 def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     """A dataclass from a table; keys and types are checked."""
     kinds = field_types(shape)
-    if unknown := [key for key in table if key not in kinds]:
-        raise UsageError(f"suite {name}: unknown key '{unknown[0]}'{did_you_mean(unknown[0], kinds)}")
+    for key in table:
+        if key not in kinds:
+            raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, kinds)}")
     values = {}
     for key, value in table.items():
-        is_single = kinds[key] == tuple[str, ...] and isinstance(value, str)
-        values[key] = convert(kinds[key], [value] if is_single else value, f"suite {name}: {key}")
+        kind = kinds[key]
+        is_single = kind == tuple[str, ...] and isinstance(value, str)
+        values[key] = convert(kind, [value] if is_single else value, f"suite {name}: {key}")
     return shape(**values)
 
 
