@@ -175,7 +175,8 @@ def bounded(
     chosen: dict[int, Candidate] = {}
     for group in by_problem.values():
         group.sort(key=lambda candidate: (unit(seed, "trace", candidate.key), candidate.key))
-        chosen.update((candidate.row, candidate) for candidate in _distinct(group, dropped, per_problem, same))
+        for candidate in _distinct(group, dropped, per_problem, same):
+            chosen[candidate.row] = candidate
     return chosen
 
 
@@ -220,8 +221,8 @@ def num_instructions(others: int, fraction: float) -> int:
 
 def sample(keys: Iterable[str], count: int, *, seed: int) -> dict[int, int]:
     """Select ``count`` rows by the hashes of their keys (or all if there are fewer), each used once."""
-    nearest = heapq.nsmallest(count, enumerate(keys), key=lambda pair: (unit(seed, "sample", pair[1]), pair[0]))
-    return {row: 1 for row, _ in nearest}
+    ranks = ((unit(seed, "sample", key), row) for row, key in enumerate(keys))
+    return {row: 1 for _, row in heapq.nsmallest(count, ranks)}
 
 
 def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
@@ -246,7 +247,8 @@ def unit(seed: int, *parts: str) -> float:
 def ngrams(text: str) -> frozenset[int]:
     """Hashes of all n-grams of words and punctuation, ignoring case and spaces; a shorter text is one n-gram."""
     words = WORD.findall(text.lower())
-    return frozenset(hash(tuple(words[i : i + NGRAM])) for i in range(max(1, len(words) - NGRAM + 1)))
+    num_ngrams = max(1, len(words) - NGRAM + 1)
+    return frozenset(hash(tuple(words[start : start + NGRAM])) for start in range(num_ngrams))
 
 
 def overlap(one: frozenset[int], other: frozenset[int]) -> float:

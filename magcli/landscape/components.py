@@ -140,6 +140,7 @@ def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, compone
     along = np.zeros(2)
     square = 0.0
     for name, tensor in weights:
+        # Subtracted in float32, which is exact for close weights, and summed in float64.
         moved = (tensor.float() - read_tensor(origin[name]).float()).flatten().double()
         along += [float(moved @ read_tensor(axis[name]).flatten().double()) for axis in axes]
         square += float(moved @ moved)

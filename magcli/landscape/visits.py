@@ -112,7 +112,7 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
     if plan.refine:
         await visit_all(refinement_points(visited.points, visited.rewards(), plan.refine), on_grid=False)
     if plan.more_samples:
-        chosen = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
+        chosen: list[int] = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
         last = plan.samples + plan.more_samples
         visits = [Visit(*visited.points[index], plan.samples, last) for index in chosen]
         for index, rows in zip(chosen, await _all_rows(measure, visits, at_once), strict=True):

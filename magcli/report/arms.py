@@ -122,7 +122,7 @@ def arms_of(runs: Sequence[Logged], names: Sequence[str], differ: Mapping[str, S
     for key, members in groups.items():
         options_of_arm = dict(zip(options, key, strict=True))
         arm_names.append(_name(options_of_arm, [names[index] for index in members]))
-    arms = []
+    arms: list[Arm] = []
     for name, members in zip(distinct(arm_names), groups.values(), strict=True):
         colour = len(arms)
         arms.append(Arm(name, colour, [runs[index] for index in members]))

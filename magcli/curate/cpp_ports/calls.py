@@ -167,14 +167,18 @@ def declared(codes: Iterable[str], name: str) -> Function | None:
 
     None if there is none, or it has ``*args``, ``**kwargs`` or keyword-only parameters.
     """
+    owner = name.rpartition("::")[0]
     for code in codes:
-        if (tree := parsed(code)) and (definition := find(tree, name)):
-            return _function(definition, name.rpartition("::")[0])
+        tree = parsed(code)
+        definition = find(tree, name) if tree else None
+        if definition:
+            return _function(definition, owner)
     return None
 
 
 def parsed(code: str) -> ast.Module | None:
     """The syntax tree of code that may lack a function body; None if it is not Python."""
+    # A body for a method, for a function, and after a head without a line break.
     for ending in ("", "\n        pass\n", "\n    pass\n", " pass\n"):
         try:
             return ast.parse(code.rstrip() + ending)
@@ -186,10 +190,14 @@ def parsed(code: str) -> ast.Module | None:
 def find(tree: ast.Module, name: str) -> ast.FunctionDef | None:
     """The definition of a function."""
     owner, _, short = name.rpartition("::")
-    body: list[ast.stmt] = tree.body
+    statements: list[ast.stmt] = tree.body
     if owner:
-        body = [part for node in body if isinstance(node, ast.ClassDef) and node.name == owner for part in node.body]
-    return next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == short), None)
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+        statements = [part for node in classes for part in node.body]
+    for node in statements:
+        if isinstance(node, ast.FunctionDef) and node.name == short:
+            return node
+    return None
 
 
 def stub_text(tree: ast.Module, name: str) -> str | None:
@@ -206,7 +214,8 @@ def stub_text(tree: ast.Module, name: str) -> str | None:
 def declaration(name: str, parameters: Sequence[str]) -> str:
     """A declaration without type annotations."""
     owner, _, short = name.rpartition("::")
-    return _in_class(f"def {short}({', '.join(['self', *parameters] if owner else parameters)}):", owner)
+    names = ["self", *parameters] if owner else parameters
+    return _in_class(f"def {short}({', '.join(names)}):", owner)
 
 
 def _function(node: ast.FunctionDef, owner: str) -> Function | None:

@@ -198,7 +198,8 @@ def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Decision
         return Dropped("prose-answer" if answers.has_words(answer) else "unverifiable", plain[:80])
     if readable == answer:
         return problem
-    note: Note = "final-answer" if readable != plain or answers.without_label(answer) != answer else "unit"
+    is_shortened = readable != plain or answers.without_label(answer) != answer
+    note: Note = "final-answer" if is_shortened else "unit"
     return problem._replace(answer=readable, note=problem.note or note)
 
 
@@ -213,9 +214,11 @@ def _without_options(question: Choices, right: str) -> Decision:
         return Dropped("incomplete", "no question beside its options")
     if needs_options(question, right):
         return Dropped("multiple-choice", "the question needs its options")
-    if missing := lacks_content(question.stem.strip()):
+    missing = lacks_content(question.stem.strip())
+    if missing:
         return Dropped("incomplete", missing)
-    if several := separate_answers(question.stem, right):
+    several = separate_answers(question.stem, right)
+    if several:
         return Dropped("multi-part", several)
     if choices.has_equal_equations(question):
         return Dropped("incomplete", "two options read alike")
@@ -234,7 +237,8 @@ def _unlisted_options(prompt: str, answer: str) -> Decision:
     letters = choices.is_letter_list(answer)
     if _is_missing_option(prompt, answer) or (letters and needs_options(Choices(prompt, {}))):
         return Dropped("multiple-choice", "options are missing")
-    if (right := choices.without_letter(answer)) and _BLANK_AT_END.search(prompt):
+    right = choices.without_letter(answer)
+    if right and _BLANK_AT_END.search(prompt):
         return _without_options(Choices(prompt, {}), right)
     return Kept(prompt, answer)
 
@@ -262,8 +266,10 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
 def _last_boxed(text: str) -> str:
     """The content of the last ``\\boxed{...}``; empty if its braces are unmatched."""
     start = text.find("{", text.rfind("\\boxed")) + 1
+    if start == 0:
+        return ""
     depth = 1
-    for end in range(start, len(text)) if start else ():
+    for end in range(start, len(text)):
         depth += (text[end] == "{") - (text[end] == "}")
         if depth == 0:
             return text[start:end]
