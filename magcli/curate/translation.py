@@ -240,7 +240,7 @@ def preserves_numbers(original: str, translated: str, language: str) -> bool:
     for value in lost:
         if not _in_words(value, lost.count(value) + words[value], translated, language):
             return False
-    # A new number in digits must be one that the original spells out; 1 is an article as well.
+    # A number that only the translation has in digits must be spelled out in the original; 1 is an article as well.
     return all(any(words[reading] or reading == 1 for reading in readings) for readings in added)
 
 

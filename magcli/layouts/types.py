@@ -125,7 +125,7 @@ def _has(schema: pa.Schema, path: str) -> bool:
         return False
     field = schema.field(name)
     if is_json_text(field):
-        # Its values may be objects of any fields, but no list or number is known to be in them.
+        # JSON may have any fields; of the types that a path may ask for, it is only taken for an object.
         return not kind or (kind == "object" and "[]" not in steps)
     inner_type = _type_at(field.type, column, inner)
     if inner_type is None:

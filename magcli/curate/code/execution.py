@@ -292,7 +292,7 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
         test = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
-    # The text must call the same function and, read back, accept the value that it was made from.
+    # Read back, the text must call the same function and accept its own value.
     is_faithful = test.name == case.name and test.expected.matches(value, rule)
     return text if is_faithful else None
 

@@ -307,7 +307,7 @@ def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
 def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
     # A single test has a constant output anyway, which says nothing about the test.
     first = tests[0].output if len(tests) > 1 else None
-    decimals = [match[0] for test in tests for match in _DECIMAL.finditer(test.output)]
+    decimals = (match[0] for test in tests for match in _DECIMAL.finditer(test.output))
     has_numbers = any(float(decimal) for decimal in decimals)
     programs: dict[Trivial, Callable[[StdinCase], bytes | None]] = {
         "nothing": lambda _: b"",

@@ -88,7 +88,7 @@ class _Writer:
     def _line(self, line: Line, scope: dict[int, int]) -> None:
         (words,) = self._columns(line, [scope])
         if line.tail is not None:
-            # The size may be in the head, which ``scope`` has by now.
+            # The size may be a value of the head, which ``_columns`` adds to ``scope``.
             tail_length = self._count(line.size, scope)
             words += self._series(line.tail, [scope] * tail_length)
         self.lines.append(words)

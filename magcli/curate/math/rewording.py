@@ -84,7 +84,7 @@ class Change(NamedTuple):
         """Whether the words differ by one letter."""
         if any(word.quoted for word in (*self.old, *self.new)):
             return False
-        # Joined, so that a word that was split in two is a typo as well.
+        # Joined, so that a word split in two is a typo as well.
         old, new = ("".join(word.text for word in words) for words in (self.old, self.new))
         return max(len(old), len(new)) >= LONG_WORD and _one_letter_apart(old, new)
 
