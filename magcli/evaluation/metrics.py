@@ -232,7 +232,8 @@ def ignoring_format(problems: Iterable[Problem]) -> list[Problem]:
 
 def known_ks(names: Iterable[str]) -> list[int]:
     """The distinct values of k of metrics with these names."""
-    return sorted({int(match[1]) for name in names if (match := _OF_K.match(name))})
+    matches = (_OF_K.match(name) for name in names)
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def min_samples(problems: Iterable[Problem]) -> int:

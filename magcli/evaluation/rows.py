@@ -130,13 +130,15 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     Raises:
         DataError: it cannot be read.
     """
-    if path.is_dir() and (rows := exercises(path)):
-        return iter(rows)
+    in_folders = exercises(path) if path.is_dir() else []
+    if in_folders:
+        return iter(in_folders)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
+    is_compressed = plain != path.name
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
+        with gzip.open(path, "rt", encoding="utf-8") if is_compressed else path.open(encoding="utf-8") as file:
             rows = _parsed(file.read(), plain, names)
     except (OSError, ValueError, EOFError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None

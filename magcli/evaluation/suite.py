@@ -209,9 +209,15 @@ def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suit
     if not options.get("verifier") or not tables:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
     verifier = _verifier(options.pop("verifier"), name)
-    sources = tuple(_source(name, source, verifier) for source in tables)
-    return Suite(name, verifier, sources, _made(SamplingOptions, sampling, name), **options,
-                 digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
+    return Suite(
+        name=name,
+        verifier=verifier,
+        sources=tuple(_source(name, source, verifier) for source in tables),
+        sampling=_made(SamplingOptions, sampling, name),
+        **options,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        folder=folder,
+    )
 
 
 def _verifier(verifier: str, name: str) -> str:
@@ -261,7 +267,8 @@ def require_ifeval() -> None:
         EnvironmentFault: what is missing and how to install it.
     """
     packages = ("lm_eval", "nltk", "langdetect", "immutabledict")
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
         raise EnvironmentFault(
             f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.report import landscape_maps
-from magcli.report.discovery import open_table, rows_of
+from magcli.report.discovery import LANDSCAPE_FILES, open_table, rows_of
 from magcli.report.formatting import number, percent, short_path
 from magcli.report.landscape_maps import Drawing
 
@@ -50,7 +50,8 @@ def read(folder: Path) -> Landscape:
     Raises:
         DataError: its JSON is damaged.
     """
-    path = next(path for name in ("landscape.json", "plane.json") if (path := folder / name).is_file())
+    paths = [folder / name for name in LANDSCAPE_FILES]
+    path = next(path for path in paths if path.is_file())
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         points = _points(folder) if data.get("triangles") else []
@@ -101,15 +102,19 @@ def _surface(points: landscape_maps.Points) -> list[str]:
 
 def tables(folder: Path) -> list[Path]:
     """The tables of a landscape, which carry its history."""
-    return [path for name in TABLES if (path := folder / name).is_file()]
+    paths = [folder / name for name in TABLES]
+    return [path for path in paths if path.is_file()]
 
 
 def _plane(data: Mapping[str, Any]) -> list[str]:
     facts = []
-    if data.get("checkpoints"):
-        drift = f"; relative drift {data['drift']:.1e}" if data.get("drift") is not None else ""
-        facts.append(f"{len(data['checkpoints'])} checkpoints{drift}")
-    if explained := data.get("explained"):
+    checkpoints = data.get("checkpoints")
+    if checkpoints:
+        drift = data.get("drift")
+        drifted = "" if drift is None else f"; relative drift {drift:.1e}"
+        facts.append(f"{len(checkpoints)} checkpoints{drifted}")
+    explained = data.get("explained")
+    if explained:
         walk = data.get("random_walk")
         expected = f" (random walk: {_percents(walk)})" if walk else ""
         facts.append(f"The two components explain {_percents(explained)} of the variance of the path{expected}")

@@ -175,7 +175,8 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
     language = str(row.get("language") or "python")
     prompt = str(row.get("prompt") or "")
     for column in SOLUTIONS:
-        if not (value := row.get(column)):
+        value = row.get(column)
+        if not value:
             continue
         label = _COLUMN_LABELS.get(column, "right")
         match column:

@@ -40,7 +40,8 @@ def without_boilerplate(statement: str, answer: str) -> str:
     text = _without_repetitions(RULES.replace("translation", statement, _CUT))
     text = RULES.replace("hidden", text, "").rstrip()
     for _ in range(MAX_TRAILING):
-        if (start := _trailing(text, answer)) is None:
+        start = _trailing(text, answer)
+        if start is None:
             break
         text = text[:start].rstrip()
     text = RULES.replace("tag", text, r"\2")
