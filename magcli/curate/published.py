@@ -58,7 +58,8 @@ def check_distinct(names: Sequence[str]) -> None:
     if _first(CONVERSATIONS, names):
         return
     samples = [name for name in TRACE_COMPLETIONS if name not in WORKED]
-    for role, columns in (("prompt", TRACE_PROMPTS), ("completion", samples), ("reasoning_content", TRACE_THOUGHTS)):
+    synonyms = {"prompt": TRACE_PROMPTS, "completion": samples, "reasoning_content": TRACE_THOUGHTS}
+    for role, columns in synonyms.items():
         present = [name for name in columns if name in names]
         if len(present) > 1 and role not in present:
             fix = f"name one: magcli convert INPUT --rename {role}={present[0]} -o OUTPUT"
@@ -69,7 +70,8 @@ def texts_of(row: Row) -> Iterator[Any]:
     """What assistants say in a row, unchanged: completions, and their turns of conversations."""
     for column in (*TRACE_COMPLETIONS, *CONVERSATIONS):
         value = row.get(column)
-        for item in value if isinstance(value, list) else [value]:
+        items = value if isinstance(value, list) else [value]
+        for item in items:
             if not isinstance(item, Mapping):
                 yield item
             elif _role(item) == "assistant":
@@ -86,7 +88,8 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     at which the solution itself arrives. A row without any of these has neither messages nor a completion.
     """
     names = [name for name, value in row.items() if value is not None]
-    if turns := _first(CONVERSATIONS, names):
+    turns = _first(CONVERSATIONS, names)
+    if turns:
         plain = {name: value for name, value in row.items() if name not in TRACE_VERDICTS}
         verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
         yield {**plain, "messages": _messages(row[turns], row.get("system"), form), **_verdict(verdict)}
@@ -95,14 +98,18 @@ def traces_of(row: Row, form: ThoughtForm = THINK, answer: str = "answer") -> It
     prompt = "prompt" if is_completion else _first(TRACE_PROMPTS, names)
     column = "completion" if is_completion else _first(TRACE_COMPLETIONS, names)
     samples = row.get(column or "")
-    plain = {name: row.get(name) for name in row if name not in (*TRACE_COMPLETIONS, *TRACE_VERDICTS, *TRACE_THOUGHTS)}
+    converted = (*TRACE_COMPLETIONS, *TRACE_VERDICTS, *TRACE_THOUGHTS)
+    plain = {name: value for name, value in row.items() if name not in converted}
     plain["prompt"] = _prompt(row, prompt) if prompt else None
-    if column in (None, *WORKED) and row.get("kind") != "code" and (worked := worked_solution(row, answer, form)):
+    may_be_worked = column in (None, *WORKED) and row.get("kind") != "code"
+    worked = worked_solution(row, answer, form) if may_be_worked else None
+    if worked is not None:
         yield plain | worked
         return
     reasoning = row.get(_first(TRACE_THOUGHTS, names) or "")
     verdict_column = _first(TRACE_VERDICTS, names) or ""
-    verdicts = _verdicts(row.get(verdict_column), len(samples) if isinstance(samples, list) else 1)
+    num_samples = len(samples) if isinstance(samples, list) else 1
+    verdicts = _verdicts(row.get(verdict_column), num_samples)
     if verdict_column == "score":
         plain |= _score(row["score"])
     if not isinstance(samples, list):
@@ -146,8 +153,10 @@ def _message(turn: Mapping[str, Any], form: ThoughtForm) -> dict[str, Any]:
 
     Content that is not text, and tool calls, are passed on, so that the row is dropped with that reason.
     """
-    role, content = _role(turn), turn.get("content", turn.get("value"))
-    content = without_thoughts(content) if role == "assistant" else content
+    role = _role(turn)
+    content = turn.get("content", turn.get("value"))
+    if role == "assistant":
+        content = without_thoughts(content)
     try:
         text = _with_tags(text_of(content), form)
     except DataError:

@@ -142,7 +142,10 @@ async def sample_in_waves(
     """
     samples: list[Sample] = []
     rewards: list[Reward] = []
-    while len(samples) < plan.samples and (wave := await next_wave(rewards)):
+    while len(samples) < plan.samples:
+        wave = await next_wave(rewards)
+        if not wave:
+            break
         indices = range(len(samples), min(len(samples) + wave, plan.samples))
         more = await sample_problem(generator, row, plan, indices)
         samples += more
@@ -175,8 +178,12 @@ def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:
     arrays = [pa.array(values, field.type) for values, field in zip(columns, COMPLETION, strict=True)]
     if not any(sample.messages for sample in samples):
         return pa.RecordBatch.from_arrays(arrays, schema=COMPLETION)
-    turns = [[{name: turn[name] for name in ("role", "content")} for turn in sample.messages] for sample in samples]
-    return pa.RecordBatch.from_arrays([*arrays, pa.array(turns, MESSAGES.type)], schema=EPISODE_COMPLETION)
+    conversations = []
+    for sample in samples:
+        turns = [{"role": turn["role"], "content": turn["content"]} for turn in sample.messages]
+        conversations.append(turns)
+    arrays.append(pa.array(conversations, MESSAGES.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=EPISODE_COMPLETION)
 
 
 def images_of(row: Mapping[str, Any]) -> list[bytes]:

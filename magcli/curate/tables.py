@@ -68,8 +68,11 @@ def context_columns(names: Iterable[str]) -> list[str]:
 
 def context_of(row: Mapping[str, Any], columns: Iterable[str]) -> str:
     """The context of a row's question; empty if there is none."""
-    texts = (value.strip() for name in columns if isinstance(value := row[name], str))
-    return next(filter(None, texts), "")
+    for name in columns:
+        value = row[name]
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
 
 
 def with_context(context: str, question: str) -> str:

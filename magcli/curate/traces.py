@@ -175,7 +175,8 @@ def bounded(
     chosen: dict[int, Candidate] = {}
     for group in by_problem.values():
         group.sort(key=lambda candidate: (unit(seed, "trace", candidate.key), candidate.key))
-        chosen.update((candidate.row, candidate) for candidate in _distinct(group, dropped, per_problem, same))
+        for candidate in _distinct(group, dropped, per_problem, same):
+            chosen[candidate.row] = candidate
     return chosen
 
 
@@ -220,8 +221,8 @@ def num_instructions(others: int, fraction: float) -> int:
 
 def sample(keys: Iterable[str], count: int, *, seed: int) -> dict[int, int]:
     """Select ``count`` rows by the hashes of their keys (or all if there are fewer), each used once."""
-    nearest = heapq.nsmallest(count, enumerate(keys), key=lambda pair: (unit(seed, "sample", pair[1]), pair[0]))
-    return {row: 1 for row, _ in nearest}
+    ranks = ((unit(seed, "sample", key), row) for row, key in enumerate(keys))
+    return {row: 1 for _, row in heapq.nsmallest(count, ranks)}
 
 
 def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
@@ -246,7 +247,8 @@ def unit(seed: int, *parts: str) -> float:
 def ngrams(text: str) -> frozenset[int]:
     """Hashes of all n-grams of words and punctuation, ignoring case and spaces; a shorter text is one n-gram."""
     words = WORD.findall(text.lower())
-    return frozenset(hash(tuple(words[i : i + NGRAM])) for i in range(max(1, len(words) - NGRAM + 1)))
+    num_ngrams = max(1, len(words) - NGRAM + 1)
+    return frozenset(hash(tuple(words[start : start + NGRAM])) for start in range(num_ngrams))
 
 
 def overlap(one: frozenset[int], other: frozenset[int]) -> float:
@@ -282,24 +284,35 @@ def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
 
 def mix_table(by_source: dict[str, Share], unit: str) -> list[str]:
     """The mix as lines of a table with a total; lengths are in ``unit``."""
-    columns = zip(*map(astuple, by_source.values()), strict=True)
-    whole = Share(*(sum(column) for column in columns))
-    head = ("source", "rows", "of rows", "distinct", "weight", unit, f"of {unit}")
-    rows = [head]
+    fields = zip(*map(astuple, by_source.values()), strict=True)
+    whole = Share(*(sum(values) for values in fields))
+    rows = [("source", "rows", "of rows", "distinct", "weight", unit, f"of {unit}")]
     for name, share in [*by_source.items(), ("all", whole)]:
-        of_rows = f"{share.rows / max(whole.rows, 1):.1%}"
-        of_length = f"{share.length / max(whole.length, 1):.1%}"
-        rows.append((name, f"{share.rows:,}", of_rows, f"{share.distinct:,}", f"{share.weight:,.1f}",
-                     f"{share.length:,}", of_length))  # fmt: skip
+        cells = (
+            name,
+            f"{share.rows:,}",
+            f"{share.rows / max(whole.rows, 1):.1%}",
+            f"{share.distinct:,}",
+            f"{share.weight:,.1f}",
+            f"{share.length:,}",
+            f"{share.length / max(whole.length, 1):.1%}",
+        )
+        rows.append(cells)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    align = (str.ljust, *[str.rjust] * (len(head) - 1))
-    return ["  ".join(pad(cell, width) for pad, cell, width in zip(align, row, widths, strict=True)) for row in rows]
+    lines = []
+    for name, *numbers in rows:
+        aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+    return lines
 
 
 def histogram(lengths: Iterable[int]) -> dict[int, int]:
     """Counts of lengths by power of two (upper bounds), including empty bins in between."""
+    # Lengths from 2^(p-1) + 1 to 2^p are in bin p.
     bins = Counter(max(length - 1, 0).bit_length() for length in lengths)
-    return {1 << power: bins[power] for power in range(min(bins), max(bins) + 1)} if bins else {}
+    if not bins:
+        return {}
+    return {1 << power: bins[power] for power in range(min(bins), max(bins) + 1)}
 
 
 def histogram_lines(bins: dict[int, int], unit: str) -> list[str]:

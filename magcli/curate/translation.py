@@ -104,7 +104,8 @@ def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
     if "en" not in detected.candidates():
         return "not-english"
     words = [word.lower() for word in languages.prose_words(answer).split() if len(word) > 1]
-    return None if all(map(_MATHEMATICAL.fullmatch, words)) else "worded-answer"
+    is_mathematical = all(map(_MATHEMATICAL.fullmatch, words))
+    return None if is_mathematical else "worded-answer"
 
 
 def defect(original: str, text: str, language: str) -> Defect | None:
@@ -126,8 +127,9 @@ def defect(original: str, text: str, language: str) -> Defect | None:
     if not _ENGLISH_WORDS.isdisjoint(words.lower().split()):
         return "language"
     low, high = _LENGTH_RATIOS.get(language, _LENGTH_RATIO)
-    letters = len(languages.prose_words(before))
-    return None if low * letters - _SLACK <= len(words) <= high * letters + _SLACK else "length"
+    num_letters = len(languages.prose_words(before))
+    is_plausible = low * num_letters - _SLACK <= len(words) <= high * num_letters + _SLACK
+    return None if is_plausible else "length"
 
 
 def _spans(pattern: re.Pattern[str], text: str) -> Counter[str]:
@@ -157,9 +159,11 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
             f"{path} has no column language, so give a single language in --languages, not {','.join(languages)}"
         )
     texts: Texts = {}
-    for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
+    rows = (row for batch in source.rows for row in to_rows(batch))
+    for number, row in enumerate(rows):
         key = row["id"] if by == "id" else row.get("position", number)
-        texts.setdefault((str(key), row.get("language") or languages[0]), row["prompt"])
+        language = row.get("language") or languages[0]
+        texts.setdefault((str(key), language), row["prompt"])
     return texts
 
 
@@ -233,8 +237,10 @@ def preserves_numbers(original: str, translated: str, language: str) -> bool:
     if lost or added:
         lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
     words = number_words(original)
-    if not all(_in_words(value, lost.count(value) + words[value], translated, language) for value in lost):
-        return False
+    for value in lost:
+        if not _in_words(value, lost.count(value) + words[value], translated, language):
+            return False
+    # A number that only the translation has in digits must be spelled out in the original; 1 is an article as well.
     return all(any(words[reading] or reading == 1 for reading in readings) for readings in added)
 
 
@@ -299,4 +305,5 @@ def _in_words(value: float, times: int, translated: str, language: str) -> bool:
     prefixes = _TARGET_WORDS[language].split()[int(value) - 1]
     boundary = "" if language == "zh" else r"\b"
     words = re.findall(f"{boundary}(?:{prefixes})", translated, re.IGNORECASE)
-    return len(words) >= (1 if value == 1 else times)
+    min_times = 1 if value == 1 else times
+    return len(words) >= min_times

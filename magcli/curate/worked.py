@@ -24,11 +24,14 @@ def worked_solution(row: Mapping[str, Any], answer_column: str | None, form: Tho
     no solution or no answer, or if the solution already has thoughts in this form and so is a completion.
     """
     answer = _text(row.get(answer_column or ""))
-    text = next((text for name in WORKED if (text := _text(_first(row.get(name))))), "")
+    solutions = [_text(_first(row.get(name))) for name in WORKED]
+    text = next(filter(None, solutions), "")
     if not text and _FINAL.search(answer):
+        # GSM8K has the whole solution as the answer.
         text, answer = answer, ""
     own_answer = last_box(text) or ""
-    if final := _FINAL.search(text):
+    final = _FINAL.search(text)
+    if final:
         own_answer = final["answer"]
         text = _CALCULATION.sub("", text[: final.start()])
     answer = answer or own_answer

@@ -57,8 +57,11 @@ def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THIN
     strict = _checks.test_instruction_following_strict(example, answer)
     loose = _checks.test_instruction_following_loose(example, answer)
     broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]
-    columns = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
-    return {"total": float(strict.follow_all_instructions), **columns}
+    return {
+        "total": float(strict.follow_all_instructions),
+        "correct_anywhere": loose.follow_all_instructions,
+        "detail": ", ".join(broken),
+    }
 
 
 def _value(column: Any) -> Any:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, count
+from itertools import combinations
 from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -106,9 +106,14 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
 
     Samples without an answer do not vote.
     """
-    pairs = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
-    # The correct answers are one answer, whatever their spellings.
-    votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
+    votes: Counter[str] = Counter()
+    for answer, ok in zip(answers, correct, strict=True):
+        text = answer.strip()
+        if ok:
+            # The correct answers are one answer, whatever their spellings.
+            votes[""] += 1
+        elif text:
+            votes[text] += 1
     if not votes:
         return 0.0
     max_votes = max(votes.values())
@@ -121,21 +126,26 @@ def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem
 
     ``same`` is the verifier's equality of two answers, assumed transitive; n texts need at most n(n - 1) / 2 calls.
     """
-    spelling: dict[str, str] = {}
     pairs = zip(problem.answers, problem.correct, strict=True)
-    for text, _ in Counter(answer.strip() for answer, ok in pairs if not ok and answer.strip()).most_common():
-        equal = (other for other in dict.fromkeys(spelling.values()) if same(text, other))
-        spelling[text] = next(equal, text)
-    return replace(problem, answers=tuple(spelling.get(answer.strip(), answer) for answer in problem.answers))
+    wrong = Counter(answer.strip() for answer, ok in pairs if not ok and answer.strip())
+    spelling: dict[str, str] = {}
+    # The most common spelling of an answer comes first, so the others are replaced by it.
+    for text, _ in wrong.most_common():
+        representatives = dict.fromkeys(spelling.values())
+        spelling[text] = next((other for other in representatives if same(text, other)), text)
+    answers = tuple(spelling.get(answer.strip(), answer) for answer in problem.answers)
+    return replace(problem, answers=answers)
 
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
     answers, correct = problem.answers, problem.correct
     subsets = _subsets(len(correct), k, [seed, *problem.id.encode("utf-8", "surrogatepass")])
-    shares = [
-        majority_right([answers[index] for index in subset], [correct[index] for index in subset]) for subset in subsets
-    ]
+    shares = []
+    for subset in subsets:
+        drawn_answers = [answers[index] for index in subset]
+        drawn_correct = [correct[index] for index in subset]
+        shares.append(majority_right(drawn_answers, drawn_correct))
     return float(np.mean(shares))
 
 
@@ -160,7 +170,8 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         if prompts.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
             raise DataError(f"id {row['id']!r} belongs to two different problems; ids must be unique")
         # Without its prompt, which may be long and is the same for all samples.
-        by_id.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
+        sample = {name: value for name, value in row.items() if name != "prompt"}
+        by_id.setdefault(row["id"], []).append(sample)
     all_rows = [row for samples in by_id.values() for row in samples]
     has_lengths = any(row.get("num_tokens") is not None for row in all_rows)
     has_languages = any(row.get("languages") for row in all_rows)
@@ -168,15 +179,15 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     has_formats = any(_has_format(row) is not None for row in all_rows)
     return [
         Problem(
-            id,
-            tuple(row.get("extracted") or "" for row in samples),
-            tuple(_correct(row) for row in samples),
-            tuple(_correct_anywhere(row) for row in samples),
-            tuple(int(_number(row, "num_tokens")) for row in samples) if has_lengths else (),
-            tuple((row.get("reward_language") or 0) > 0 for row in samples) if has_languages else (),
-            tuple(row["finish"] == "length" for row in samples) if has_finish else (),
-            tuple(_has_format(row) is not False for row in samples) if has_formats else (),
-            samples[0].get("kind") or "math",
+            id=id,
+            answers=tuple(row.get("extracted") or "" for row in samples),
+            correct=tuple(_correct(row) for row in samples),
+            correct_anywhere=tuple(_correct_anywhere(row) for row in samples),
+            lengths=tuple(int(_number(row, "num_tokens")) for row in samples) if has_lengths else (),
+            one_language=tuple((row.get("reward_language") or 0) > 0 for row in samples) if has_languages else (),
+            truncated=tuple(row["finish"] == "length" for row in samples) if has_finish else (),
+            has_format=tuple(_has_format(row) is not False for row in samples) if has_formats else (),
+            kind=samples[0].get("kind") or "math",
         )
         for id, samples in by_id.items()
     ]
@@ -221,7 +232,8 @@ def ignoring_format(problems: Iterable[Problem]) -> list[Problem]:
 
 def known_ks(names: Iterable[str]) -> list[int]:
     """The distinct values of k of metrics with these names."""
-    return sorted({int(match[1]) for name in names if (match := _OF_K.match(name))})
+    matches = (_OF_K.match(name) for name in names)
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def min_samples(problems: Iterable[Problem]) -> int:
@@ -251,8 +263,9 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     if not pairs:
         return []
     num_samples = sum(len(problem.correct) for problem, _ in pairs)
+    of_both = [problem for pair in pairs for problem in pair]
     differences = []
-    for name, metric in _metrics([problem for pair in pairs for problem in pair], ks, seed).items():
+    for name, metric in _metrics(of_both, ks, seed).items():
         values = np.array([metric(our) - metric(their) for our, their in pairs])
         bounds = interval(values, seed, _range(name, -1))
         differences.append(Estimate(f"{name}{DIFFERENCE}", *bounds, len(pairs), num_samples))
@@ -265,10 +278,14 @@ def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[
     def mean(field: str) -> Callable[[Problem], float]:
         return lambda problem: sum(getattr(problem, field)) / len(getattr(problem, field))
 
-    complete = {name: field for name, field in _MEANS.items() if all(getattr(problem, field) for problem in problems)}
-    table = {name: mean(field) for name, field in complete.items()}
+    table = {}
+    for name, field in _MEANS.items():
+        if all(getattr(problem, field) for problem in problems):
+            table[name] = mean(field)
     max_k = min_samples(problems)
-    for k in (k for k in ks if k <= max_k):
+    for k in ks:
+        if k > max_k:
+            continue
         # The default argument binds the k of this iteration.
         table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
         if k > 1:
@@ -298,14 +315,16 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
         return float(values.mean()), float("nan"), float("nan")
     if bounds is not None and (values == values[0]).all():
         value = float(values[0])
+        lowest, highest = bounds
         unseen = 1 - 0.025 ** (1 / len(values))
-        return value, value - unseen * (value - bounds[0]), value + unseen * (bounds[1] - value)
+        return value, value - unseen * (value - lowest), value + unseen * (highest - value)
     random = np.random.default_rng(seed)
+    means = []
     # In blocks of 100, as all resamples at once may need too much memory.
-    means = np.concatenate(
-        [values[random.integers(0, len(values), (100, len(values)))].mean(1) for _ in range(RESAMPLES // 100)]
-    )
-    low, high = np.quantile(means, [0.025, 0.975])
+    for _ in range(RESAMPLES // 100):
+        drawn = random.integers(0, len(values), (100, len(values)))
+        means.append(values[drawn].mean(1))
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
     return float(values.mean()), float(low), float(high)
 
 
@@ -345,7 +364,8 @@ def _differences(side: Side, first: Side, ks: Sequence[int], seed: int) -> dict[
 
 
 def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
-    columns = {"suite": key[0], "model": side.name, **side.estimates[key]._asdict()}
+    suite, _ = key
+    columns = {"suite": suite, "model": side.name, **side.estimates[key]._asdict()}
     if difference is not None:
         columns |= {"difference": difference.value, "num_paired": difference.num_problems}
         columns |= {"difference_low": difference.low, "difference_high": difference.high}
@@ -359,30 +379,41 @@ def comparison_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     Shares are in percent; an asterisk marks a difference whose interval excludes 0.
     """
     models = list(dict.fromkeys(row["model"] for row in rows))
-    cells = {(row["suite"], row["metric"], row["model"]): row for row in rows}
     with_difference = {row["model"] for row in rows if row.get("difference") is not None}
     paired = [model for model in models if model in with_difference]
+    by_metric: dict[Key, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        by_metric.setdefault((row["suite"], row["metric"]), {})[row["model"]] = row
     head = ["suite", "metric", *models, *(f"{model} - {models[0]}" for model in paired)]
-    lines = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
-    for suite, metric in dict.fromkeys((row["suite"], row["metric"]) for row in rows):
-        values = [_cell(cells.get((suite, metric, model)), "", "") for model in models]
-        differences = [_cell(cells.get((suite, metric, model)), "difference", "+") for model in paired]
-        lines.append([suite or "-", metric, *values, *differences])
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
+    alignment = ["---", "---", *["---:"] * (len(head) - 2)]
+    table = [head, alignment]
+    for (suite, metric), by_model in by_metric.items():
+        values = [_cell(by_model.get(model), "", "") for model in models]
+        differences = [_cell(by_model.get(model), "difference", "+") for model in paired]
+        table.append([suite or "-", metric, *values, *differences])
+    lines = []
+    for cells in table:
+        # A vertical bar would end the cell.
+        texts = [cell.replace("|", "/") for cell in cells]
+        lines.append(f"| {' | '.join(texts)} |\n")
+    return "".join(lines)
 
 
 def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     """A value or a difference with its interval; empty if there is none."""
+    if row is None:
+        return ""
     keys = (name, f"{name}_low", f"{name}_high") if name else ("value", "low", "high")
-    if row is None or row.get(keys[0]) is None:
+    value, low, high = (row.get(key) for key in keys)
+    if value is None:
         return ""
     unit = scale(row["metric"])
-    value, low, high = (row.get(key) for key in keys)
-    assert value is not None
+    text = f"{unit * value:{sign}.1f}"
     if low is None or high is None:
-        return f"{unit * value:{sign}.1f}"
-    significant = "*" if name and (low > 0 or high < 0) else ""
-    return f"{unit * value:{sign}.1f}{significant} [{unit * low:{sign}.1f}, {unit * high:{sign}.1f}]"
+        return text
+    excludes_zero = low > 0 or high < 0
+    mark = "*" if name and excludes_zero else ""
+    return f"{text}{mark} [{unit * low:{sign}.1f}, {unit * high:{sign}.1f}]"
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -393,19 +424,26 @@ def labels(names: Sequence[str]) -> list[str]:
     # Only the resolved path of a folder such as . or .. has a name.
     paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
     parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
-    shared = 0
-    while parts and all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
-        shared += 1
-    short = ["/".join(part[shared:]) for part in parts]
-    return distinct(
-        label + Path(name).suffix if short.count(label) > 1 else label for label, name in zip(short, names, strict=True)
-    )
+    num_shared = 0
+    # Each keeps at least its last part.
+    while parts and all(len(part) > num_shared + 1 and part[num_shared] == parts[0][num_shared] for part in parts):
+        num_shared += 1
+    short = ["/".join(part[num_shared:]) for part in parts]
+    labelled = []
+    for label, name in zip(short, names, strict=True):
+        is_repeated = short.count(label) > 1
+        labelled.append(label + Path(name).suffix if is_repeated else label)
+    return distinct(labelled)
 
 
 def distinct(names: Iterable[str]) -> list[str]:
     """The names made distinct: a repeated one gets the next free number."""
     unique: list[str] = []
     for name in names:
-        candidates = chain([name], (f"{name} ({number})" for number in count(2)))
-        unique.append(next(candidate for candidate in candidates if candidate not in unique))
+        candidate = name
+        number = 1
+        while candidate in unique:
+            number += 1
+            candidate = f"{name} ({number})"
+        unique.append(candidate)
     return unique

@@ -90,15 +90,21 @@ def _asserts(row: Row) -> dict[str, Any]:
     asserts = _split_or_none(setup)
     if asserts is not None:
         return _judged([*asserts, *row["test_list"]]) or _python(whole)
-    return _judged(["\n".join([setup, source]) for source in row["test_list"]]) or _python(whole)
+    # A set-up with other statements goes before every test.
+    tests = [f"{setup}\n{source}" for source in row["test_list"]]
+    return _judged(tests) or _python(whole)
 
 
 def _check(row: Row) -> dict[str, Any]:
-    script, name = row["test"], row.get("entry_point") or ""
-    called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body)
-    whole = script if called else f"{script}\ncheck({name})"
+    script = row["test"]
+    name = row.get("entry_point") or ""
+    calls_check = any(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body
+    )
+    whole = script if calls_check else f"{script}\ncheck({name})"
     asserts = _split_or_none(script, name)
-    return (asserts and _judged(asserts, name)) or _judged([whole], name) or _python(whole)
+    by_assert = _judged(asserts, name) if asserts else None
+    return by_assert or _judged([whole], name) or _python(whole)
 
 
 def _split_or_none(script: str, entry_point: str = "") -> list[str] | None:
@@ -120,11 +126,13 @@ def _judged(sources: Sequence[str], entry_point: str = "") -> dict[str, Any] | N
 
 
 def _main(row: Row) -> dict[str, Any]:
+    """A ``main`` of C++ with asserts, which reports at its end that all passed."""
+    # The closing brace of the program itself, with which some scripts begin.
     script = str(row.get("test") or row["tests"]).strip().removeprefix("}").strip()
     report = f'std::fputs("\\n{PASSED}\\n", stdout);\n}}\n'
-    return _with_script(
-        f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{_LAST_BRACE.sub(lambda _: report, script)}", "cpp"
-    )
+    # A function, as a replacement text would have its backslashes interpreted.
+    reporting = _LAST_BRACE.sub(lambda _: report, script)
+    return _with_script(f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{reporting}", "cpp")
 
 
 def _unittest(row: Row) -> dict[str, Any]:
@@ -157,10 +165,12 @@ def _feeds(statement: str) -> Iterator[dict[str, str]]:
 def _calls(statement: str, method: str) -> Iterator[dict[str, str]]:
     for example in _EXAMPLE.finditer(statement):
         arguments = ", ".join(repr(_value(argument.value)) for argument in _arguments(example["input"]))
-        yield {"call": f"Solution().{method}({arguments})", "output": repr(_value(_expression(example["output"])))}
+        output = _value(_expression(example["output"]))
+        yield {"call": f"Solution().{method}({arguments})", "output": repr(output)}
 
 
 def _arguments(text: str) -> list[ast.keyword]:
+    # An input such as "nums = [1, 2], k = 3" has the syntax of keyword arguments.
     call = _expression(f"f({' '.join(text.split())})")
     if not isinstance(call, ast.Call) or call.args:
         raise DataError(f"the example's input {text[:60]!r} has no named arguments")
@@ -198,7 +208,8 @@ def _hidden(row: Row) -> dict[str, Any]:
 def _case(case: Row, name: str | None) -> dict[str, str]:
     if case.get("testtype") != "functional":
         return {"input": case["input"], "output": case["output"]}
-    arguments = ", ".join(repr(json.loads(line)) for line in case["input"].splitlines() if line.strip())
+    lines = [line for line in case["input"].splitlines() if line.strip()]
+    arguments = ", ".join(repr(json.loads(line)) for line in lines)
     return {"call": f"Solution().{name}({arguments})", "output": repr(json.loads(case["output"]))}
 
 

@@ -60,7 +60,8 @@ def problems(suite: Suite, folders: Sequence[str], seed: int = 0, *, reference: 
     """
     source, rows = _find(suite, folders)
     by_id: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(row for row in rows if _satisfies(suite.name, source.where, row)):
+    matching = (row for row in rows if _satisfies(suite.name, source.where, row))
+    for number, row in enumerate(matching):
         try:
             problem = _problem(suite, source, row, number, seed)
             if problem["id"] in by_id:
@@ -97,20 +98,28 @@ def _find(suite: Suite, folders: Sequence[str]) -> tuple[Source, Iterator[Row]]:
 
 def _missing_data(suite: Suite, searched: Sequence[str], *, named: bool) -> str:
     """What to do about missing data; ``named``: folders were given by the user."""
-    files = " or ".join(dict.fromkeys(name for source in suite.sources for name in source.files))
-    hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
-    where = " or ".join(folder for folder in searched if folder != str(SHIPPED))
-    problem = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
-    origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
-    on_hub = f"; on the hub it is {hubs}: --data hub" if hubs else ""
-    origin = f"; it comes from {origins}: put it there" if origins else ""
+    files = dict.fromkeys(name for source in suite.sources for name in source.files)
+    hubs = dict.fromkeys(source.hub for source in suite.sources if source.hub)
+    origins = dict.fromkeys(source.origin for source in suite.sources if source.origin)
+    folders = [folder for folder in searched if folder != str(SHIPPED)]
+    if files and folders:
+        text = f"no {' or '.join(files)} in {' or '.join(folders)} or the folders in it"
+    else:
+        text = "its data is not on this machine"
+    if hubs:
+        text += f"; on the hub it is {' or '.join(hubs)}: --data hub"
+    if origins:
+        text += f"; it comes from {' or '.join(origins)}: put it there"
     a_folder = "another folder" if named else "a folder"
-    return f"evaluate: suite {suite.name}: {problem}{on_hub}{origin}, or name {a_folder} by --data"
+    return f"evaluate: suite {suite.name}: {text}, or name {a_folder} by --data"
 
 
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """The files of these names in a folder or in the folders in it."""
     for name in names:
-        yield from (path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.exists())
+        for path in (folder / name, *sorted(folder.glob(f"*/{name}"))):
+            if path.exists():
+                yield path
 
 
 def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
@@ -121,13 +130,15 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     Raises:
         DataError: it cannot be read.
     """
-    if path.is_dir() and (rows := exercises(path)):
-        return iter(rows)
+    in_folders = exercises(path) if path.is_dir() else []
+    if in_folders:
+        return iter(in_folders)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
+    is_compressed = plain != path.name
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
+        with gzip.open(path, "rt", encoding="utf-8") if is_compressed else path.open(encoding="utf-8") as file:
             rows = _parsed(file.read(), plain, names)
     except (OSError, ValueError, EOFError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
@@ -149,25 +160,27 @@ def exercises(folder: Path) -> list[Row]:
 
 
 def _exercise(folder: Path) -> Row:
+    row: dict[str, Any] = {"slug": folder.name}
     try:
         files = json.loads((folder / EXERCISE_CONFIG).read_text(encoding="utf-8"))["files"]
-        texts = {
-            column: {name: (folder / name).read_text(encoding="utf-8") for name in files.get(kind, [])}
-            for column, kind in _EXERCISE_FILES.items()
-        }
-        paths = {column: folder / ".docs" / name for column, name in _EXERCISE_TEXTS.items()}
-        docs = {column: path.read_text(encoding="utf-8") if path.is_file() else "" for column, path in paths.items()}
+        for column, name in _EXERCISE_TEXTS.items():
+            path = folder / ".docs" / name
+            row[column] = path.read_text(encoding="utf-8") if path.is_file() else ""
+        for column, kind in _EXERCISE_FILES.items():
+            row[column] = {name: (folder / name).read_text(encoding="utf-8") for name in files.get(kind, [])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"the exercise {folder} cannot be read: {error}") from None
-    return {"slug": folder.name, **docs, **texts}
+    return row
 
 
 def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
     lines = [line for line in text.split("\n") if line.strip()]
     if name.endswith(".tsv"):
         return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
-    rows: list[Row] = json.loads(text) if text.lstrip()[:1] == "[" else [json.loads(line) for line in lines]
-    return rows
+    if text.lstrip()[:1] == "[":
+        rows: list[Row] = json.loads(text)
+        return rows
+    return [json.loads(line) for line in lines]
 
 
 def _table(name: str) -> Iterator[Row]:
@@ -218,10 +231,12 @@ def _between(low: Any, value: Any, high: Any) -> bool:
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
-    id = f"{suite.name}/{_text(source.id, row) if source.id else number}"
-    problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": _text(source.prompt, row).strip()}
+    row_id = _text(source.id, row) if source.id else number
+    id = f"{suite.name}/{row_id}"
+    prompt = _text(source.prompt, row).strip()
+    problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": prompt}
     if source.choices:
-        question = _with_choices(source, row, problem["prompt"], random.Random(f"{seed}\0{id}"))
+        question = _with_choices(source, row, prompt, random.Random(f"{seed}\0{id}"))
         problem |= {"prompt": question.prompt, "answer": question.letter}
     elif suite.kind == "code":
         problem |= programs.with_tests(source.tests, row)
@@ -251,9 +266,11 @@ def _as_text(value: Any) -> str:
         return ""
     if isinstance(value, dict) and all(isinstance(text, str) for text in value.values()):
         return "\n".join(value.values())
-    if isinstance(value, list | dict):
-        parts = value if isinstance(value, list) else [value]
-        return "\n".join(part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in parts)
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list):
+        lines = [part if isinstance(part, str) else json.dumps(part, ensure_ascii=False) for part in value]
+        return "\n".join(lines)
     chat = _CHAT.search(str(value))
     return chat[1].strip() if chat else str(value)
 
@@ -276,7 +293,8 @@ def _with_choices(source: Source, row: Row, prompt: str, rng: random.Random) -> 
         right = 0
     order = rng.sample(range(len(options)), len(options))
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
-    return Question("\n".join([stem, "", *lines, "", INSTRUCTION]), LETTERS[order.index(right)])
+    statement = "\n".join([stem, "", *lines, "", INSTRUCTION])
+    return Question(statement, LETTERS[order.index(right)])
 
 
 def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:
@@ -284,4 +302,6 @@ def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:
     match = _OPTIONS.search(prompt)
     if not match or letter not in LETTERS[:4]:
         raise DataError("the statement lacks the options A to D, or the answer is none of them")
-    return prompt[: match.start()].strip(), [option.strip() for option in match.groups()], LETTERS.index(letter)
+    stem = prompt[: match.start()].strip()
+    options = [option.strip() for option in match.groups()]
+    return stem, options, LETTERS.index(letter)

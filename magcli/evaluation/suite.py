@@ -149,9 +149,13 @@ def _load(name: str) -> list[Suite]:
     if path.suffix == ".toml":
         return _parsed(path.stem, _text(path), path.parent)
     shipped = shipped_names()
-    for base in (base for base in shipped if name == base or name.startswith(f"{base}-")):
+    for base in shipped:
+        if name != base and not name.startswith(f"{base}-"):
+            continue
         text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
-        if chosen := [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]:
+        # The name of a suite stands for all of its variants.
+        chosen = [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]
+        if chosen:
             return chosen
     raise UsageError(
         f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}; "
@@ -205,9 +209,15 @@ def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suit
     if not options.get("verifier") or not tables:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
     verifier = _verifier(options.pop("verifier"), name)
-    sources = tuple(_source(name, source, verifier) for source in tables)
-    return Suite(name, verifier, sources, _made(SamplingOptions, sampling, name), **options,
-                 digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
+    return Suite(
+        name=name,
+        verifier=verifier,
+        sources=tuple(_source(name, source, verifier) for source in tables),
+        sampling=_made(SamplingOptions, sampling, name),
+        **options,
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        folder=folder,
+    )
 
 
 def _verifier(verifier: str, name: str) -> str:
@@ -237,12 +247,14 @@ def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
 def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     """A dataclass from a table; keys and types are checked."""
     kinds = field_types(shape)
-    if unknown := [key for key in table if key not in kinds]:
-        raise UsageError(f"suite {name}: unknown key '{unknown[0]}'{did_you_mean(unknown[0], kinds)}")
+    for key in table:
+        if key not in kinds:
+            raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, kinds)}")
     values = {}
     for key, value in table.items():
-        is_single = kinds[key] == tuple[str, ...] and isinstance(value, str)
-        values[key] = convert(kinds[key], [value] if is_single else value, f"suite {name}: {key}")
+        kind = kinds[key]
+        is_single = kind == tuple[str, ...] and isinstance(value, str)
+        values[key] = convert(kind, [value] if is_single else value, f"suite {name}: {key}")
     return shape(**values)
 
 
@@ -255,7 +267,8 @@ def require_ifeval() -> None:
         EnvironmentFault: what is missing and how to install it.
     """
     packages = ("lm_eval", "nltk", "langdetect", "immutabledict")
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
         raise EnvironmentFault(
             f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
         )

@@ -23,7 +23,8 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 
 def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THINK) -> dict[str, Any]:
     """1 if the calls are those expected, else 0; ``detail`` says what differs."""
-    functions, right = _value(row["functions"]), _value(row["calls"])
+    functions = _value(row["functions"])
+    right = _value(row["calls"])
     answered = calls(thoughts.answer(completion))
     if answered is None:
         return {"total": 0.0, "extracted": "", "detail": "no list of calls"}
@@ -34,11 +35,11 @@ def reward(completion: str, row: Mapping[str, Any], thoughts: ThoughtForm = THIN
 
 def calls(answer: str) -> list[Call] | None:
     """The calls in an answer, as name and arguments; None if it has neither calls nor an empty list."""
-    if tagged := _TAGGED.findall(answer):
-        return _all(tagged)
-    if fenced := _FENCED.findall(answer):
-        return _all(fenced)
-    return _all([answer.strip()]) if answer.strip()[:1] in ("[", "{") else None
+    texts = _TAGGED.findall(answer) or _FENCED.findall(answer)
+    if texts:
+        return _all(texts)
+    bare = answer.strip()
+    return _all([bare]) if bare[:1] in ("[", "{") else None
 
 
 def _all(texts: Sequence[str]) -> list[Call] | None:
@@ -54,7 +55,8 @@ def _read(value: Any) -> Iterator[Call]:
     Raises:
         KeyError, TypeError, ValueError: it holds something else.
     """
-    for call in value if isinstance(value, list) else [value]:
+    listed = value if isinstance(value, list) else [value]
+    for call in listed:
         arguments = call["arguments"] if "arguments" in call else call.get("parameters", {})
         if isinstance(arguments, str):
             arguments = json.loads(arguments)
@@ -64,8 +66,9 @@ def _read(value: Any) -> Iterator[Call]:
 def _difference(answered: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
     """The difference of two sets of calls; empty if they are equal."""
     defaults = {function["name"]: _defaults(function) for function in functions}
-    if unknown := [call["name"] for call in answered if call["name"] not in defaults]:
-        return f"there is no function {unknown[0]}"
+    for call in answered:
+        if call["name"] not in defaults:
+            return f"there is no function {call['name']}"
     actual = sorted(_canonical(call, defaults) for call in answered)
     expected = sorted(_canonical(call, defaults) for call in right)
     if actual == expected:

@@ -15,7 +15,9 @@ def parse_box(text: str) -> Box:
         UsageError: the format is wrong, or the origin is outside.
     """
     try:
-        (left, right), (low, high) = ((float(end) for end in axis.split(":")) for axis in text.split(","))
+        first, second = text.split(",")
+        left, right = map(float, first.split(":"))
+        low, high = map(float, second.split(":"))
     except ValueError:
         raise UsageError(f"range '{text}' is not of the form a1lo:a1hi,a2lo:a2hi, such as -2:4,-1:1") from None
     if not (-inf < left < 0 < right < inf and -inf < low < 0 < high < inf):

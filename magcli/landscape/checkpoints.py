@@ -55,13 +55,16 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise DataError, naming folder and tensor, unless all have the same tensor names and shapes as the last one."""
     last = checkpoints[-1]
     for other in checkpoints[:-1]:
-        if missing := last.keys() - other.keys():
+        missing = last.keys() - other.keys()
+        if missing:
             raise DataError(f"{_folder(other)}: tensor {min(missing)} is missing, but present in {_folder(last)}")
-        if extra := other.keys() - last.keys():
+        extra = other.keys() - last.keys()
+        if extra:
             raise DataError(f"{_folder(other)}: tensor {min(extra)} is not in {_folder(last)}")
         for name, stored in other.items():
-            if stored.shape != last[name].shape:
-                shapes = f"{list(stored.shape)}, but {list(last[name].shape)} in {last[name].file}"
+            expected = last[name]
+            if stored.shape != expected.shape:
+                shapes = f"{list(stored.shape)}, but {list(expected.shape)} in {expected.file}"
                 raise DataError(f"{stored.file}: tensor {name} has shape {shapes}")
 
 
@@ -98,7 +101,8 @@ def read_tensor(stored: Stored) -> torch.Tensor:
 
 def piece_buffer(count: int) -> torch.Tensor:
     """A uint8 buffer for pieces of ``count`` checkpoints, to be reused: fresh pages cost more than reading."""
-    return torch.empty(4 * count * max(PIECE // count, MIN_PIECE), dtype=torch.uint8)
+    elements = max(PIECE // count, MIN_PIECE)
+    return torch.empty(4 * count * elements, dtype=torch.uint8)
 
 
 def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -109,24 +113,30 @@ def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor
     """
     kinds = [stored.dtype for stored in stack]
     width = len(buffer) // (4 * len(stack))  # elements of the largest dtype, of 4 bytes, for each checkpoint
-    size = max(kind.itemsize for kind in kinds)
+    widest = max(kind.itemsize for kind in kinds)
     memory = _bytes(buffer)
+    end = start + count
     with opened(stack) as files:
-        for first in range(start, start + count, width):
-            length = min(width, start + count - first)
+        for first in range(start, end, width):
+            length = min(width, end - first)
+            row_bytes = length * widest  # a row of a smaller dtype fills only its beginning
             for row, (file, stored) in enumerate(zip(files, stack, strict=True)):
                 itemsize = stored.dtype.itemsize
-                begin = row * length * size
+                begin = row * row_bytes
                 fill(file, stored, first * itemsize, memory[begin : begin + length * itemsize])
-            yield _as_one(buffer[: len(stack) * length * size].view(len(stack), -1), kinds, length)
+            rows = buffer[: len(stack) * row_bytes].view(len(stack), -1)
+            yield _as_one(rows, kinds, length)
 
 
 def _as_one(rows: torch.Tensor, kinds: Sequence[torch.dtype], length: int) -> torch.Tensor:
     """Rows of bytes as a tensor of one dtype."""
     if len(set(kinds)) == 1:
         return rows.view(kinds[0])
-    values = zip(rows, kinds, strict=True)
-    return torch.stack([row[: length * kind.itemsize].view(kind).float() for row, kind in values])
+    values = []
+    for row, kind in zip(rows, kinds, strict=True):
+        used = row[: length * kind.itemsize]
+        values.append(used.view(kind).float())
+    return torch.stack(values)
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:

@@ -52,27 +52,31 @@ def write_components(plane: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     """
     checkpoints = [open_checkpoint(source) for source in plane.folders]
     check_same(checkpoints)
+    tensors = checkpoints[-1].values()
     paths = (folder / COMPONENTS[0], folder / COMPONENTS[1])
     key = _key(plane, checkpoints)
     if all(_has_key(path, key) for path in paths):
         check_weights([folder])
         return paths
     verify(checkpoints)
-    entries = [Entry(stored.name, "F32", stored.shape, 4 * stored.size) for stored in checkpoints[-1].values()]
+    entries = [Entry(stored.name, "F32", stored.shape, 4 * stored.size) for stored in tensors]
     header, offsets = packed_header(entries, {"key": key})
-    mixing = plane.mixing.astype(precision_of(float(plane.explained[1] / plane.explained[0])))
+    file_size = len(header) + 4 * sum(stored.size for stored in tensors)
+    second_share = float(plane.explained[1] / plane.explained[0])
+    mixing = plane.mixing.astype(precision_of(second_share))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMS).unlink(missing_ok=True)
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(atomic_file(path)) for path in paths]
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(atomic_file(path)) for path in paths]
         for file in files:
-            preallocate(file, len(header) + 4 * sum(stored.size for stored in checkpoints[-1].values()))
+            preallocate(file, file_size)
             file.write(header)
             file.flush()
 
         def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
             offset = offsets[name] + 4 * start
-            for rows in pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer):
+            stack = [checkpoint[name] for checkpoint in checkpoints]
+            for rows in pieces(stack, start, length, buffer):  # (T, n)
                 for file, values in zip(files, mix(bits_of(rows), mixing), strict=True):
                     _write_at(file.fileno(), values, offset)
                 offset += 4 * rows.shape[1]
@@ -124,7 +128,9 @@ def perturbed(
     origin, axes = _open(last, components)
     for name, stored in origin.items():
         base = read_tensor(stored).float()
-        step = _step([axis[name] for axis in axes], (a1, a2)) if a1 or a2 else None
+        step = None
+        if a1 or a2:
+            step = _step([axis[name] for axis in axes], (a1, a2))
         yield name, _rounded(base, step, name) if bf16 else _added(base, step)
 
 
@@ -134,6 +140,7 @@ def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, compone
     along = np.zeros(2)
     square = 0.0
     for name, tensor in weights:
+        # Subtracted in float32, which is exact for close weights, and summed in float64.
         moved = (tensor.float() - read_tensor(origin[name]).float()).flatten().double()
         along += [float(moved @ read_tensor(axis[name]).flatten().double()) for axis in axes]
         square += float(moved @ moved)
@@ -148,8 +155,9 @@ def dithered(values: torch.Tensor, key: int) -> torch.Tensor:
     for start in range(0, bits.size, PIECE):
         piece = bits[start : start + PIECE]
         index = np.arange(start, start + piece.size, dtype=np.uint64).astype(np.uint32)
+        noise = hashed(index ^ np.uint32(key)) >> 16
         # 16 random bits carry into the upper half, the bfloat16, with a probability proportional to the lower half.
-        out[start : start + PIECE] = (piece + (hashed(index ^ np.uint32(key)) >> 16)) >> 16
+        out[start : start + PIECE] = (piece + noise) >> 16
     return torch.from_numpy(out).view(torch.bfloat16).view(values.shape)
 
 

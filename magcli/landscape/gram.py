@@ -16,6 +16,7 @@ only by rounding. The same operations in PyTorch take about 1.7 times the CPU ti
 
 import functools
 import io
+import math
 import operator
 import threading
 import zipfile
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -43,20 +44,12 @@ Bits = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.floating[Any]]
 Function = TypeVar("Function", bound=Callable[..., Any])
 Result = TypeVar("Result")
-Part = TypeVar("Part", bound="Additive")
 BLOCK = 1 << 20
 """Elements of a tensor that one thread reads from all checkpoints before it takes the next block."""
 CHUNK = 256
 """Number of weights in the scratch buffer."""
 UNROLLED = 4
 """The number of rows of the scratch buffer is a multiple of this; rows past T stay zero."""
-
-
-class Additive(Protocol):
-    """A quantity that is summed over blocks."""
-
-    def __add__(self, other: Self) -> Self:
-        """The sum over both blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +88,15 @@ def gram_sums(
     """
     keys = tuple(identity(checkpoint) for checkpoint in checkpoints)
     cached = load_cache(cache) if cache else None
-    if cached is not None and cached.keys == keys and cached.precision.itemsize >= precision.itemsize:
+    if cached is not None:
+        are_first = cached.keys == keys[: len(cached.keys)]
+        are_precise = cached.precision.itemsize >= precision.itemsize
+        if not (are_first and are_precise):
+            cached = None
+    if cached is not None and cached.keys == keys:
         return cached.sums
     verify(checkpoints)
-    if cached is None or cached.keys != keys[: len(cached.keys)] or cached.precision.itemsize < precision.itemsize:
+    if cached is None:
         sums = read_sums(checkpoints, block, precision)
     else:
         precision = cached.precision
@@ -123,16 +121,17 @@ def read_sums(
         DataError: a tensor contains NaN or infinity.
     """
     count = len(checkpoints)
-    sums = {name: Sums(np.zeros((count - skip_rows, count)), 0.0, 0) for name in checkpoints[-1]}
+    stacks = {name: [checkpoint[name] for checkpoint in checkpoints] for name in checkpoints[-1]}
+    sums = {name: Sums(np.zeros((count - skip_rows, count)), 0.0, 0) for name in stacks}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
-        read = pieces([checkpoint[name] for checkpoint in checkpoints], start, length, buffer)
+        read = pieces(stacks[name], start, length, buffer)
         return name, total(piece_sums(rows, precision, skip_rows) for rows in read)
 
     for name, part in over_blocks(work, checkpoints, block):
         sums[name] = sums[name] + part
     for name, part in sums.items():
-        check_finite(part.gram, [checkpoint[name] for checkpoint in checkpoints])
+        check_finite(part.gram, stacks[name])
     return sums
 
 
@@ -149,7 +148,7 @@ def bits_of(rows: torch.Tensor) -> Bits:
     return rows.float().view(torch.int32).numpy().view(np.uint32)
 
 
-def total(parts: Iterable[Part]) -> Part:
+def total(parts: Iterable[Sums]) -> Sums:
     """The sum of at least one part."""
     return functools.reduce(operator.add, parts)
 
@@ -168,7 +167,7 @@ def over_blocks(
     work: Callable[[str, int, int, torch.Tensor], Result], checkpoints: Sequence[Checkpoint], block: int
 ) -> Iterator[Result]:
     """Call ``work(name, start, length, buffer)`` on every block in threads; yields results in order of the blocks."""
-    local = threading.local()
+    local = threading.local()  # a buffer for each thread
 
     def task(job: tuple[str, int, int]) -> Result:
         if not hasattr(local, "buffer"):
@@ -196,7 +195,7 @@ def _extended(cached: Array, new: Array) -> Array:
     whole = np.block([[cached, new[:, : len(cached)].T], [new]])
     # (a - z)(b - z) = ab - az - bz + zz, where z is the new last checkpoint.
     moved = whole - whole[:, -1:] - whole[-1:] + whole[-1, -1]
-    moved[-1] = moved[:, -1] = 0
+    moved[-1] = moved[:, -1] = 0  # exactly, as z - z is
     return np.asarray((moved + moved.T) / 2)  # rounding differs between the triangles
 
 
@@ -235,8 +234,11 @@ def gram(bits: Bits, precision: np.dtype[Any], skip_rows: int = 0) -> Array:
     """
     count = len(bits)
     reference = (skip_rows or count) - 1
-    lower = _lower_gram(bits, reference, skip_rows, _scratch(count, precision))[:count, :count]
-    return np.asarray((np.tril(lower) + np.tril(lower, -1).T)[skip_rows:])
+    padded = _lower_gram(bits, reference, skip_rows, _scratch(count, precision))
+    # Tiles on the diagonal also write above it, so only the lower triangle is used.
+    lower = np.tril(padded[:count, :count])
+    whole = lower + np.tril(lower, -1).T
+    return np.asarray(whole[skip_rows:])
 
 
 def mix(bits: Bits, mixing: Floats) -> npt.NDArray[np.float32]:
@@ -251,7 +253,8 @@ def mix(bits: Bits, mixing: Floats) -> npt.NDArray[np.float32]:
 
 def _scratch(count: int, precision: np.dtype[Any]) -> Floats:
     """A zero buffer (P, CHUNK) with P >= T for the differences of ``count`` checkpoints."""
-    return np.zeros((-(-count // UNROLLED) * UNROLLED, CHUNK), precision)
+    num_rows = math.ceil(count / UNROLLED) * UNROLLED
+    return np.zeros((num_rows, CHUNK), precision)
 
 
 def _compiled(function: Function) -> Function:
@@ -269,13 +272,16 @@ def _compiled(function: Function) -> Function:
 @_compiled
 def _value(bits: np.uint16 | np.uint32, halved: bool) -> np.float32:
     """The float32 with these bits or, ``halved``, this upper half."""
-    return np.uint32(np.uint32(bits) << np.uint32(16) if halved else bits).view(np.float32)
+    word = np.uint32(bits)
+    upper = np.uint32(word << np.uint32(16))
+    return np.uint32(upper if halved else word).view(np.float32)
 
 
 @_compiled
 def square(bits: Bits) -> float:
     """The sum of the squares of one checkpoint's weights, ``bits`` (n,)."""
-    total, halved = 0.0, bits.itemsize == 2
+    halved = bits.itemsize == 2
+    total = 0.0
     for k in range(len(bits)):
         value = np.float64(_value(bits[k], halved))
         total += value * value
@@ -294,10 +300,12 @@ def count_changed(one: Bits, other: Bits) -> int:
 @_compiled
 def _subtract(bits: Bits, reference: int, start: int, length: int, differences: Floats) -> None:
     """Fill ``differences[t, :length]`` with x_t - x_reference from weight ``start`` on."""
-    halved, kind = bits.itemsize == 2, differences.dtype.type
+    halved = bits.itemsize == 2
+    kind = differences.dtype.type
     base = bits[reference, start : start + length]
     for t in range(len(bits)):
-        row, out = bits[t, start : start + length], differences[t]
+        row = bits[t, start : start + length]
+        out = differences[t]
         for k in range(length):
             out[k] = kind(_value(row[k], halved)) - kind(_value(base[k], halved))
 
@@ -353,10 +361,12 @@ def _add_scaled(factors: Floats, rows: Floats, t: int, length: int, total: Float
 @_compiled
 def _mix(bits: Bits, factors: Floats, differences: Floats, out: npt.NDArray[np.float32]) -> None:
     """Fill ``out`` (K, n) with ``factors`` (K, P) times the differences to the last row."""
-    width, total = bits.shape[1], np.empty(CHUNK, differences.dtype)
+    width = bits.shape[1]
+    last = len(bits) - 1
+    total = np.empty(CHUNK, differences.dtype)
     for start in range(0, width, CHUNK):
         length = min(CHUNK, width - start)
-        _subtract(bits, len(bits) - 1, start, length, differences)
+        _subtract(bits, last, start, length, differences)
         for component in range(len(factors)):
             total[:] = 0
             for t in range(0, len(differences), UNROLLED):

@@ -173,9 +173,12 @@ def _by_gram(
     folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, cache: Path | None
 ) -> Decomposition:
     sums = gram_sums(checkpoints, block, np.dtype(np.float32), cache)
-    if precision_of(_second_share(total(sums.values()).gram)) == np.float64:
-        sums = gram_sums(checkpoints, block, np.dtype(np.float64), cache)
     gram = total(sums.values()).gram
+    # Whether float32 is too coarse follows from the result, even a coarse one.
+    precision = precision_of(_second_share(gram))
+    if precision == np.float64:
+        sums = gram_sums(checkpoints, block, precision, cache)
+        gram = total(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
     _check_rank(folders, _second_share(gram))
     principal = _principal(gram)
@@ -184,12 +187,21 @@ def _by_gram(
 
 def _principal(gram: Array) -> Principal:
     """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*."""
-    values, vectors = np.linalg.eigh(_centred(gram))
-    # Descending, without the smallest, which is zero as the points are centred.
-    values, vectors = np.maximum(values[:0:-1], 0), vectors[:, :0:-1]
-    mixing = vectors[:, :2].T / np.sqrt(values[:2, None])
+    ascending, vectors = np.linalg.eigh(_centred(gram))
+    # Descending, without the smallest, which is zero as the points are centred. Rounding may make others negative.
+    values = np.maximum(ascending[:0:-1], 0)
+    leading = vectors[:, :-3:-1]  # (T, 2)
+    # c = X^T v / sqrt(lambda) has unit norm if v is a unit eigenvector of X X^T.
+    mixing = leading.T / np.sqrt(values[:2, None])
     mixing -= mixing.mean(1, keepdims=True)
-    return Principal(values, float(values.sum()), mixing, gram @ mixing.T, gram.diagonal().copy()).oriented()
+    principal = Principal(
+        values=values,
+        variance=float(values.sum()),
+        mixing=mixing,
+        trajectory=gram @ mixing.T,
+        square=gram.diagonal().copy(),
+    )
+    return principal.oriented()
 
 
 def _centred(gram: Array) -> Array:
@@ -206,17 +218,25 @@ def _second_share(gram: Array) -> float:
 def _tensor_sums(part: Sums, principal: Principal) -> TensorSums:
     gram = _centred(part.gram)
     variance = float(np.trace(gram))
-    axes = principal.mixing * np.sqrt(principal.values[:2, None])
-    along = [float(axis @ gram @ axis) / variance if variance > 0 else 0.0 for axis in axes]
-    return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, tuple(along))
+    if variance > 0:
+        axes = principal.mixing * np.sqrt(principal.values[:2, None])  # the unit eigenvectors, (2, T)
+        explained = tuple(float(axis @ gram @ axis) / variance for axis in axes)
+    else:
+        explained = (0.0, 0.0)
+    return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, explained)
 
 
 def _described(
     folders: Sequence[Path], checkpoints: Sequence[Checkpoint], principal: Principal, parts: dict[str, TensorSums]
 ) -> Plane:
+    last = checkpoints[-1]
     distance = np.sqrt(principal.square)
-    outside = np.sqrt(np.maximum(principal.square - (principal.trajectory**2).sum(1), 0))
+    inside_square = (principal.trajectory**2).sum(1)
+    outside = np.sqrt(np.maximum(principal.square - inside_square, 0))  # rounding may make it negative
     moved = list(parts.values())
+    drift = _ratio(sum(part.distance for part in moved), sum(part.start for part in moved))
+    num_changed = sum(part.changed for part in moved)
+    num_weights = sum(stored.size for stored in last.values())
     dtypes = {stored.dtype for checkpoint in checkpoints for stored in checkpoint.values()}
     return Plane(
         folders=tuple(folders),
@@ -227,9 +247,9 @@ def _described(
         trajectory=principal.trajectory,
         off_plane=np.divide(outside, distance, out=np.zeros_like(outside), where=distance > 0),
         distance=distance,
-        drift=_ratio(sum(part.distance for part in moved), sum(part.start for part in moved)),
-        changed=sum(part.changed for part in moved) / sum(stored.size for stored in checkpoints[-1].values()),
-        tensors=tuple(_tensor_drift(checkpoints[-1][name], part, principal.variance) for name, part in parts.items()),
+        drift=drift,
+        changed=num_changed / num_weights,
+        tensors=tuple(_tensor_drift(last[name], part, principal.variance) for name, part in parts.items()),
     )
 
 
@@ -256,8 +276,10 @@ def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], 
     """Refuse a run that never moved, and equal checkpoints; only those equally far from w* are compared."""
     if not square.any():
         raise DataError(f"{folders[0]} to {folders[-1]}: no weight changed in any checkpoint, so there is no plane")
-    close = np.abs(square[:, None] - square) <= 1e-5 * np.maximum(square[:, None], square)
-    for i, j in zip(*np.nonzero(np.triu(close, 1)), strict=True):
+    gap = np.abs(square[:, None] - square)
+    close = gap <= 1e-5 * np.maximum(square[:, None], square)
+    pairs = np.argwhere(np.triu(close, 1))  # each pair once, as row and column
+    for i, j in pairs:
         if _equal(checkpoints[i], checkpoints[j]):
             raise DataError(f"{folders[i]} and {folders[j]} have the same weights; list each checkpoint once")
 
@@ -273,14 +295,16 @@ def cost(checkpoints: Sequence[Checkpoint]) -> str:
 
     All is read for the plane, for its components, and before that for the checksums, if there are some.
     """
+    count = len(checkpoints)
     size = sum(stored.size for stored in checkpoints[-1].values())
     read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
-    count = len(checkpoints)
-    tensors = len(checkpoints[-1])
-    memory = torch.get_num_threads() * len(piece_buffer(count)) + 8 * tensors * count**2  # buffers, Gram matrices
     reads = 3 if have_sums(checkpoints) else 2
+    written = 2 * 4 * size  # two components in float32
+    buffers = torch.get_num_threads() * len(piece_buffer(count))
+    grams = 8 * len(checkpoints[-1]) * count**2  # float64, one of each tensor
+    memory = buffers + grams
     return (
-        f"{count} checkpoints of {_short(size)} weights: {reads} x {_short(read)}B read, {_short(8 * size)}B written,"
+        f"{count} checkpoints of {_short(size)} weights: {reads} x {_short(read)}B read, {_short(written)}B written,"
         f" about {_short(memory)}B of memory"
     )
 
@@ -296,7 +320,8 @@ def summary(plane: Plane) -> str:
 
 def details(plane: Plane) -> list[str]:
     """Further lines: the distance of each checkpoint from the plane, and the tensors that moved most."""
-    shares = list(zip(plane.folders, plane.off_plane, strict=True))[:-1]  # the last one is the origin of the plane
+    # Without the last one, which is the origin of the plane.
+    shares = zip(plane.folders[:-1], plane.off_plane[:-1], strict=True)
     outside = [f"{folder.name} {share:.0%}" for folder, share in shares]
     most = sorted(plane.tensors, key=lambda tensor: -tensor.variance)[:3]
     moved = [f"{tensor.name} {tensor.variance:.0%} (drift {tensor.drift:.1e})" for tensor in most]
@@ -333,7 +358,8 @@ def _rounding(plane: Plane) -> list[str]:
 def like_random_walk(plane: Plane) -> bool:
     """Whether the first shares of variance match those of a random walk with as many checkpoints."""
     shares = plane.explained[:3]
-    return bool(np.abs(shares - random_walk(len(plane.folders))[: len(shares)]).max() < WALK_TOLERANCE)
+    walk = random_walk(len(plane.folders))[: len(shares)]
+    return bool(np.abs(shares - walk).max() < WALK_TOLERANCE)
 
 
 def step_in_gaps(plane: Plane) -> float | None:
@@ -346,7 +372,10 @@ def step_in_gaps(plane: Plane) -> float | None:
     if not coarse or not plane.changed:
         return None
     epsilon = max(torch.finfo(getattr(torch, dtype)).eps for dtype in coarse)
-    return float(plane.drift / np.sqrt(plane.changed) / (RMS_GAP * epsilon))
+    # Both relative to the RMS of the weights. Only a part of the weights made the whole step.
+    step = plane.drift / np.sqrt(plane.changed)
+    gap = RMS_GAP * epsilon
+    return float(step / gap)
 
 
 def percent(shares: Array) -> str:
@@ -356,5 +385,7 @@ def percent(shares: Array) -> str:
 
 def _short(number: float) -> str:
     """A number with three digits and an SI prefix, such as ``4.82 T``."""
-    power = min(max(len(f"{number:.0f}") - 1, 0) // 3, 4)
-    return f"{number / 1000**power:.3g} {' kMGT'[power].strip()}"
+    prefixes = ("", "k", "M", "G", "T")
+    num_digits = len(f"{number:.0f}")
+    power = min((num_digits - 1) // 3, len(prefixes) - 1)
+    return f"{number / 1000**power:.3g} {prefixes[power]}"

@@ -82,7 +82,8 @@ def write(out: Path, survey: Survey, points: pa.Table, plane: Plane, fit: Regres
     figures = plane_figures(plane) | drawn_figures(points, fit) | {"origin_again": repeated}
     _table(out / "points.csv", points.drop_columns(list(PER_PROBLEM)), job)
     _table(out / "samples.arrow", samples, job)
-    texts = {"name": plane.folders[-1].parent.parent.name, "facts": summary(plane) + ".", "origin": _origin(repeated)}
+    run_folder = plane.folders[-1].parent.parent
+    texts = {"name": run_folder.name, "facts": f"{summary(plane)}.", "origin": _origin(repeated)}
     write_page(out / "index.html", figures | texts, points, samples)
     write_json(out / "landscape.json", figures)
     _log(out, points, repeated, job)
@@ -131,7 +132,7 @@ def _origin(repeated: dict[str, Any]) -> str:
 
 def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> None:
     reward = values_of(points, "reward")
-    best = points.slice(int(np.argmax(reward)), 1).to_pylist()[0]
+    (best,) = points.slice(int(np.argmax(reward)), 1).to_pylist()
     gain, low, high = (best[key] for key in ("difference", "difference_low", "difference_high"))
     job.console.say(
         f"landscape: {len(reward)} points, reward {reward.min():.3f} to {reward.max():.3f}"
@@ -140,7 +141,8 @@ def _log(out: Path, points: pa.Table, repeated: dict[str, Any], job: Job) -> Non
         event="landscape",
         out=str(out),
     )
-    if repeated["difference_low"] <= 0 <= repeated["difference_high"]:
+    returned = repeated["difference_low"] <= 0 <= repeated["difference_high"]
+    if returned:
         job.console.say(_origin(repeated), event="origin", **repeated)
     else:
         text = _origin(repeated) + " The engine did not return to the same weights."
@@ -157,8 +159,9 @@ def write_page(path: Path, figures: Mapping[str, Any], points: pa.Table, samples
         "fit": figures["regression"],
     }
     template = files("magcli.landscape").joinpath("page.html").read_text(encoding="utf-8")
+    page = template.replace("@POLICY@", CONTENT_POLICY).replace("@DATA@", script_json(data))
     with atomic_file(path) as file:
-        file.write(template.replace("@POLICY@", CONTENT_POLICY).replace("@DATA@", script_json(data)).encode())
+        file.write(page.encode())
 
 
 def _truncated(row: dict[str, Any]) -> dict[str, Any]:
@@ -223,17 +226,20 @@ def compare_origin(survey: Survey) -> dict[str, Any]:
     assert survey.repeated_origin is not None
     first = survey.rows[survey.points.index((0.0, 0.0))]
     last = survey.repeated_origin
-    last_digests = column(last, "digest")
-    num_samples = last_digests.shape[1]  # the origin may have extra samples, which are not repeated
+    last_digests = column(last, "digest")  # (problems, samples)
+    # The origin may have extra samples, which are not repeated.
+    num_samples = last_digests.shape[1]
     first_digests = column(first, "digest")[:, :num_samples]
-    change = surface.paired_difference(column(last, "reward"), column(first, "reward")[:, :num_samples])
+    first_rewards = column(first, "reward")[:, :num_samples]
+    change = surface.paired_difference(column(last, "reward"), first_rewards)
     num_equal = int((first_digests == last_digests).sum())
     return {"completions": first_digests.size, "equal": num_equal, **_interval("difference", change)}
 
 
 def fit_length(points: pa.Table, *, shortest: float, longest: float) -> Regression | None:
     """Regress raw reward on log mean length over the points within the length limits; 0 means no limit."""
-    lengths, raw = (np.array(points.column(name).to_pylist()) for name in ("lengths", "raw_rewards"))
+    lengths = np.array(points.column("lengths").to_pylist())  # (points, problems), as the rewards
+    raw = np.array(points.column("raw_rewards").to_pylist())
     return surface.length_regression(lengths, raw, low=shortest or None, high=longest or None)
 
 
@@ -280,9 +286,11 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 def drawn_figures(points: pa.Table, fit: Regression | None) -> dict[str, Any]:
     """What a page needs to draw the points: the triangles between them, and the regression with its band."""
-    triangles = triangulate(coordinates(points)).get_masked_triangles().tolist()
-    band = {"band": _band(points, fit)} if fit else {}
-    return {"triangles": triangles, "regression": fit_figures(fit) | band}
+    triangles = triangulate(coordinates(points)).get_masked_triangles()  # (triangles, 3), indices of points
+    regression = fit_figures(fit)
+    if fit is not None:
+        regression["band"] = _band(points, fit)
+    return {"triangles": triangles.tolist(), "regression": regression}
 
 
 def fit_figures(fit: Regression | None) -> dict[str, Any]:
@@ -344,7 +352,7 @@ class LengthFit(NamedTuple):
     def draw(self, axes: Axes) -> None:
         """Points in the fit in black, points outside the length limits hollow."""
         lengths, rewards, fit = self
-        used = np.zeros(len(lengths), bool) if fit is None else fit.used
+        used = np.zeros(len(lengths), bool) if fit is None else fit.used  # (P,)
         axes.set_xscale("log")
         if not used.all():
             label = "outside the length limits" if fit else "evaluated"
@@ -365,8 +373,9 @@ def write_figure(path_stem: Path, *panels: Surface | LengthFit) -> list[Path]:
     written = []
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=WIDE if len(panels) > 1 else SINGLE, layout="constrained")
-        FigureCanvasAgg(figure)
-        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        FigureCanvasAgg(figure)  # registers itself with the figure
+        row_of_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, panel in zip(row_of_axes, panels, strict=True):
             panel.draw(axes)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # else every format is laid out again, which takes longer than drawing
@@ -401,7 +410,8 @@ def _draw_fit(axes: Axes, lengths: Array, fit: Regression) -> None:
 
 def _plain_log_ticks(axes: Axes, lengths: Array) -> None:
     """About five round numbers of tokens, evenly spaced on the logarithmic axis."""
-    axes.xaxis.set_major_locator(FixedLocator(_round_lengths(float(lengths.min()), float(lengths.max()))))
+    ticks = _round_lengths(float(lengths.min()), float(lengths.max()))
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -419,7 +429,8 @@ def _round_lengths(low: float, high: float) -> list[float]:
 def _levels(values: Array) -> Array:
     """Round contour levels over the range of ``values``, about 12 of them."""
     low, high = float(values.min()), float(values.max())
-    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-9):
+    is_flat = high - low <= 1e-9 * max(abs(low), abs(high), 1e-9)
+    if is_flat:
         margin = max(abs(low), 1.0) * 1e-3
         low, high = low - margin, high + margin
     return np.asarray(MaxNLocator(12).tick_values(low, high))

@@ -78,8 +78,10 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box 
     low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
     # Rows and columns are whole numbers, so the spacing for a number of points is found by trying.
     spacing = 1.0
-    while len(lattice := _lattice(low, high, spacing)) < points:
+    lattice = _lattice(low, high, spacing)
+    while len(lattice) < points:
         spacing *= 0.99
+        lattice = _lattice(low, high, spacing)
     return lattice
 
 
@@ -110,13 +112,15 @@ def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int)
     """
     points, rewards = np.asarray(points, float), np.asarray(rewards, float)
     scaled = _scaled(points)
-    corners = scaled.get_masked_triangles()
-    means = rewards.mean(1)[corners]
-    prompts = rewards.shape[1]
+    corners = scaled.get_masked_triangles()  # (triangles, 3), indices of points
+    means = rewards.mean(1)[corners]  # (triangles, 3)
+    num_prompts = rewards.shape[1]
     rows = np.arange(len(corners))
-    best, worst = corners[rows, means.argmax(1)], corners[rows, means.argmin(1)]
-    gap = rewards[best] - rewards[worst]
-    error = np.maximum(gap.std(1, ddof=1 if prompts > 1 else 0) / np.sqrt(prompts), 0.5 / prompts)
+    best = corners[rows, means.argmax(1)]
+    worst = corners[rows, means.argmin(1)]
+    gaps = rewards[best] - rewards[worst]  # (triangles, prompts)
+    deviation = gaps.std(1, ddof=1 if num_prompts > 1 else 0)
+    error = np.maximum(deviation / np.sqrt(num_prompts), 0.5 / num_prompts)
     score = np.ptp(means, axis=1) * _areas(scaled, corners) / error
     chosen = np.argsort(-score, kind="stable")[:count]
     return np.asarray(points[corners[chosen]].mean(1))
@@ -127,8 +131,9 @@ def near_best_and_path(points: npt.ArrayLike, reward: npt.ArrayLike, trajectory:
     points, reward = np.asarray(points, float), np.asarray(reward, float)
     scaled = _scaled(points)
     corners = scaled.get_masked_triangles()
-    inside = scaled.get_trifinder()(*_frame(points).scale(np.asarray(trajectory, float)).T)
-    containing = scaled.triangles[inside[inside >= 0]]
+    path = _frame(points).scale(np.asarray(trajectory, float))
+    found = scaled.get_trifinder()(*path.T)  # -1 outside of all triangles
+    containing = scaled.triangles[found[found >= 0]]
     touching = corners[(corners == reward.argmax()).any(1)]
     return np.unique(np.concatenate([containing.ravel(), touching.ravel()]))
 
@@ -161,7 +166,7 @@ def _triangulation(points: Array, **given: Array) -> Triangulation:
 
 
 def _areas(scaled: Triangulation, corners: Indices) -> Array:
-    first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)
+    first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)  # (triangles, 2) each
     one, other = second - first, third - first
     return np.asarray(np.abs(one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2)
 
@@ -206,23 +211,31 @@ def length_regression(
     if lengths.shape != rewards.shape:
         raise DataError(f"lengths {lengths.shape} and rewards {rewards.shape} are not the same points and prompts")
     mean = lengths.mean(1)
-    used = (mean > 0) & (mean >= (low or 0)) & (mean <= (np.inf if high is None else high))
+    used = mean > 0
+    if low is not None:
+        used &= mean >= low
+    if high is not None:
+        used &= mean <= high
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
     weights = _weights(lengths.shape[1], resamples, seed)
-    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))  # a resample may have empty completions only
-    spread = np.ptp(drawn, axis=1) > 0
-    if not spread.any():
+    # Both (resamples, points). A resample may have empty completions only.
+    drawn_x = np.log(np.maximum(weights @ lengths[used].T, 1e-9))
+    drawn_y = weights @ rewards[used].T
+    has_slope = np.ptp(drawn_x, axis=1) > 0
+    if not has_slope.any():
         return None
-    draws = _fit(drawn[spread], (weights @ rewards[used].T)[spread])
+    draws = _fit(drawn_x[has_slope], drawn_y[has_slope])
     x, y = np.log(mean[used]), rewards[used].mean(1)
     intercept, slope = (float(value) for value in _fit(x[None], y[None])[0])
     residual = y - intercept - slope * x
+    # Equal rewards are fitted exactly, but have no variance to explain.
+    r2 = float(1 - residual @ residual / np.sum((y - y.mean()) ** 2)) if np.ptp(y) else 1.0
     return Regression(
         slope=_interval(slope, draws[:, 1]),
         intercept=_interval(intercept, draws[:, 0]),
         slope_per_doubling=_interval(slope * np.log(2), draws[:, 1] * np.log(2)),
-        r2=float(1 - residual @ residual / np.sum((y - y.mean()) ** 2)) if np.ptp(y) else 1.0,
+        r2=r2,
         used=used,
         draws=draws,
     )
@@ -231,7 +244,8 @@ def length_regression(
 def confidence_band(fit: Regression, lengths: npt.ArrayLike) -> tuple[Array, Array, Array]:
     """The fitted reward at ``lengths`` (tokens) and the bounds of its 95 % interval."""
     x = np.log(np.asarray(lengths, float))
-    low, high = np.percentile(fit.draws[:, :1] + fit.draws[:, 1:] * x, COVERAGE, axis=0)
+    lines = fit.draws[:, :1] + fit.draws[:, 1:] * x  # (draws, lengths)
+    low, high = np.percentile(lines, COVERAGE, axis=0)
     return fit.intercept.mean + fit.slope.mean * x, low, high
 
 
@@ -241,18 +255,23 @@ def _lattice(low: Array, high: Array, spacing: float) -> Array:
     rows = _ticks(low[1], high[1], spacing * np.sqrt(3) / 2)
     parts = []
     for row in rows:
-        index = columns if row % 2 == 0 else columns[:-1] + 0.5
-        if row % 2 and row in (rows[0], rows[-1]):
-            index = np.concatenate([columns[:1], index, columns[-1:]])
+        index = columns
+        if row % 2 == 1:
+            index = columns[:-1] + 0.5
+            if row in (rows[0], rows[-1]):  # with the corners of the rectangle
+                index = np.concatenate([columns[:1], index, columns[-1:]])
+        a1 = _stretched(index, columns, low[0], high[0])
         a2 = np.full(len(index), _stretched(row, rows, low[1], high[1]))
-        parts.append(np.column_stack([_stretched(index, columns, low[0], high[0]), a2]))
+        parts.append(np.column_stack([a1, a2]))
     return np.concatenate(parts)
 
 
 def _ticks(low: float, high: float, spacing: float) -> Array:
     """Integer steps from the origin to both ends, with a step of about ``spacing`` of the width."""
     step = spacing * (high - low)
-    return np.arange(-max(1, round(-low / step)), max(1, round(high / step)) + 1, dtype=float)
+    num_below = max(1, round(-low / step))
+    num_above = max(1, round(high / step))
+    return np.arange(-num_below, num_above + 1, dtype=float)
 
 
 def _stretched(index: Array | float, ticks: Array, low: float, high: float) -> Array:
@@ -267,8 +286,10 @@ def _table(values: npt.ArrayLike) -> Array:
 
 
 def _weights(prompts: int, resamples: int, seed: int) -> Array:
-    """Rows (prompts,) of weights, each a bootstrap resample of the prompts."""
-    return np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), resamples) / prompts
+    """Bootstrap resamples of the prompts as weights (resamples, prompts), which are 1 in sum for each resample."""
+    random = np.random.default_rng(seed)
+    times_drawn = random.multinomial(prompts, np.full(prompts, 1 / prompts), resamples)
+    return times_drawn / prompts
 
 
 def _fit(x: Array, y: Array) -> Array:

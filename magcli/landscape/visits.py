@@ -85,7 +85,8 @@ class Survey:
 
 def column(rows: pa.RecordBatch, name: str) -> Array:
     """A column of a point's rows as (problems, samples)."""
-    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False)).reshape(problems_in(rows), -1)
+    values = np.asarray(rows.column(name).to_numpy(zero_copy_only=False))
+    return values.reshape(problems_in(rows), -1)
 
 
 def problems_in(rows: pa.RecordBatch) -> int:
@@ -101,19 +102,21 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
     that wait for ``measure`` at the same time.
     """
     visited = Survey()
-    visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in grid.tolist()]
-    for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
-        visited.add((visit.a1, visit.a2), rows, grid=True)
-    refined = refinement_points(visited.points, visited.rewards(), plan.refine).tolist() if plan.refine else []
-    visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in refined]
-    for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
-        visited.add((visit.a1, visit.a2), rows, grid=False)
-    best: list[int] = []
+
+    async def visit_all(points: Array, *, on_grid: bool) -> None:
+        visits = [Visit(a1, a2, 0, plan.samples) for a1, a2 in points.tolist()]
+        for visit, rows in zip(visits, await _all_rows(measure, visits, at_once), strict=True):
+            visited.add((visit.a1, visit.a2), rows, grid=on_grid)
+
+    await visit_all(grid, on_grid=True)
+    if plan.refine:
+        await visit_all(refinement_points(visited.points, visited.rewards(), plan.refine), on_grid=False)
     if plan.more_samples:
-        best = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
-    visits = [Visit(*visited.points[index], plan.samples, plan.samples + plan.more_samples) for index in best]
-    for index, rows in zip(best, await _all_rows(measure, visits, at_once), strict=True):
-        visited.rows[index] = merge_samples(visited.rows[index], rows)
+        chosen: list[int] = near_best_and_path(visited.points, visited.rewards().mean(1), trajectory).tolist()
+        last = plan.samples + plan.more_samples
+        visits = [Visit(*visited.points[index], plan.samples, last) for index in chosen]
+        for index, rows in zip(chosen, await _all_rows(measure, visits, at_once), strict=True):
+            visited.rows[index] = merge_samples(visited.rows[index], rows)
     visited.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
     return visited
 
@@ -177,8 +180,8 @@ class JournalledVisits:
             if covering:
                 part = covering[0]
             else:
-                next_first = min((other.first for other in earlier if other.first > first), default=visit.last)
-                part = visit._replace(first=first, last=min(next_first, visit.last))
+                later = [other.first for other in earlier if other.first > first]
+                part = visit._replace(first=first, last=min([visit.last, *later]))
             yield part
             first = part.last
 

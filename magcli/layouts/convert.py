@@ -50,8 +50,11 @@ class Conversion:
     @cached_property
     def unchanged(self) -> list[pa.Field]:
         """The columns that are not converted."""
-        kept = (field for field in self.input_schema if field.name in self.schema.names)
-        return [field for field in kept if self.schema.field(field.name) == field]
+        return [
+            field
+            for field in self.input_schema
+            if field.name in self.schema.names and self.schema.field(field.name) == field
+        ]
 
     @property
     def has_samples(self) -> bool:
@@ -64,13 +67,17 @@ class Conversion:
         for batch in batches:
             converted: list[Row] = []
             for row in to_rows(batch):
-                copied = next(filter(None, (view.repeats(row) for view in views)), "")
-                converted += [self._unread(row, copied)] if copied else self._converted(row)
+                repeated = _repetition(views, row)
+                if repeated:
+                    converted.append(self._unread(row, repeated))
+                else:
+                    converted += self._converted(row)
             yield from_rows(converted, self.schema)
 
     def _unread(self, row: Row, reason: str) -> Row:
         """A row that is dropped for a reason, with what it has."""
-        return {**{field.name: row[field.name] for field in self.unchanged}, UNREAD: reason}
+        unchanged = {field.name: row[field.name] for field in self.unchanged}
+        return {**unchanged, UNREAD: reason}
 
     def _converted(self, row: Row) -> Iterator[Row]:
         try:
@@ -81,7 +88,8 @@ class Conversion:
         kept = self._rest(row)
         if "tests" in values and not row.get("kind"):
             kept["kind"] = "code" if values["tests"] else None
-        yield from _samples({COLUMNS[role].name: value for role, value in values.items()}, kept)
+        by_column = {COLUMNS[role].name: value for role, value in values.items()}
+        yield from _samples(by_column, kept)
 
     def _values(self, row: Row) -> Row:
         """The values of all roles.
@@ -93,9 +101,9 @@ class Conversion:
         for reading in self.readings:
             arguments = [value_at(row, path) if path else None for path in reading.paths]
             value: Any = reading.place.read(*arguments) if reading.place.read else arguments[0]
-            if len(reading.roles) == 1:
-                value = {reading.roles[0]: value}
-            values.update({role: value[role] for role in reading.wanted})
+            # A place of several roles gives a mapping of them.
+            by_role = value if len(reading.roles) > 1 else {reading.roles[0]: value}
+            values.update({role: by_role[role] for role in reading.wanted})
         return values
 
     def _rest(self, row: Row) -> Row:
@@ -131,6 +139,15 @@ class Views:
         return f"repeated-completion\tit is the completion of {self.column} {first} again, for {self.column} {view}"
 
 
+def _repetition(views: Sequence[Views], row: Row) -> str:
+    """Why a row is dropped as another view of an earlier one; empty if it is none."""
+    for view in views:
+        reason = view.repeats(row)
+        if reason:
+            return reason
+    return ""
+
+
 def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = False) -> Converted | None:
     """How a table of these columns becomes one with the roles that a stage reads; None if it is one already.
 
@@ -143,13 +160,14 @@ def converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool = Fals
 
 def _converted(schema: pa.Schema, wanted: Sequence[str], *, natively: bool) -> Converted | None:
     recognised = readings(schema, wanted, natively=natively)
-    has_tests = any("tests" in reading.wanted for reading in recognised)
     if not recognised:
         return with_kinds(schema) if "answer" in wanted else None
     made = conversion(recognised, schema)
-    sources = {said: reading.main for reading in recognised if (said := _said(reading)) != reading.main}
+    sources = {_said(reading): reading.main for reading in recognised if _said(reading) != reading.main}
     names = ", ".join(dict.fromkeys(reading.layout.name for reading in recognised))
     layout = Converted(made.schema, made.rows, sources, names, made.has_samples)
+    # Where the tests are converted, the kind of each row is set with them.
+    has_tests = any("tests" in reading.wanted for reading in recognised)
     kinds = with_kinds(made.schema) if "answer" in wanted and not has_tests else None
     if kinds is None:
         return layout
@@ -211,13 +229,17 @@ def used_up(readings: Sequence[Reading], schema: pa.Schema) -> list[tuple[str, s
     """The columns that places use up; with the name of the field if that is all that they use of an object."""
     used = []
     for reading in readings:
-        paths = [path for path in reading.paths if path] if reading.place.uses_up else []
-        for path in paths:
+        if not reading.place.uses_up:
+            continue
+        for path in filter(None, reading.paths):
             column = column_of(path)
-            field = path.partition(".")[2].partition(".")[0].partition(":")[0].removesuffix("[]")
-            is_object = pa.types.is_struct(schema.field(column).type)
-            if column not in KEPT:
-                used.append((column, field if is_object else ""))
+            if column in KEPT:
+                continue
+            field = ""
+            if pa.types.is_struct(schema.field(column).type):
+                inner = path.partition(".")[2]
+                field = inner.partition(".")[0].partition(":")[0].removesuffix("[]")
+            used.append((column, field))
     return used
 
 
@@ -238,14 +260,17 @@ def _samples(values: Row, kept: Row) -> Iterator[Row]:
     if not completions:
         yield {**kept, **values, **dict.fromkeys(columns), UNREAD: NO_SAMPLES}
     for number in range(len(completions)):
-        own = {name: _nth(values[name], number, len(completions)) for name in columns if name in values}
-        sample = {**values, **{name: _single(name, value) for name, value in own.items()}}
-        yield {**kept, SAMPLE.name: number, **sample}
+        own = {}
+        for name in columns:
+            if name in values:
+                own[name] = _single(name, _nth(values[name], number, len(completions)))
+        yield {**kept, SAMPLE.name: number, **values, **own}
 
 
 def _nth(values: Any, number: int, count: int) -> Any:
     """The value of one sample; if there is not one for each, all of them, from which nothing can be told."""
-    return values[number] if isinstance(values, list) and len(values) == count else values
+    has_one_each = isinstance(values, list) and len(values) == count
+    return values[number] if has_one_each else values
 
 
 def _single(column: str, value: Any) -> Any:

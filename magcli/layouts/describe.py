@@ -40,13 +40,17 @@ def description(schema: pa.Schema) -> list[str]:
         except DataError as error:
             locations[role] = f"ambiguous: {error}"
             continue
+        own = _own_column(schema, role)
         if recognised:
-            locations[role] = f"{recognised[0].main} (layout {recognised[0].layout.name})"
-        elif own := _own_column(schema, role):
+            first = recognised[0]
+            locations[role] = f"{first.main} (layout {first.layout.name})"
+        elif own:
             locations[role] = own
-    if lacking := what_is_missing(schema):
+    lacking = what_is_missing(schema)
+    if lacking:
         lines.append(lacking)
-    lines = lines or ["no layout of another tool: columns are read by their names"]
+    if not lines:
+        lines.append("no layout of another tool: columns are read by their names")
     lines += [f"{role}: {location}" for role, location in locations.items()]
     missing = [role for role in SHOWN if role not in locations]
     return [*lines, *(f"{role}: none{could_be(schema.names, role)}" for role in missing)]
@@ -54,7 +58,10 @@ def description(schema: pa.Schema) -> list[str]:
 
 def what_is_missing(schema: pa.Schema) -> str:
     """What a table of its layout lacks, and where it is; empty if nothing is known."""
-    return next((f"{layout.name} have no {layout.missing}" for layout in matching(schema) if layout.missing), "")
+    for layout in matching(schema):
+        if layout.missing:
+            return f"{layout.name} have no {layout.missing}"
+    return ""
 
 
 def _own_column(schema: pa.Schema, role: str) -> str:

@@ -34,15 +34,19 @@ def with_kinds(input_schema: pa.Schema) -> Converted | None:
 
 
 def _with_kinds(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     nothing = pa.nulls(batch.num_rows, pa.string())
-    stated_kinds = batch.column("kind") if "kind" in batch.schema.names else nothing
-    why = batch.column(UNREAD) if UNREAD in batch.schema.names else nothing
-    tested = pc.fill_null(pc.greater(pc.list_value_length(batch.column("tests")), 0), False)
-    is_open = pc.and_(tested, stated_kinds.is_null())
-    answered = _answered(batch)
-    kind = pc.if_else(pc.and_(is_open, pc.invert(answered)), "code", stated_kinds)
-    why = pc.coalesce(why, pc.if_else(pc.and_(is_open, answered), BOTH, nothing))
-    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), "kind": kind, UNREAD: why}
+    stated_kinds = columns.get("kind", nothing)
+    num_tests = pc.list_value_length(columns["tests"])
+    has_tests = pc.fill_null(pc.greater(num_tests, 0), False)
+    has_answer = _answered(batch)
+    lacks_kind = pc.and_(has_tests, stated_kinds.is_null())
+    is_code = pc.and_(lacks_kind, pc.invert(has_answer))
+    is_ambiguous = pc.and_(lacks_kind, has_answer)
+    columns["kind"] = pc.if_else(is_code, "code", stated_kinds)
+    # A row that could not be read before keeps that reason.
+    earlier = columns.get(UNREAD, nothing)
+    columns[UNREAD] = pc.coalesce(earlier, pc.if_else(is_ambiguous, BOTH, nothing))
     return pa.RecordBatch.from_arrays([columns[field.name] for field in schema], schema=schema)
 
 
@@ -54,7 +58,8 @@ def _answered(batch: pa.RecordBatch) -> pa.Array:
     values = batch.column(column)
     if not pa.types.is_string(values.type):
         return values.is_valid()
-    return pc.fill_null(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(values)), 0), False)
+    length = pc.utf8_length(pc.utf8_trim_whitespace(values))
+    return pc.fill_null(pc.greater(length, 0), False)
 
 
 def _answer_column(present: Sequence[str]) -> str | None:

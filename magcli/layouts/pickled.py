@@ -138,7 +138,10 @@ def _collect(name: str, stack: MutableSequence[Any]) -> None:
 
 
 def _items_after_mark(stack: MutableSequence[Any]) -> list[Any]:
+    """Take the values from the stack down to the last mark, which is taken too."""
     items = []
-    while (item := stack.pop()) is not MARK:
+    item = stack.pop()
+    while item is not MARK:
         items.append(item)
+        item = stack.pop()
     return items[::-1]

@@ -58,7 +58,8 @@ def tests_after(test: Any, entry_point: Any, code: Any, libraries: Any) -> list[
     Raises:
         Unreadable: the tests cannot be read, or programs need a package that is not installed for them.
     """
-    if missing := [name for name in _names(libraries) if not _is_installed(name)]:
+    missing = [name for name in _names(libraries) if not _is_installed(name)]
+    if missing:
         raise Unreadable("bad-tests", f"programs need {', '.join(missing)}, which is not installed for programs")
     if not isinstance(test, str) or not test.strip():
         return None
@@ -68,7 +69,9 @@ def tests_after(test: Any, entry_point: Any, code: Any, libraries: Any) -> list[
 def _names(libraries: Any) -> list[str]:
     """The names in a list, or in the literal of one."""
     value = literal(libraries) if isinstance(libraries, str) else libraries
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list | tuple) else []
+    if not isinstance(value, list | tuple):
+        return []
+    return [name for name in value if isinstance(name, str)]
 
 
 def _is_installed(module: str) -> bool:

@@ -34,16 +34,19 @@ def asked(prompt: Any, instructions: Any = None) -> dict[str, Any]:
     Raises:
         Unreadable: the messages have several turns besides the system prompt.
     """
-    before = [instructions] if isinstance(instructions, str) and instructions.strip() else []
+    has_instructions = isinstance(instructions, str) and instructions.strip()
     if not isinstance(prompt, list):
-        return {"prompt": prompt, "system": before[0] if before else None}
+        return {"prompt": prompt, "system": instructions if has_instructions else None}
     turns = [turn for turn in prompt if isinstance(turn, Mapping)]
-    systems = [*before, *(_content(turn) for turn in turns if role_of(turn) in SYSTEM)]
+    systems = [_content(turn) for turn in turns if role_of(turn) in SYSTEM]
+    if has_instructions:
+        systems.insert(0, instructions)
     others = [turn for turn in turns if role_of(turn) not in SYSTEM]
     if len(others) != 1 or role_of(others[0]) != "user":
         roles = ", ".join(role_of(turn) for turn in turns) or "none"
         raise Unreadable("several-turns", f"the prompt has turns of {roles}; one question is expected")
-    return {"prompt": _content(others[0]), "system": "\n\n".join(filter(None, systems)) or None}
+    system = "\n\n".join(filter(None, systems))
+    return {"prompt": _content(others[0]), "system": system or None}
 
 
 def opened(messages: Any) -> dict[str, Any]:

@@ -34,7 +34,10 @@ class Reading:
     @property
     def main(self) -> str:
         """What is read, for messages: the first path."""
-        return next((path.partition(":")[0].replace("[]", "") for path in self.paths if path), "?")
+        present = [path for path in self.paths if path]
+        if not present:
+            return "?"
+        return present[0].partition(":")[0].replace("[]", "")
 
 
 def matching(schema: pa.Schema) -> list[Layout]:
@@ -85,9 +88,10 @@ def readings(schema: pa.Schema, wanted: Collection[str], *, natively: bool = Fal
 def _readings_of(layout: Layout, schema: pa.Schema, wanted: Collection[str]) -> Iterator[Reading]:
     """The places of a layout that a stage reads; a conversation is read in place of its prompt and completion."""
     is_conversation = "messages" in wanted and "messages" in layout.places
+    sought = {"messages"} if is_conversation else set(wanted)
     for key, place in layout.places.items():
         roles = tuple(key.split("|"))
-        if not set(roles) & ({"messages"} if is_conversation else set(wanted)):
+        if sought.isdisjoint(roles):
             continue
         paths = tuple(_present(schema, path) for path in place.paths)
         if paths[0] is not None:
@@ -113,8 +117,8 @@ def _check_conflict(reading: Reading, chosen: Sequence[Reading], schema: pa.Sche
             if role in other.wanted and other.main != reading.main:
                 raise DataError(_ambiguous(f"column {role}", [_described(other), _described(reading)]))
         column = COLUMNS[role].name
-        is_own = column in schema.names and column not in reading.columns and column not in reading.layout.names
-        if is_own and role in MAIN_ROLES:
+        is_of_layout = column in reading.columns or column in reading.layout.names
+        if role in MAIN_ROLES and column in schema.names and not is_of_layout:
             raise DataError(_ambiguous(f"column {role}", [column, _described(reading)]))
 
 

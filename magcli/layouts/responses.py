@@ -108,7 +108,9 @@ def of_traces(traces: Any) -> Said:
         Unreadable: they are of several agents.
     """
     listed = _of_one_agent(traces)
-    return _joined([_last_said(path_of(trace)) for trace in listed]) if listed else {"completion": [], "thoughts": []}
+    if not listed:
+        return {"completion": [], "thoughts": []}
+    return _joined([_last_said(path_of(trace)) for trace in listed])
 
 
 def turns_of_traces(traces: Any, task: Any = None, episode: Any = None) -> list[Any]:
@@ -135,8 +137,10 @@ def _of_one_agent(traces: Any) -> list[Mapping[str, Any]]:
 def path_of(trace: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes of a trace from the first message to the model's last one; others are of branches that it left."""
     nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
-    at = max((number for number, node in enumerate(nodes) if node.get("sampled")), default=len(nodes) - 1)
+    sampled = [number for number, node in enumerate(nodes) if node.get("sampled")]
+    at = sampled[-1] if sampled else len(nodes) - 1
     path: list[Mapping[str, Any]] = []
+    # Damaged parents may form a circle, but no path has more nodes than there are.
     while 0 <= at < len(nodes) and len(path) < len(nodes):
         path.append(nodes[at])
         parent = nodes[at].get("parent")
@@ -151,7 +155,12 @@ def _last_said(path: Sequence[Mapping[str, Any]]) -> Said:
 
 def _failed(error: Any) -> Unreadable:
     message = error.get("message") if isinstance(error, Mapping) else error
-    what = message if isinstance(message, str) else json.dumps(error, default=str) if error else "no response"
+    if isinstance(message, str):
+        what = message
+    elif error:
+        what = json.dumps(error, default=str)
+    else:
+        what = "no response"
     return Unreadable("missing-completion", f"the request failed: {what}")
 
 
@@ -191,7 +200,8 @@ def _of_object(value: Mapping[str, Any]) -> Said:
 def _choice(choice: Any) -> Said:
     """What was said in one of the choices of a chat or text completion."""
     fields = choice if isinstance(choice, Mapping) else {}
-    if isinstance(message := fields.get("message"), Mapping):
+    message = fields.get("message")
+    if isinstance(message, Mapping):
         reason = fields.get("finish_reason") or fields.get("stop_reason")
         return turn(message, ended_early=reason in ("length", "max_tokens"))
     if isinstance(fields.get("delta"), Mapping):
@@ -205,9 +215,10 @@ def _candidate(candidate: Any) -> Said:
     content = fields.get("content")
     listed = content.get("parts") if isinstance(content, Mapping) else None
     parts = [part for part in listed or () if isinstance(part, Mapping)]
-    called = next((key for part in parts for key, inner in part.items() if "unctionCall" in key and inner), "")
-    if called:
-        raise _calls_tools(called)
+    for part in parts:
+        for key, inner in part.items():
+            if "unctionCall" in key and inner:
+                raise _calls_tools(key)
     texts = [part for part in parts if isinstance(part.get("text"), str)]
     answer = "".join(part["text"] for part in texts if not part.get("thought"))
     thoughts = "".join(part["text"] for part in texts if part.get("thought"))
@@ -311,7 +322,8 @@ def turn(message: Mapping[str, Any], *, ended_early: bool = False) -> Said:
         Unreadable: it calls tools, or its content is not text.
     """
     content = message.get("content", message.get("value"))
-    if not content and (calls := message.get("tool_calls") or message.get("function_call")):
+    calls = message.get("tool_calls") or message.get("function_call")
+    if calls and not content:
         count = len(calls) if isinstance(calls, list) else 1
         raise _calls_tools(f"{count} tool calls")
     if isinstance(content, list):
@@ -323,8 +335,11 @@ def turn(message: Mapping[str, Any], *, ended_early: bool = False) -> Said:
         raise Unreadable("not-text", str(error)) from None
     if text is None:
         refusal = message.get("refusal")
-        is_cut = ended_early or thoughts is not None
-        text = refusal if isinstance(refusal, str) else "" if is_cut else None
+        if isinstance(refusal, str):
+            text = refusal
+        elif ended_early or thoughts is not None:
+            # It ended within its thoughts.
+            text = ""
     return {"completion": text, "thoughts": thoughts}
 
 
@@ -337,7 +352,8 @@ def _is_hidden(part: Any) -> bool:
 
 def _block(part: Any) -> Any:
     """A block of a content; Bedrock's thoughts as those of other APIs."""
-    if not isinstance(part, Mapping) or not isinstance(inner := part.get("reasoningContent"), Mapping):
+    inner = part.get("reasoningContent") if isinstance(part, Mapping) else None
+    if not isinstance(inner, Mapping):
         return part
     text = inner.get("reasoningText")
     return {"type": "thinking", "thinking": text.get("text") if isinstance(text, Mapping) else ""}
@@ -400,11 +416,8 @@ def _is_conversation(values: Sequence[Any]) -> bool:
         return False
     roles = [role_of(value) for value in objects]
     has_content = all("content" in value or "summary" in value for value in objects)
-    return (
-        has_content
-        and roles[-1] == "assistant"
-        and all(role in ("system", "user", "assistant", "tool", "?") for role in roles)
-    )
+    are_known = all(role in ("system", "user", "assistant", "tool", "?") for role in roles)
+    return has_content and are_known and roles[-1] == "assistant"
 
 
 def _is_response(value: Mapping[str, Any]) -> bool:

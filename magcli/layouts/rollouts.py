@@ -32,13 +32,15 @@ def _of_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     path = responses.path_of(trace)
     logprobs = _of_nodes(path, "logprobs")
     trainers = _of_nodes(path, "trainer_logprobs")
-    sampled = sum(sum(map(bool, node.get("mask") or ())) for node in path)
+    # The masks mark the tokens that the model sampled.
+    num_sampled = sum(map(bool, _of_nodes(path, "mask")))
+    has_trainers = bool(trainers) and len(trainers) == len(logprobs)
     return {
         "trainer_reward": _reward_of(trace.get("rewards")),
         "finish": _finish_of(trace),
-        "num_tokens": sampled or trace.get("num_output_tokens") or None,
+        "num_tokens": num_sampled or trace.get("num_output_tokens") or None,
         "logprobs": logprobs or None,
-        "trainer_logprobs": trainers if len(trainers) == len(logprobs) and trainers else None,
+        "trainer_logprobs": trainers if has_trainers else None,
     }
 
 
@@ -60,7 +62,9 @@ def _finish_of(trace: Mapping[str, Any]) -> str | None:
         return "length"
     calls = [call for call in trace.get("calls") or () if isinstance(call, Mapping) and not call.get("error")]
     reason = calls[-1].get("finish_reason") if calls else None
-    return str(reason) if reason else "stop" if trace.get("stop_condition") else None
+    if reason:
+        return str(reason)
+    return "stop" if trace.get("stop_condition") else None
 
 
 # ---- NeMo-RL ----
@@ -95,7 +99,8 @@ def said_in_log(content: Any) -> dict[str, Any]:
 
 def _turns(content: Any) -> list[Any]:
     """The messages of a log, which is alone in a list."""
-    turns = content[0] if isinstance(content, list) and content and isinstance(content[0], list) else content
+    is_nested = isinstance(content, list) and content and isinstance(content[0], list)
+    turns = content[0] if is_nested else content
     if not isinstance(turns, list) or len(turns) < 2:
         raise Unreadable("missing-completion", "the message log has no answer of the model")
     is_text = all(isinstance(turn, str) for turn in turns)
@@ -121,10 +126,11 @@ def tokens_of_log(mask: Any, sampler: Any, trainer: Any, tokens: Any = None) -> 
     chosen = [bool(value) for value in _first(mask)]
     own = [value for value, is_own in zip(_first(sampler), chosen, strict=False) if is_own]
     trained = [value for value, is_own in zip(_first(trainer), chosen, strict=False) if is_own]
+    has_trained = bool(trained) and len(trained) == len(own)
     return {
         "num_tokens": sum(chosen) or None,
         "logprobs": own or None,
-        "trainer_logprobs": trained if trained and len(trained) == len(own) else None,
+        "trainer_logprobs": trained if has_trained else None,
     }
 
 
@@ -148,7 +154,8 @@ def said_in_chat(text: Any) -> dict[str, Any]:
         raise Unreadable("missing-completion", "the text has no turn of the model in a chat template that is known")
     if len(turns) > 1:
         raise _several(len(turns))
-    return {"prompt": text[: turns[0].start()], "completion": without_turn_end(text[turns[0].end() :])}
+    (begin,) = turns
+    return {"prompt": text[: begin.start()], "completion": without_turn_end(text[begin.end() :])}
 
 
 def without_turn_end(text: str) -> str:

@@ -134,26 +134,31 @@ def _test(entry: Any, called: Called) -> Test:
     """One test of a list: an assert, or a mapping."""
     if not isinstance(entry, Mapping):
         return _checked({"assert": entry})
-    if any(entry.get(key) in FUNCTION_KINDS for key in ("type", "testtype")) or entry.get("fn_name"):
+    is_function = any(entry.get(key) in FUNCTION_KINDS for key in ("type", "testtype"))
+    if is_function or entry.get("fn_name"):
         return _pair(entry.get("input"), entry.get("output"), _named(entry, called), is_function=True)
     test = {name: entry.get(name) for name in ("input", "output", "call", "assert")}
     for name, stream in (("input", "stdin"), ("output", "stdout")):
-        if isinstance(value := test[name], Mapping):
+        value = test[name]
+        if isinstance(value, Mapping):
             test[name] = value.get(stream)
     marks = {name: entry[name] for name, kind in TEST_MARKS.items() if isinstance(entry.get(name), kind)}
     return {**_checked(test), **marks}
 
 
 def _checked(test: dict[str, Any]) -> dict[str, Any]:
-    if wrong := [name for name, value in test.items() if not isinstance(value, str | None)]:
-        raise DataError(f"the {wrong[0]} of a test is not text")
+    for name, value in test.items():
+        if not isinstance(value, str | None):
+            raise DataError(f"the {name} of a test is not text")
     return {name: test.get(name) for name in ("input", "output", "call", "assert")}
 
 
 def _named(tests: Mapping[str, Any], called: Called) -> Called:
     """What is called, with the name of the function that the tests themselves state."""
+    name = tests.get("fn_name")
     metadata = tests.get("metadata")
-    name = tests.get("fn_name") or (metadata.get("func_name") if isinstance(metadata, Mapping) else None)
+    if not name and isinstance(metadata, Mapping):
+        name = metadata.get("func_name")
     return replace(called, function=name) if isinstance(name, str) and name else called
 
 
@@ -163,7 +168,9 @@ def _pair(test_input: Any, output: Any, called: Called, *, is_function: bool = F
         return _checked({"input": _lines(test_input), "output": _lines(output)})
     call = called.call(_arguments(test_input))
     value = _json_value(output)
-    if isinstance(value, list) and len(value) == 1 and not isinstance(output, str):
+    # APPS and TACO store some values in a list of their own, which the test itself does not tell.
+    may_be_wrapped = isinstance(value, list) and len(value) == 1 and not isinstance(output, str)
+    if may_be_wrapped:
         return {"input": None, "output": None, "call": None, "assert": f"assert {call} in ({value!r}, {value[0]!r})"}
     return {"input": None, "output": repr(value), "call": call, "assert": None}
 
@@ -221,7 +228,8 @@ def _pytest_asserts(source: str) -> Iterator[str]:
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            if missing := used.intersection(_names_lost(node)):
+            missing = used.intersection(_names_lost(node))
+            if missing:
                 raise DataError(f"the test script imports {missing.pop()}")
             continue
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test"):
@@ -252,7 +260,9 @@ def _function_asserts(function: ast.FunctionDef) -> Iterator[str]:
     for node in function.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                if methods[name] > 1 and any(isinstance(part, ast.Call) for part in ast.walk(value)):
+                # Each use of the name becomes its expression, so an object would be made anew for every call.
+                makes_object = any(isinstance(part, ast.Call) for part in ast.walk(value))
+                if makes_object and methods[name] > 1:
                     raise DataError(f"{function.name} of the test script calls several methods of one object, {name}")
                 values[name] = SubstituteNames(values).visit(value)
             case ast.Assert(test=test) if not isinstance(test, ast.Constant):

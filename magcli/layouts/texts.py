@@ -24,9 +24,13 @@ SEVERAL = "several-completions\tthe text is a response of {} completions; store 
 
 def completion_column(schema: pa.Schema) -> str:
     """The column of text that is read as the completion; empty if there is none, or several could be it."""
-    own = [name for name in names.COMPLETION if name in schema.names]
-    present = own or [name for name in names.COMPLETION["completion"] if name in schema.names]
-    return present[0] if len(present) == 1 and pa.types.is_string(schema.field(present[0]).type) else ""
+    present = [name for name in names.COMPLETION if name in schema.names]
+    if not present:
+        present = [name for name in names.COMPLETION["completion"] if name in schema.names]
+    if len(present) != 1:
+        return ""
+    (name,) = present
+    return name if pa.types.is_string(schema.field(name).type) else ""
 
 
 def with_texts(layout: Converted | None, schema: pa.Schema) -> Converted | None:
@@ -55,11 +59,11 @@ def with_texts(layout: Converted | None, schema: pa.Schema) -> Converted | None:
 def _with_texts(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.RecordBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     reasons = columns.get(UNREAD, pa.nulls(batch.num_rows, pa.string()))
-    starts = pc.match_substring_regex(batch.column(name), STARTS)
-    if pc.any(starts).as_py():
-        texts = batch.column(name).to_pylist()
+    may_be_object = pc.match_substring_regex(columns[name], STARTS)
+    if pc.any(may_be_object).as_py():
+        texts = columns[name].to_pylist()
         why = reasons.to_pylist()
-        for row, text, reason in _read(texts, pc.indices_nonzero(starts).to_pylist()):
+        for row, text, reason in _read(texts, pc.indices_nonzero(may_be_object).to_pylist()):
             texts[row] = text
             why[row] = why[row] or reason
         columns[name] = pa.array(texts, pa.string())

@@ -125,9 +125,12 @@ def _has(schema: pa.Schema, path: str) -> bool:
         return False
     field = schema.field(name)
     if is_json_text(field):
+        # JSON may have any fields; of the types that a path may ask for, it is only taken for an object.
         return not kind or (kind == "object" and "[]" not in steps)
     inner_type = _type_at(field.type, column, inner)
-    return inner_type is not None and (not kind or TYPES[kind](inner_type))
+    if inner_type is None:
+        return False
+    return not kind or TYPES[kind](inner_type)
 
 
 def _type_at(kind: pa.DataType, step: str, inner: Sequence[str]) -> pa.DataType | None:
@@ -138,9 +141,11 @@ def _type_at(kind: pa.DataType, step: str, inner: Sequence[str]) -> pa.DataType 
         kind = kind.value_type
     if not inner:
         return kind
-    if not pa.types.is_struct(kind) or kind.get_field_index(inner[0].removesuffix("[]")) < 0:
+    next_step, *rest = inner
+    name = next_step.removesuffix("[]")
+    if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
         return None
-    return _type_at(kind.field(inner[0].removesuffix("[]")).type, inner[0], inner[1:])
+    return _type_at(kind.field(name).type, next_step, rest)
 
 
 def value_at(row: Mapping[str, Any], path: str) -> Any:

@@ -3,6 +3,7 @@
 Runs that differ in nothing but their seed are one arm: its curve is the mean of its runs, its band their range.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,11 +86,12 @@ def comparisons(folders: Sequence[Path], names: Mapping[Path, str], problems: Pr
         DataError: the records of a run are damaged.
     """
     logged = {folder: _read(folder) for folder in folders}
-    stages = dict.fromkeys(run.trained.stage for run in logged.values())
-    of_stages = [[folder for folder in folders if logged[folder].trained.stage == stage] for stage in stages]
+    by_stage: dict[str, list[Path]] = {}
+    for folder in folders:
+        by_stage.setdefault(logged[folder].trained.stage, []).append(folder)
     return [
         _compare([logged[folder] for folder in of_stage], [names[folder] for folder in of_stage], problems)
-        for of_stage in of_stages
+        for of_stage in by_stage.values()
         if len(of_stage) > 1
     ]
 
@@ -116,14 +118,15 @@ def arms_of(runs: Sequence[Logged], names: Sequence[str], differ: Mapping[str, S
     for index in range(len(runs)):
         key = tuple(values[index] for values in options.values())
         groups.setdefault(key, []).append(index)
-    named = [
-        _name(dict(zip(options, key, strict=True)), [names[index] for index in members])
-        for key, members in groups.items()
-    ]
-    return [
-        Arm(name, colour, [runs[index] for index in members])
-        for colour, (name, members) in enumerate(zip(distinct(named), groups.values(), strict=True))
-    ]
+    arm_names = []
+    for key, members in groups.items():
+        options_of_arm = dict(zip(options, key, strict=True))
+        arm_names.append(_name(options_of_arm, [names[index] for index in members]))
+    arms: list[Arm] = []
+    for name, members in zip(distinct(arm_names), groups.values(), strict=True):
+        colour = len(arms)
+        arms.append(Arm(name, colour, [runs[index] for index in members]))
+    return arms
 
 
 def _name(options: Mapping[str, str], names: Sequence[str]) -> str:
@@ -137,10 +140,14 @@ def _name(options: Mapping[str, str], names: Sequence[str]) -> str:
 def _option_rows(arms: Sequence[Arm], differ: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The options that differ, and their values in each arm; of several seeds all."""
     options = [[options_of(run.trained) for run in arm.runs] for arm in arms]
-    return [
-        (name, [", ".join(dict.fromkeys(short(of_run.get(name)) for of_run in of_arm)) for of_arm in options])
-        for name in differ
-    ]
+    rows = []
+    for name in differ:
+        values = []
+        for of_arm in options:
+            distinct_values = dict.fromkeys(short(of_run.get(name)) for of_run in of_arm)
+            values.append(", ".join(distinct_values))
+        rows.append((name, values))
+    return rows
 
 
 def _end_rows(arms: Sequence[Arm]) -> list[tuple[str, list[str]]]:
@@ -165,12 +172,13 @@ def _range_text(values: Sequence[float]) -> str:
 def _charts(arms: Sequence[Arm], specs: Sequence[ChartSpec], unit: str) -> tuple[list[Chart], list[str]]:
     """A chart of the first metric of each specification, and a line of text for each that is one constant in all."""
     most = max(len(run.lines) for arm in arms for run in arm.runs)
-    every = -(-most // MAX_POINTS) or 1
+    every = max(1, math.ceil(most / MAX_POINTS))
     charts: list[Chart] = []
     flat: list[str] = []
     for spec in (*specs[:ACCURACY_CHART], ACCURACY, *specs[ACCURACY_CHART:]):
         key, shown = next(iter(spec.keys.items()))
-        chart = chart_of(spec._replace(description=""), unit, *_curves(arms, key, every))
+        steps, curves = _curves(arms, key, every)
+        chart = chart_of(spec._replace(description=""), unit, steps, curves)
         values = {value for series in chart.series for value in series.values if value is not None}
         title = spec.title if len(spec.keys) == 1 else f"{spec.title}: {shown}"
         if len(values) > 1:
@@ -205,12 +213,20 @@ def _points(lines: Sequence[Line], key: str, every: int) -> dict[int, float]:
 
 def _series(name: str, runs: Sequence[Mapping[int, float]], steps: Sequence[int]) -> Series:
     """The mean of an arm's runs where all have a value, and their range."""
-    values = [[run[step] for run in runs] if all(step in run for run in runs) else [] for step in steps]
-    means = [sum(of_step) / len(of_step) if of_step else None for of_step in values]
+    means: list[float | None] = []
+    low: list[float | None] = []
+    high: list[float | None] = []
+    for step in steps:
+        if not all(step in run for run in runs):
+            for curve in (means, low, high):
+                curve.append(None)
+            continue
+        values = [run[step] for run in runs]
+        means.append(sum(values) / len(values))
+        low.append(min(values))
+        high.append(max(values))
     if len(runs) == 1:
         return Series(name, means)
-    low = [min(of_step, default=None) for of_step in values]
-    high = [max(of_step, default=None) for of_step in values]
     return Series(f"{name} ({len(runs)} seeds)", means, low, high)
 
 
@@ -220,8 +236,10 @@ def _rankings(arms: Sequence[Arm], problems: Problems) -> list[Ranking]:
     suites = dict.fromkeys(suite for of_run in by_run.values() for suite in of_run)
     rankings = []
     for suite in suites:
-        of_arms = [[by_run[run.trained.folder].get(suite, ()) for run in arm.runs] for arm in arms]
-        evaluated = {arm.colour: list(filter(None, of_arm)) for arm, of_arm in zip(arms, of_arms, strict=True)}
+        evaluated: dict[int, list[Sequence[Problem]]] = {}
+        for arm in arms:
+            graded = [by_run[run.trained.folder].get(suite, ()) for run in arm.runs]
+            evaluated[arm.colour] = [of_run for of_run in graded if of_run]
         ranked = [arm for arm in arms if evaluated[arm.colour]]
         if len(ranked) > 1:
             rankings.append(_ranking(suite, ranked, evaluated))
@@ -238,9 +256,13 @@ def _ranking(suite: str, arms: Sequence[Arm], evaluated: Mapping[int, Sequence[S
     best_first = sorted(sides.values(), key=lambda side: -side.estimates[suite, HEADLINE].value)
     rows = [row for row in metrics.compare(best_first, ()) if row["metric"] == HEADLINE]
     by_name = {arm.name: arm for arm in arms}
-    standings = [_standing(by_name[row["model"]], row, evaluated[by_name[row["model"]].colour]) for row in rows]
-    verdicts = [verdict({**row, "suite": ""}, rows[0]["model"]) for row in rows[1:]]
-    size = f"{rows[0]['num_problems']:,} problems, {rows[0]['num_samples']:,} samples of the best"
+    standings = []
+    for row in rows:
+        arm = by_name[row["model"]]
+        standings.append(_standing(arm, row, evaluated[arm.colour]))
+    best, *others = rows
+    verdicts = [verdict({**row, "suite": ""}, best["model"]) for row in others]
+    size = f"{best['num_problems']:,} problems, {best['num_samples']:,} samples of the best"
     return Ranking(suite, size, standings, [_winner(rows), *verdicts])
 
 
@@ -273,7 +295,8 @@ def _standing(arm: Arm, row: Mapping[str, Any], runs: Sequence[Sequence[Problem]
 
 def _mean_accuracy(problems: Sequence[Problem]) -> float:
     """avg@n: the mean over problems of the share of correct samples."""
-    return sum(sum(problem.correct) / len(problem.correct) for problem in problems) / len(problems)
+    shares = [sum(problem.correct) / len(problem.correct) for problem in problems]
+    return sum(shares) / len(shares)
 
 
 def _interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str) -> str:
@@ -289,8 +312,10 @@ def _interval(row: Mapping[str, Any], value: str, low: str, high: str, sign: str
 def _winner(rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether the best arm is better than every other one with certainty."""
     best, *others = rows
+    # The whole interval of the difference to the best is below 0.
     certain = [row for row in others if row.get("difference_high") is not None and row["difference_high"] < 0]
-    name, accuracy = best["model"], _interval(best, "value", "low", "high", "")
+    name = best["model"]
+    accuracy = _interval(best, "value", "low", "high", "")
     if len(certain) == len(others):
         return f"{name} is best: {accuracy} %, better than every other one with certainty"
     return f"{name} has the highest accuracy, {accuracy} %, but is not better than every other one with certainty"

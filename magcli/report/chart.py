@@ -138,11 +138,14 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
+    if low == high == 0:
+        return 0.0, 1.0
     if low == high:
-        return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
+        return min(low, 0.0), max(high, 0.0)
     margin = PAD * (high - low)
     if low >= 0:
-        return (0.0 if low < 0.5 * high else low - margin), high + margin
+        is_close_to_zero = low < 0.5 * high
+        return (0.0 if is_close_to_zero else low - margin), high + margin
     return low - margin, (0.0 if high == 0 else high + margin)
 
 
@@ -150,11 +153,13 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     """About ``count`` round values within an axis: multiples of 1, 2 or 5 times a power of ten."""
     if high <= low:
         return [low]
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * raw)
-    # With the tolerance a limit that is a multiple itself stays inside; 15 digits turn 0.30000000000000004 into 0.3.
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    even_step = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(even_step))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * even_step)
+    # With the tolerance a limit that is a multiple itself stays inside.
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    # 15 digits turn 0.30000000000000004 into 0.3.
     return [float(f"{multiple * step:.15g}") for multiple in range(first, last + 1)]
 
 
@@ -169,8 +174,10 @@ def legend(chart: Chart) -> list[LegendEntry]:
 
 def is_flat(chart: Chart) -> bool:
     """Whether no line of a chart of several updates changes in the digits shown; text says as much then."""
-    values = [{chart.format(value) for value in series.values if value is not None} for series in chart.series]
-    return chart.kind == "lines" and len(chart.x) > 1 and all(len(seen) == 1 for seen in values)
+    if chart.kind != "lines" or len(chart.x) <= 1:
+        return False
+    shown = [{chart.format(value) for value in series.values if value is not None} for series in chart.series]
+    return all(len(texts) == 1 for texts in shown)
 
 
 def grouped(charts: Iterable[Chart]) -> list[tuple[str, list[Chart]]]:
@@ -193,9 +200,9 @@ def draw(chart: Chart) -> Markup:
         parts += [_line(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
     parts.append(Markup(f'<line class="cursor" y1="{frame.top}" y2="{frame.bottom}" x1="0" x2="0"/>'))
     body = Markup("").join(parts)
-    head = '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" data-points="{}">{}</svg>'
-    size = frame.width, frame.height
-    return Markup(head).format(*size, _summary(chart), json.dumps(_tooltips(chart, axes)), body)
+    tooltips = json.dumps(_tooltips(chart, axes))
+    svg = '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" data-points="{}">{}</svg>'
+    return Markup(svg).format(frame.width, frame.height, _summary(chart), tooltips, body)
 
 
 def _summary(chart: Chart) -> str:
@@ -205,16 +212,18 @@ def _summary(chart: Chart) -> str:
 
 def _axes(chart: Chart) -> Axes:
     frame = chart.frame
-    inset = _column_width(chart) / 2 + 2 if chart.kind == "stack" else INSET
-    x = Scale(min(chart.x), max(chart.x), frame.left + inset, frame.right - inset)
     if chart.kind == "stack":
+        inset = _column_width(chart) / 2 + 2
         low = 0.0
         high = max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
+        inset = INSET
         values = [value for series in chart.series for value in (*series.values, *series.low, *series.high)]
         low, high = bounds([value for value in values if value is not None])
-    top = frame.top + (MARK_HEIGHT if chart.marks else 0)
-    return Axes(x, Scale(low, high, frame.bottom, top))
+    top = frame.top + MARK_HEIGHT if chart.marks else frame.top
+    x = Scale(min(chart.x), max(chart.x), frame.left + inset, frame.right - inset)
+    y = Scale(low, high, frame.bottom, top)  # upwards, though pixels count downwards
+    return Axes(x, y)
 
 
 def _columns(chart: Chart) -> list[list[float]]:
@@ -224,16 +233,20 @@ def _columns(chart: Chart) -> list[list[float]]:
 
 
 def _grid(chart: Chart, axes: Axes) -> Markup:
+    """The horizontal lines with their values, the numbers of updates below the plot, and the name of that axis."""
     frame = chart.frame
     parts = []
-    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
+    beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
     for value in ticks(axes.y.low, axes.y.high, frame.num_ticks):
         y = rounded(axes.y.at(value))
-        parts.append(line.format(frame.left, frame.right, y, y, frame.left - 6, rounded(y + 4), _tick(value, chart)))
-    label = Markup('<text x="{}" y="{}" class="middle">{}</text>')
+        parts.append(line.format(frame.left, frame.right, y, y))
+        parts.append(beside.format(frame.left - 6, rounded(y + 4), _tick(value, chart)))
+    below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
     for update in ticks(axes.x.low, axes.x.high, 6):
         if update == int(update):  # ticks of a short axis may lie between updates
-            parts.append(label.format(rounded(axes.x.at(update)), frame.bottom + 16, number(update)))
+            x = rounded(axes.x.at(update))
+            parts.append(below.format(x, frame.bottom + 16, number(update)))
     name = Markup('<text x="{}" y="{}" class="end soft">{}</text>')
     parts.append(name.format(frame.right, frame.height - 3, chart.x_name))
     return Markup("").join(parts)
@@ -246,9 +259,11 @@ def _tick(value: float, chart: Chart) -> str:
 def _mark(mark: Mark, axes: Axes, frame: Frame) -> Markup:
     x = rounded(axes.x.at(mark.x))
     line = Markup('<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(x, x, frame.top, frame.bottom)
-    at_end = x > frame.right - MARK_WIDTH  # the label would not fit on the right of the line
     label = Markup('<text class="soft{}" x="{}" y="{}">{}</text>')
-    return line + label.format(" end" if at_end else "", x - 3 if at_end else x + 3, frame.top + 10, mark.name)
+    fits_on_right = x <= frame.right - MARK_WIDTH
+    if fits_on_right:
+        return line + label.format("", x + 3, frame.top + 10, mark.name)
+    return line + label.format(" end", x - 3, frame.top + 10, mark.name)
 
 
 def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
@@ -296,17 +311,20 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
         left = axes.x.at(update) - width / 2
         below = 0.0
         for index, value in enumerate(values):
-            top, bottom = axes.y.at(below + value), axes.y.at(below)
+            if not value:
+                continue
+            bottom = axes.y.at(below)
             below += value
-            if value:
-                box = map(rounded, (left, top, width, bottom - top))
-                parts.append(rectangle.format(index % COLOURS, *box))
+            top = axes.y.at(below)
+            box = map(rounded, (left, top, width, bottom - top))
+            parts.append(rectangle.format(index % COLOURS, *box))
     return parts
 
 
 def _column_width(chart: Chart) -> float:
-    plot = chart.frame.right - chart.frame.left
-    return min(max(1.0, 0.8 * plot / len(chart.x)), MAX_BAR_WIDTH)
+    plot_width = chart.frame.right - chart.frame.left
+    width = 0.8 * plot_width / len(chart.x)
+    return min(max(1.0, width), MAX_BAR_WIDTH)
 
 
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
@@ -323,9 +341,11 @@ def _values_at(chart: Chart, index: int) -> list[str]:
         value = series.values[index]
         if value is None or (chart.kind == "stack" and not value):
             continue
+        text = f"{series.name} {chart.format(value)}"
         low, high = (ends[index] if ends else None for ends in (series.low, series.high))
-        interval = f" [{chart.format(low)}, {chart.format(high)}]" if low is not None and high is not None else ""
-        lines.append(f"{series.name} {chart.format(value)}{interval}")
+        if low is not None and high is not None:
+            text += f" [{chart.format(low)}, {chart.format(high)}]"
+        lines.append(text)
     return lines
 
 

@@ -35,9 +35,13 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     A digest is left out where the option that it belongs to differs too.
     """
     names = dict.fromkeys(name for options_of_run in settings for name in options_of_run)
-    values = {name: [options_of_run.get(name) for options_of_run in settings] for name in names}
-    differ = {name: row for name, row in values.items() if any(value != row[0] for value in row)}
-    return {name: row for name, row in differ.items() if name.removesuffix(DIGEST) not in {*differ} - {name}}
+    differ = {}
+    for name in names:
+        values = [options_of_run.get(name) for options_of_run in settings]
+        if any(value != values[0] for value in values):
+            differ[name] = values
+    implied = {f"{name}{DIGEST}" for name in differ}
+    return {name: values for name, values in differ.items() if name not in implied}
 
 
 def end_of(lines: Sequence[Line]) -> dict[str, Any]:
@@ -47,12 +51,15 @@ def end_of(lines: Sequence[Line]) -> dict[str, Any]:
     end: dict[str, Any] = {"steps": len(steps)}
     for name in ENDS:
         measured = [line[name] for line in last if line.get(name) is not None]
-        if not measured and (earlier := [line[name] for line in steps if line.get(name) is not None]):
-            measured = earlier[-1:]  # what is measured at intervals only
+        if not measured:
+            # A metric that is measured at intervals may have its last value earlier.
+            measured = [line[name] for line in steps if line.get(name) is not None][-1:]
         if measured:
             end[name] = sum(measured) / len(measured)
     evaluated = [line for line in lines if line.get("accuracy") is not None]
-    return end | {name: evaluated[-1].get(name) for name in ACCURACY} if evaluated else end
+    if evaluated:
+        end |= {name: evaluated[-1].get(name) for name in ACCURACY}
+    return end
 
 
 def accuracy(end: Mapping[str, Any]) -> str:
@@ -60,7 +67,9 @@ def accuracy(end: Mapping[str, Any]) -> str:
     value, low, high = (end.get(name) for name in ACCURACY)
     if value is None:
         return "-"
-    return f"{100 * value:.1f}" + ("" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]")
+    if low is None or high is None:
+        return f"{100 * value:.1f}"
+    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def verdict(row: Mapping[str, Any], first: str) -> str:
@@ -73,17 +82,26 @@ def verdict(row: Mapping[str, Any], first: str) -> str:
     difference, low, high = (row[f"difference{end}"] for end in ("", "_low", "_high"))
     if low is None or high is None:
         return f"{pair}: {100 * difference:+.1f} points on a single problem"
-    better = "better" if low > 0 else "worse" if high < 0 else "neither better nor worse with certainty"
+    if low > 0:
+        better = "better"
+    elif high < 0:
+        better = "worse"
+    else:
+        better = "neither better nor worse with certainty"
     interval = f"{100 * difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
     return f"{pair}: {interval} on {row['num_paired']:,} problems, {better}"
 
 
 def short(value: Any) -> str:
     """The value of an option, of a digest or a list its beginning."""
+    if value in (None, "", [], {}):
+        return "-"
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return "-" if value in (None, "", [], {}) else text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def figure(value: float | None) -> str:
     """A metric with four digits, a count with all."""
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

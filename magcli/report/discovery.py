@@ -97,7 +97,8 @@ def discover(paths: Sequence[Path]) -> Artifacts:
     for path in paths:
         if not path.exists():
             raise DataError(f"report: {path} does not exist")
-        if (kind := _kind(path)) is None:
+        kind = _kind(path)
+        if kind is None:
             raise DataError(f"report: {path} is neither a table nor a folder")
         _add(path, kind, artifacts)
     artifacts.tables = list({artifact.path.resolve(): artifact for artifact in artifacts.tables}.values())
@@ -154,8 +155,10 @@ def _add_run(path: Path, artifacts: Artifacts) -> None:
 
 def _search(folder: Path, depth: int, artifacts: Artifacts) -> None:
     for path in _entries(folder, artifacts):
-        kind = None if path.name.startswith(".") or path.is_symlink() else _readable_kind(path, artifacts)
-        if kind == "folder" and depth and not (path / "config.json").exists():
+        if path.name.startswith(".") or path.is_symlink():
+            continue
+        kind = _readable_kind(path, artifacts)
+        if kind == "folder" and depth and not (path / "config.json").exists():  # not the folder of a model
             _search(path, depth - 1, artifacts)
         elif kind == "run":
             if artifacts.read_all([path], read_run):

@@ -99,9 +99,16 @@ def score_of(row: Mapping[str, Any], label: str) -> Score:
     metric = str(row["metric"])
     value, low, high = (None if row[key] is None else scale(metric) * row[key] for key in ("value", "low", "high"))
     assert value is not None
-    problems = row.get("num_problems") or 0
-    samples = row.get("num_samples") or 0
-    return Score(row.get("suite") or "", metric, str(row.get("model") or label), value, low, high, problems, samples)
+    return Score(
+        suite=row.get("suite") or "",
+        metric=metric,
+        model=str(row.get("model") or label),
+        value=value,
+        low=low,
+        high=high,
+        problems=row.get("num_problems") or 0,
+        samples=row.get("num_samples") or 0,
+    )
 
 
 def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,15 +122,19 @@ def _suite(name: str, scores: Sequence[Score]) -> Suite:
     metrics = dict.fromkeys(score.metric for score in scores)
     cells = {(score.metric, score.model): score for score in scores}
     rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
-    headline = [score for model in models if (score := cells.get((HEADLINE, model)))]
+    headline = [cells[HEADLINE, model] for model in models if (HEADLINE, model) in cells]
     highest = max((score.value if score.high is None else score.high for score in headline), default=0.0)
     # Low scores get a round scale of their own, on which their differences are visible.
-    top = next((top for top in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if highest <= top), 100.0)
+    top = 100.0
+    for smaller in (50.0, 20.0, 10.0, 5.0, 2.0, 1.0):
+        if highest <= smaller:
+            top = smaller
+    bars = [_bar(score, top) for score in headline]
     sizes = dict.fromkeys(f"{score.problems:,} problems, {score.samples:,} samples" for score in headline or scores)
-    return Suite(name, models, rows, [_bar(score, top) for score in headline], top, "; ".join(sizes))
+    return Suite(name, models, rows, bars, top, "; ".join(sizes))
 
 
 def _bar(score: Score, top: float) -> Bar:
-    low, high = (score.value if end is None else end for end in (score.low, score.high))
-    at, low, high = (100 * value / top for value in (score.value, low, high))
-    return Bar(score, at, low, high)
+    low = score.value if score.low is None else score.low
+    high = score.value if score.high is None else score.high
+    return Bar(score, at=100 * score.value / top, low=100 * low / top, high=100 * high / top)

@@ -66,19 +66,28 @@ def steps(tables: Sequence[Table], further: Iterable[Chain] = ()) -> list[Step]:
 
 
 def _step(link: Link, tables: Sequence[Table]) -> Step:
-    names = ", ".join(dict.fromkeys(table.path.name for table in tables if not table.of_dropped_rows))
+    file_names: list[str] = []
     examples: dict[str, list[tuple[str, str]]] = {}
     for table in tables:
         if table.of_dropped_rows:
             examples.update(_examples(table))
-    outcomes = link.rows_out + sum(link.dropped.values())
-    total = max(link.rows_in, outcomes, 1)
-    grown = outcomes > link.rows_in  # the stage makes several rows of one
-    parts = [Part("out" if grown else "kept", link.rows_out, link.rows_out / total)]
+        elif table.path.name not in file_names:
+            file_names.append(table.path.name)
+    num_outcomes = link.rows_out + sum(link.dropped.values())
+    total = max(link.rows_in, num_outcomes, 1)
+    makes_rows = num_outcomes > link.rows_in  # several of one
+    parts = [Part("out" if makes_rows else "kept", link.rows_out, link.rows_out / total)]
     for reason, count in largest_first(link.dropped).items():
         parts.append(Part(reason, int(count), count / total, examples.get(reason, ())))
-    model = short_path(str(link.config.get("model") or ""))
-    return Step(names, link.stage, _names(link.inputs), model, link.rows_in, link.rows_out, parts)
+    return Step(
+        table=", ".join(file_names),
+        stage=link.stage,
+        read=_names(link.inputs),
+        model=short_path(str(link.config.get("model") or "")),
+        rows_in=link.rows_in,
+        rows_out=link.rows_out,
+        parts=parts,
+    )
 
 
 def _names(inputs: Sequence[Input], limit: int = 4) -> str:

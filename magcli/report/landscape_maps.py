@@ -64,11 +64,17 @@ def surface(title: str, name: str, points: Points, figures: Mapping[str, Any]) -
     edges = _edges(values)
     corners = [Corner(axes.x.at(point["a1"]), axes.y.at(point["a2"]), point[name]) for point in points]
     triangles = [[corners[index] for index in triangle] for triangle in figures["triangles"]]
-    parts = [_plane_labels(axes, figures["explained"]), _bands(triangles, edges)]
-    parts += [_path(figures["trajectory"], axes), *(_spot(point, axes) for point in points)]
-    parts.append(_star(axes.x.at(0), axes.y.at(0)))
-    label = f"{title}: {number(min(values))} to {number(max(values))} over {len(points)} points of the plane"
-    caption = f"{number(min(values))} to {number(max(values))}; the line is the run's path, the star the final weights."
+    # Later parts are drawn on top of earlier ones.
+    parts = [
+        _plane_labels(axes, figures["explained"]),
+        _bands(triangles, edges),
+        _path(figures["trajectory"], axes),
+        *(_spot(point, axes) for point in points),
+        _star(axes.x.at(0), axes.y.at(0)),
+    ]
+    extent = f"{number(min(values))} to {number(max(values))}"
+    label = f"{title}: {extent} over {len(points)} points of the plane"
+    caption = f"{extent}; the line is the run's path, the star the final weights."
     return Drawing(title, caption, _svg(label, parts), _levels(edges, values))
 
 
@@ -92,8 +98,9 @@ def _edges(values: Sequence[float]) -> list[float]:
 
 def _levels(edges: Sequence[float], values: Sequence[float]) -> list[Level]:
     bounds = [min(values), *edges, max(values)]
+    num_levels = len(bounds) - 1
     return [
-        Level(_share(index, len(bounds) - 1), number(low), number(high))
+        Level(_share(index, num_levels), number(low), number(high))
         for index, (low, high) in enumerate(pairwise(bounds))
     ]
 
@@ -105,12 +112,18 @@ def _share(index: int, count: int) -> float:
 def _bands(triangles: Sequence[Sequence[Corner]], edges: Sequence[float]) -> Markup:
     """One path for each level: the parts of all triangles whose values are in it."""
     bounds = [-math.inf, *edges, math.inf]
+    num_levels = len(bounds) - 1
+    path = Markup('<path class="level" style="--share:{}%" d="{}"/>')
     parts = []
     for index, (low, high) in enumerate(pairwise(bounds)):
-        inside = [clipped(clipped(triangle, low, 1), high, -1) for triangle in triangles]
-        outline = "".join(_outline(polygon) for polygon in inside if len(polygon) > 2)
-        share = _share(index, len(bounds) - 1)
-        parts.append(Markup('<path class="level" style="--share:{}%" d="{}"/>').format(rounded(100 * share), outline))
+        outlines = []
+        for triangle in triangles:
+            above = clipped(triangle, low, 1)
+            inside = clipped(above, high, -1)
+            if len(inside) > 2:  # else it only touches the level
+                outlines.append(_outline(inside))
+        percentage = rounded(100 * _share(index, num_levels))
+        parts.append(path.format(percentage, "".join(outlines)))
     return Markup("").join(parts)
 
 
@@ -118,13 +131,16 @@ def clipped(polygon: Sequence[Corner], limit: float, sign: int) -> list[Corner]:
     """The part of a convex polygon whose values are at least a limit (``sign`` 1), or at most (-1)."""
     if math.isinf(limit):
         return list(polygon)
+    # Sutherland and Hodgman: along each edge, the crossing of the limit and the end, as far as they belong to the part.
     kept = []
-    for before, after in zip([polygon[-1:][0], *polygon[:-1]] if polygon else [], polygon, strict=True):
-        is_before, is_after = (sign * (corner.value - limit) >= 0 for corner in (before, after))
-        if is_before != is_after:
-            kept.append(_between(before, after, limit))
-        if is_after:
-            kept.append(after)
+    for index, end in enumerate(polygon):
+        start = polygon[index - 1]  # of the first edge the last corner
+        start_inside = sign * (start.value - limit) >= 0
+        end_inside = sign * (end.value - limit) >= 0
+        if start_inside != end_inside:
+            kept.append(_between(start, end, limit))
+        if end_inside:
+            kept.append(end)
     return kept
 
 
@@ -140,14 +156,22 @@ def _outline(polygon: Sequence[Corner]) -> str:
 
 def _path(places: Sequence[Sequence[float]], axes: Axes) -> Markup:
     """The checkpoints of the run in their order, with the first one named."""
-    pixels = [(rounded(axes.x.at(x)), rounded(axes.y.at(y))) for x, y in places]
-    line = " ".join(f"{x},{y}" for x, y in pixels)
-    drawn = [Markup('<polyline class="{}" points="{}"/>').format(kind, line) for kind in ("halo", "way")]
-    dots = [Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>').format(x, y) for x, y in pixels]
+    pixels = [(rounded(axes.x.at(a1)), rounded(axes.y.at(a2))) for a1, a2 in places]
+    points = " ".join(f"{x},{y}" for x, y in pixels)
+    line = Markup('<polyline class="{}" points="{}"/>')
+    dot = Markup('<circle class="stop" cx="{}" cy="{}" r="2.5"/>')
+    label = Markup('<text class="over {}" x="{}" y="{}">start</text>')
     x, y = pixels[0]
-    side = "end" if x > (FRAME.left + FRAME.right) / 2 else ""
-    start = Markup('<text class="over {}" x="{}" y="{}">start</text>').format(side, x - 7 if side else x + 7, y + 4)
-    return Markup("").join([*drawn, *dots, start])
+    # The text is on the side of the dot that has more room.
+    is_right = x > (FRAME.left + FRAME.right) / 2
+    start = label.format("end", x - 7, y + 4) if is_right else label.format("", x + 7, y + 4)
+    parts = [
+        line.format("halo", points),
+        line.format("way", points),
+        *(dot.format(x, y) for x, y in pixels),
+        start,
+    ]
+    return Markup("").join(parts)
 
 
 def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
@@ -159,19 +183,26 @@ def _spot(point: Mapping[str, Any], axes: Axes) -> Markup:
         f"length {_with_interval(point, 'length')}",
         f"truncated {percent(point['truncated'])}",
     )
-    place = rounded(axes.x.at(point["a1"])), rounded(axes.y.at(point["a2"]))
-    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(*place, _NEW_LINE.join(lines))
+    x = rounded(axes.x.at(point["a1"]))
+    y = rounded(axes.y.at(point["a2"]))
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="2.5" data-tip="{}"/>').format(x, y, _NEW_LINE.join(lines))
 
 
 def _with_interval(point: Mapping[str, Any], name: str) -> str:
-    return f"{number(point[name])} [{number(point[f'{name}_low'])}, {number(point[f'{name}_high'])}]"
+    value, low, high = (number(point[key]) for key in (name, f"{name}_low", f"{name}_high"))
+    return f"{value} [{low}, {high}]"
 
 
 def _star(x: float, y: float) -> Markup:
     """A star of five points around a place."""
-    turns = [(math.pi * turn / 5, 8 if turn % 2 == 0 else 3.4) for turn in range(10)]
-    outline = " ".join(f"{rounded(x + size * math.sin(at))},{rounded(y - size * math.cos(at))}" for at, size in turns)
-    return Markup('<polygon class="star" points="{}"/>').format(outline)
+    corners = []
+    for turn in range(10):
+        angle = math.pi * turn / 5  # clockwise from above
+        radius = 8 if turn % 2 == 0 else 3.4  # outer and inner corners alternate
+        corner_x = rounded(x + radius * math.sin(angle))
+        corner_y = rounded(y - radius * math.cos(angle))
+        corners.append(f"{corner_x},{corner_y}")
+    return Markup('<polygon class="star" points="{}"/>').format(" ".join(corners))
 
 
 def _plane_labels(axes: Axes, explained: Sequence[float]) -> Markup:
@@ -188,43 +219,50 @@ def by_length(points: Points, fit: Mapping[str, Any]) -> Drawing:
     band = fit.get("band") or []
     rewards = [point["raw_reward"] for point in points] + [end for row in band for end in row[1:]]
     axes = Axes(_padded(lengths, FRAME.left, FRAME.right), _padded(rewards, FRAME.bottom, FRAME.top))
-    parts = [
-        _labels(
-            axes, _log_ticks(axes.x), "mean length in tokens, logarithmic", "reward without length penalty", math.log
-        )
-    ]
-    parts += [_fit(band, fit, axes)] if band else []
-    parts += [_dot(point, axes) for point in points]
+    x_name = "mean length in tokens, logarithmic"
+    y_name = "reward without length penalty"
+    parts = [_labels(axes, _log_ticks(axes.x), x_name, y_name, math.log)]
     caption = "Without the length penalty; too few lengths for a line."
     if band:
+        parts.append(_fit(band, fit, axes))
         gain, low, high = fit["slope_per_doubling"]
         caption = f"{gain:+.3f} [{low:+.3f}, {high:+.3f}] per doubling of the length, R² {fit['r2']:.2f}."
+    parts += [_dot(point, axes) for point in points]
     return Drawing("Reward by length", caption, _svg(f"Reward by length: {caption}", parts))
 
 
 def _fit(band: Sequence[Sequence[float]], fit: Mapping[str, Any], axes: Axes) -> Markup:
     """The line of the fit, and its band as an outline: along the upper bounds, and back along the lower ones."""
-    x = [rounded(axes.x.at(math.log(length))) for length, _, _ in band]
-    low, high = ([rounded(axes.y.at(row[end])) for row in band] for end in (1, 2))
-    middle = [rounded(axes.y.at(fit["intercept"] + fit["slope"][0] * math.log(length))) for length, _, _ in band]
-    outline = " ".join(f"{a},{b}" for a, b in [*zip(x, high, strict=True), *zip(x[::-1], low[::-1], strict=True)])
-    line = " ".join(f"{a},{b}" for a, b in zip(x, middle, strict=True))
+    middle, lower, upper = [], [], []
+    for length, low, high in band:
+        log_length = math.log(length)
+        fitted = fit["intercept"] + fit["slope"][0] * log_length
+        x = rounded(axes.x.at(log_length))
+        middle.append(f"{x},{rounded(axes.y.at(fitted))}")
+        lower.append(f"{x},{rounded(axes.y.at(low))}")
+        upper.append(f"{x},{rounded(axes.y.at(high))}")
+    outline = " ".join(upper + lower[::-1])
+    line = " ".join(middle)
     return Markup('<polygon class="band f0" points="{}"/><path class="line c0" d="M{}"/>').format(outline, line)
 
 
 def _dot(point: Mapping[str, Any], axes: Axes) -> Markup:
-    place = rounded(axes.x.at(math.log(point["length"]))), rounded(axes.y.at(point["raw_reward"]))
+    x = rounded(axes.x.at(math.log(point["length"])))
+    y = rounded(axes.y.at(point["raw_reward"]))
     text = _NEW_LINE.join((f"length {number(point['length'])}", f"raw reward {number(point['raw_reward'])}"))
-    return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(*place, text)
+    return Markup('<circle class="spot" cx="{}" cy="{}" r="3" data-tip="{}"/>').format(x, y, text)
 
 
 def _log_ticks(x: Scale) -> list[float]:
     """Round lengths within a logarithmic axis, no two of them close together."""
     low, high = math.exp(x.low), math.exp(x.high)
     shown: list[float] = []
+    last = -math.inf  # the place of the last one, in pixels
     for length in ticks(low, high, 8):
-        if not shown or x.at(math.log(length)) - x.at(math.log(shown[-1])) > 40:
+        place = x.at(math.log(length))
+        if place - last > 40:
             shown.append(length)
+            last = place
     return shown
 
 
@@ -233,13 +271,17 @@ def _log_ticks(x: Scale) -> list[float]:
 
 def _labels(axes: Axes, across: Sequence[float], x_name: str, y_name: str, place: Any = float) -> Markup:
     """The numbers of both axes, and what they are; ``place`` maps a number of the horizontal axis to its scale."""
-    row = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>')
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>')
+    beside = Markup('<text x="{}" y="{}" class="end">{}</text>')
     parts = []
     for value in ticks(axes.y.low, axes.y.high, 5):
         y = rounded(axes.y.at(value))
-        parts.append(row.format(FRAME.left, FRAME.right, y, y, FRAME.left - 6, rounded(y + 4), number(value)))
-    mark = Markup('<text x="{}" y="{}" class="middle">{}</text>')
-    parts += [mark.format(rounded(axes.x.at(place(value))), FRAME.bottom + 16, number(value)) for value in across]
+        parts.append(line.format(FRAME.left, FRAME.right, y, y))
+        parts.append(beside.format(FRAME.left - 6, rounded(y + 4), number(value)))
+    below = Markup('<text x="{}" y="{}" class="middle">{}</text>')
+    for value in across:
+        x = rounded(axes.x.at(place(value)))
+        parts.append(below.format(x, FRAME.bottom + 16, number(value)))
     named = Markup('<text x="{}" y="{}" class="{}soft">{}</text>')
     parts.append(named.format(FRAME.right, FRAME.height - 3, "end ", x_name))
     parts.append(named.format(2, 14, "", y_name))

@@ -9,7 +9,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.report import landscape_maps
-from magcli.report.discovery import open_table, rows_of
+from magcli.report.discovery import LANDSCAPE_FILES, open_table, rows_of
 from magcli.report.formatting import number, percent, short_path
 from magcli.report.landscape_maps import Drawing
 
@@ -50,7 +50,8 @@ def read(folder: Path) -> Landscape:
     Raises:
         DataError: its JSON is damaged.
     """
-    path = next(path for name in ("landscape.json", "plane.json") if (path := folder / name).is_file())
+    paths = [folder / name for name in LANDSCAPE_FILES]
+    path = next(path for path in paths if path.is_file())
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         points = _points(folder) if data.get("triangles") else []
@@ -59,12 +60,16 @@ def read(folder: Path) -> Landscape:
         drawings = _drawings(points, data) if points else []
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{path} is damaged; run magcli landscape again") from None
-    pictures = [Picture(caption, url) for stem, caption in FIGURES if (url := _data_url(folder, stem))]
-    pictures = [] if drawings else pictures
+    pictures = [] if drawings else _pictures(folder)
     page = folder / "index.html"
     warnings = data.get("warnings", [])
     where = str(page) if page.is_file() else ""
     return Landscape(short_path(str(folder)), facts, warnings, drawings, pictures, where)
+
+
+def _pictures(folder: Path) -> list[Picture]:
+    urls = {caption: _data_url(folder, stem) for stem, caption in FIGURES}
+    return [Picture(caption, url) for caption, url in urls.items() if url]
 
 
 def _points(folder: Path) -> list[dict[str, Any]]:
@@ -90,22 +95,26 @@ def _surface(points: landscape_maps.Points) -> list[str]:
     best = max(points, key=lambda point: point["difference"])
     if best["difference"] <= 0:
         return [f"{values}; none has more than the final weights"]
-    gain = f"{best['difference']:+.3f} [{best['difference_low']:+.3f}, {best['difference_high']:+.3f}]"
+    gain, low, high = (best[f"difference{end}"] for end in ("", "_low", "_high"))
     where = f"a1 {number(best['a1'])}, a2 {number(best['a2'])}"
-    return [f"{values}; the best, at {where}, has {gain} against the final weights"]
+    return [f"{values}; the best, at {where}, has {gain:+.3f} [{low:+.3f}, {high:+.3f}] against the final weights"]
 
 
 def tables(folder: Path) -> list[Path]:
     """The tables of a landscape, which carry its history."""
-    return [path for name in TABLES if (path := folder / name).is_file()]
+    paths = [folder / name for name in TABLES]
+    return [path for path in paths if path.is_file()]
 
 
 def _plane(data: Mapping[str, Any]) -> list[str]:
     facts = []
-    if data.get("checkpoints"):
-        drift = f"; relative drift {data['drift']:.1e}" if data.get("drift") is not None else ""
-        facts.append(f"{len(data['checkpoints'])} checkpoints{drift}")
-    if explained := data.get("explained"):
+    checkpoints = data.get("checkpoints")
+    if checkpoints:
+        drift = data.get("drift")
+        drifted = "" if drift is None else f"; relative drift {drift:.1e}"
+        facts.append(f"{len(checkpoints)} checkpoints{drifted}")
+    explained = data.get("explained")
+    if explained:
         walk = data.get("random_walk")
         expected = f" (random walk: {_percents(walk)})" if walk else ""
         facts.append(f"The two components explain {_percents(explained)} of the variance of the path{expected}")
@@ -127,9 +136,10 @@ def _fit(data: Mapping[str, Any]) -> list[str]:
 def _repeated(data: Mapping[str, Any]) -> list[str]:
     if not data:
         return []
-    change = f"{data['difference']:+.3f} [{data['difference_low']:+.3f}, {data['difference_high']:+.3f}]"
+    change, low, high = (data[f"difference{end}"] for end in ("", "_low", "_high"))
     equal = f"{data['equal']:,} of {data['completions']:,} completions equal"
-    return [f"Final weights evaluated again at the end: {equal}, reward {change}"]
+    reward = f"reward {change:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return [f"Final weights evaluated again at the end: {equal}, {reward}"]
 
 
 def _data_url(folder: Path, stem: str) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -113,22 +113,27 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     errors = reward_errors(folder) if of_rl else {}
     variances = {step: error**2 for step, error in errors.items()}
     points, every = downsample([{**line, VARIANCE: variances.get(line["step"]), **parts(line)} for line in lines])
+    # The number of lines behind each point; the last one may have fewer.
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
     specs = specs_of_rl(points, has_own_reward=bool(trained.options.get("reward"))) if of_rl else SFT
-    charts = _charts(points, sizes, unit, _stages(lines), specs, of_rl)
-    if accuracy := _accuracy_chart(logged, unit, _stages(lines)):
+    marks = _stages(lines)
+    charts = _charts(points, sizes, unit, marks, specs, of_rl)
+    accuracy = _accuracy_chart(logged, unit, marks)
+    if accuracy is not None:
         charts.insert(min(ACCURACY_CHART, len(charts)), accuracy)
     facts = [_progress(trained, lines, unit)]
-    facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
+    if trained.started_from:
+        facts.append(f"Started from {short_path(trained.started_from)}")
     facts += _of_replay(trained)
-    facts += _group_account(folder) if of_rl else []
-    facts += [f"Thoughts in the form {form_named(trained.thoughts)}"] if trained.thoughts else []
+    if of_rl:
+        facts += _group_account(folder)
+    if trained.thoughts:
+        facts.append(f"Thoughts in the form {form_named(trained.thoughts)}")
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")
     shown = read_samples(folder, samples_at, groups) if of_rl else []
-    return RunView(
-        name, trained, facts, charts, _verdicts(lines), shown, _headline(lines, "reward" if of_rl else "loss")
-    )
+    headline = _headline(lines, "reward" if of_rl else "loss")
+    return RunView(name, trained, facts, charts, _verdicts(lines), shown, headline)
 
 
 def downsample(lines: Sequence[Line], limit: int = MAX_POINTS) -> tuple[list[dict[str, Any]], int]:
@@ -137,7 +142,7 @@ def downsample(lines: Sequence[Line], limit: int = MAX_POINTS) -> tuple[list[dic
     Neighbouring updates are averaged: numbers, and counts by name; of metrics called ``_max`` the maximum is taken.
     Missing values are ignored.
     """
-    every = -(-len(lines) // limit) or 1
+    every = max(1, math.ceil(len(lines) / limit))
     return averaged(lines, every), every
 
 
@@ -148,21 +153,27 @@ def averaged(lines: Sequence[Line], every: int) -> list[dict[str, Any]]:
     points = []
     for first in range(0, len(lines), every):
         chunk = lines[first : first + every]
-        names = dict.fromkeys(name for line in chunk for name in line)
-        values = {name: [line[name] for line in chunk if line.get(name) is not None] for name in names}
-        points.append({name: _aggregate(name, values[name]) for name in names})
+        point = {}
+        for name in dict.fromkeys(name for line in chunk for name in line):
+            values = [line[name] for line in chunk if line.get(name) is not None]
+            point[name] = _aggregate(name, values)
+        points.append(point)
     return points
 
 
 def _aggregate(name: str, values: Sequence[Any]) -> Any:
-    if not values or name in LAST:
-        return values[-1] if values else None
+    if not values:
+        return None
+    if name in LAST:
+        return values[-1]
     if isinstance(values[0], Mapping):
-        counts = dict.fromkeys(key for value in values for key in value)
-        return {key: sum(value.get(key, 0) for value in values) / len(values) for key in counts}
+        keys = dict.fromkeys(key for value in values for key in value)
+        return {key: sum(value.get(key, 0) for value in values) / len(values) for key in keys}
     if not all(isinstance(value, int | float) for value in values):
         return values[-1]
-    return max(values) if name.endswith("_max") else sum(values) / len(values)
+    if name.endswith("_max"):
+        return max(values)
+    return sum(values) / len(values)
 
 
 def _verdicts(lines: Sequence[Line]) -> list[Part]:
@@ -173,14 +184,16 @@ def _verdicts(lines: Sequence[Line]) -> list[Part]:
 def _headline(lines: Sequence[Line], key: str) -> str:
     """The first and last value of reward or loss."""
     values = [line[key] for line in lines if line.get(key) is not None]
-    if lines and lines[-1].get("off_policy"):
-        key = f"replay, off-policy: {key}"
-    return f"{key} {values[0]:.3g} to {values[-1]:.3g}" if values else "no update yet"
+    if not values:
+        return "no update yet"
+    prefix = "replay, off-policy: " if lines[-1].get("off_policy") else ""
+    return f"{prefix}{key} {values[0]:.3g} to {values[-1]:.3g}"
 
 
 def _of_replay(trained: Trained) -> list[str]:
     """What a replay trained on, which its rewards and lengths are those of."""
-    if not (replayed := trained.options.get("replay")):
+    replayed = trained.options.get("replay")
+    if not replayed:
         return []
     return [
         f"Replay, off-policy: trained on the stored rollouts of {short_path(replayed)}; rewards and lengths are those "
@@ -209,8 +222,9 @@ def _group_account(folder: Path) -> list[str]:
         return []
     account = ledger.account(ledger.read(path))
     texts = [str(account), *account.faults[:MAX_FAULTS]]
-    if (more := len(account.faults) - MAX_FAULTS) > 0:
-        texts.append(f"{more:,} more violations")
+    num_hidden = len(account.faults) - MAX_FAULTS
+    if num_hidden > 0:
+        texts.append(f"{num_hidden:,} more violations")
     return texts
 
 
@@ -249,14 +263,12 @@ def _accuracy_chart(lines: Sequence[Line], unit: str, marks: Sequence[Mark]) -> 
 
     Of more than ``MAX_POINTS`` evaluations neighbours are averaged, the ends of their intervals too.
     """
-    evaluated = [
-        {name: line.get(name) for name in ("step", *HELD_OUT)} for line in lines if line.get(HELD_OUT[0]) is not None
-    ]
+    evaluated = [line for line in lines if line.get(HELD_OUT[0]) is not None]
     if not evaluated:
         return None
-    points, _ = downsample(evaluated)
-    values, low, high = ([point.get(name) for point in points] for name in HELD_OUT[:3])
+    points, _ = downsample([{name: line.get(name) for name in ("step", *HELD_OUT)} for line in evaluated])
     steps = [point["step"] for point in points]
+    values, low, high = ([point[name] for point in points] for name in HELD_OUT[:3])
     return chart_of(ACCURACY, unit, steps, [Series("accuracy", values, low, high)], marks)
 
 
@@ -279,11 +291,9 @@ def _interval(point: Line, size: int) -> tuple[float | None, float | None]:
 
 
 def _groups_chart(points: Sequence[Line], x: Sequence[float], unit: str, marks: Sequence[Mark]) -> Chart:
-    reasons: Counter[str] = sum((Counter(point.get("groups_dropped") or {}) for point in points), Counter())
-    dropped = [
-        Series(reason, [(point.get("groups_dropped") or {}).get(reason, 0) for point in points])
-        for reason, _ in reasons.most_common()
-    ]
+    by_point = [Counter(point.get("groups_dropped") or {}) for point in points]
+    in_total: Counter[str] = sum(by_point, Counter())
+    dropped = [Series(reason, [counts[reason] for counts in by_point]) for reason, _ in in_total.most_common()]
     trained = Series("trained", [point.get("groups_trained") for point in points])
     description = "Groups trained in each update, and groups dropped before it by reason."
     series = [trained, *dropped] if points else []
@@ -306,8 +316,9 @@ def reward_errors(run: Path) -> dict[int, float]:
 def _reward_error(path: Path, written_at: int) -> float | None:
     """That of one update; a page that follows a run reads each table once."""
     rows = read_columns(path, ("group", "reward", "reason"))
-    graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
-    return standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
+    is_ungraded = pc.is_in(rows.column("reason"), pa.array(UNGRADED))
+    graded = rows.filter(pc.invert(is_ungraded))
+    return standard_error(graded.column("group").to_numpy(), graded.column("reward").to_numpy())
 
 
 def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
@@ -319,7 +330,8 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
     number = int(member.max(initial=-1)) + 1
     if number < 2:
         return None
-    sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
+    deviations = rewards - rewards.mean(dtype=np.float64)
+    sums = np.bincount(member, weights=deviations)  # of each group
     correction = number / (number - 1)  # for few clusters, as in the variance of a sample
     return float(math.sqrt(correction * np.square(sums).sum()) / len(rewards))
 
@@ -331,7 +343,8 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     selected = set()
     for update in at:
         if update.endswith("%"):
-            selected.add(steps[round(float(update[:-1]) / 100 * (len(steps) - 1))])
+            share = float(update[:-1]) / 100
+            selected.add(steps[round(share * (len(steps) - 1))])
         else:
             selected.add(min(steps, key=lambda step: abs(step - int(update))))
     return sorted(selected)
@@ -340,19 +353,22 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
 def read_samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
     """Completions of ``groups`` groups at each update: one dropped group, if any, and trained ones."""
     steps = select_updates(updates(run), at) if groups else []
-    return [UpdateView(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
+    return [UpdateView(step, _groups(RunDir(run).rollouts_of(step), groups)) for step in steps]
 
 
-def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
+def _groups(path: Path, wanted: int) -> list[GroupView]:
+    """Some groups of an update, from its table of rollouts."""
     rows = read_columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
-    numbers = pa.array(_select_groups(fates, wanted), pa.int64())
-    rows_of_group: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
+    selected = _select_groups(fates, wanted)
+    members: dict[int, list[dict[str, Any]]] = {number: [] for number in selected}
     for batch in table.read(str(path)).rows:
         shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
-        for row in shown.filter(pc.is_in(shown.column("group"), numbers)).to_pylist():
-            rows_of_group[row["group"]].append(row)
-    yield from (_group(members) for members in rows_of_group.values())
+        is_selected = pc.is_in(shown.column("group"), pa.array(selected, pa.int64()))
+        # Filtered before the conversion to Python: most rows are of other groups.
+        for row in shown.filter(is_selected).to_pylist():
+            members[row["group"]].append(row)
+    return [_group(of_group) for of_group in members.values()]
 
 
 def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
@@ -377,7 +393,8 @@ def _spread(numbers: Sequence[int], wanted: int) -> list[int]:
 def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
     first = rows[0]
     ranked = sorted(rows, key=lambda row: -row["reward"])
-    shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
+    best, worst = ranked[0], ranked[-1]
+    shown = [best] if best["completion"] == worst["completion"] else [best, worst]
     return GroupView(
         number=first["group"],
         id=sanitize(first["id"] or ""),
@@ -390,9 +407,11 @@ def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
 
 
 def _sample(row: dict[str, Any]) -> SampleView:
-    named = [(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")]
-    if own := row.get(REWARD_PARTS):
-        named = [(sanitize(name), value) for name, value in json.loads(own).items()]
+    own_parts = row.get(REWARD_PARTS)
+    if own_parts:
+        named = [(sanitize(name), value) for name, value in json.loads(own_parts).items()]
+    else:
+        named = [(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")]
     return SampleView(
         completion=sanitize(row["completion"]),
         reward=row["reward"],

@@ -104,24 +104,35 @@ def decide(runs: Sequence[Cell], labels: Mapping[int, Label], rules: Rules) -> D
         labels: The labels of these solutions.
         rules: When tests and problems are kept.
     """
-    if failed := next((run for run in runs if run.verdict == "infra-error"), None):
-        return Decision("not-run", failed.output or "", {}, {})
-    if broken := next((run for run in runs if run.verdict == "bad-gold"), None):
-        return Decision("bad-tests", broken.output or "", {}, {})
+    for run in runs:
+        if run.verdict == "infra-error":
+            return Decision("not-run", run.output or "", {}, {})
+        if run.verdict == "bad-gold":
+            return Decision("bad-tests", run.output or "", {}, {})
     by_test: dict[int, list[Cell]] = {}
     for run in sorted(runs, key=lambda run: run.test):
         by_test.setdefault(run.test, []).append(run)
     voting = voters(runs, labels)
     may_replace = rules.replace_unlabelled or "right" in labels.values()
-    votes = rules.votes if may_replace else len(voting) + 1
-    judged = {test: _judge_test(test_runs, voting, rules.agreement, votes) for test, test_runs in by_test.items()}
-    outcomes = Counter(outcome for outcome, _ in judged.values())
-    groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}
-    outputs = {test: None if group == RIGHT else _output(by_test[test], group) for test, group in groups.items()}
-    failing = {run.solution for run in runs if run.group != groups.get(run.test, run.group) and run.verdict != "unrun"}
+    # More votes than there are voters: never enough.
+    needed = rules.votes if may_replace else len(voting) + 1
+    outcomes: Counter[TestOutcome] = Counter()
+    right_groups: dict[int, int | None] = {}
+    outputs: dict[int, str | None] = {}
+    for test, test_runs in by_test.items():
+        outcome, group = _judge_test(test_runs, voting, rules.agreement, needed)
+        outcomes[outcome] += 1
+        if outcome in ("kept", "replaced"):
+            right_groups[test] = group
+            outputs[test] = None if group == RIGHT else _output(test_runs, group)
+    failing = set()
+    for run in runs:
+        is_judged = run.test in right_groups and run.verdict != "unrun"
+        if is_judged and run.group != right_groups[run.test]:
+            failing.add(run.solution)
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
     passing = sorted(wrong - failing)
-    reason, detail = _drop_reason(outcomes, voting, voting - failing, len(groups), rules)
+    reason, detail = _drop_reason(outcomes, voting, voting - failing, len(right_groups), rules)
     if not reason and passing and rules.drop_weak:
         reason = "weak"
         detail = f"{len(passing)} of {len(wrong)} wrong solutions pass"
@@ -174,7 +185,8 @@ def _drop_reason(
         return "solutions-fail", "no solution produces any output"
     if against > rules.disputed * total:
         too_few = len(voting) < rules.votes
-        return "solutions-fail" if too_few else "disputed", f"{against} of {total} tests"
+        reason: DropReason = "solutions-fail" if too_few else "disputed"
+        return reason, f"{against} of {total} tests"
     if unconfirmed := outcomes.get("unconfirmed"):
         return "solutions-fail", f"no solution gives the expected output on {unconfirmed} of {total} tests"
     if kept < rules.min_tests:
@@ -215,8 +227,12 @@ class MatrixTable:
     def get(self, id: str, digest: str) -> list[Cell] | None:
         """The finished runs of a problem; None if there are none or the machine failed."""
         key = f"{digest} {id}"
-        runs = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
-        return runs if runs and runs[0].verdict != "infra-error" else None
+        if key not in self._journal:
+            return None
+        runs = runs_of(self._journal.get(key).rows.to_pylist())
+        if not runs or runs[0].verdict == "infra-error":
+            return None
+        return runs
 
     def put(self, id: str, digest: str, runs: Sequence[Cell]) -> None:
         """Store the runs of a problem durably."""

@@ -202,10 +202,15 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
     """
     error = ""
     for _ in range(MAX_ATTEMPTS):
-        output, seconds = program.run(case, plan.limits)
-        fault = output if isinstance(output, Fault) else runs.check_output(output, case, plan.rule, plan.checker, box)
+        result, seconds = program.run(case, plan.limits)
+        if isinstance(result, Fault):
+            fault: Fault | None = result
+            output = None
+        else:
+            fault = runs.check_output(result, case, plan.rule, plan.checker, box)
+            output = result
         if fault is None or fault.reason != "infra-error":
-            return fault, (None if isinstance(output, Fault) else output), seconds
+            return fault, output, seconds
         error = fault.detail
     raise ExecutionFailed(error)
 
@@ -239,9 +244,9 @@ def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int
     groups: dict[int, tuple[int, str | None]] = {}
     for number, component in enumerate(components, RIGHT + 1):
         members = [solution for solution, output in outputs.items() if output in component]
-        text = output_text(_most_common([outputs[solution] for solution in members]), case, plan.rule)
+        representative = _most_common([outputs[solution] for solution in members])
         groups.update(dict.fromkeys(members, (number, None)))
-        groups[members[0]] = (number, text)
+        groups[members[0]] = (number, output_text(representative, case, plan.rule))
     return groups
 
 
@@ -255,9 +260,14 @@ def _components(outputs: Sequence[bytes], case: Case, rule: Comparison) -> list[
     """Connected components of equal outputs: with a tolerance, equality is not transitive."""
     components: list[set[bytes]] = []
     for output in outputs:
-        near = [component for component in components if any(_equal(output, other, case, rule) for other in component)]
-        components = [component for component in components if component not in near]
-        components.append({output}.union(*near))
+        joined = {output}
+        apart = []
+        for component in components:
+            if any(_equal(output, other, case, rule) for other in component):
+                joined |= component
+            else:
+                apart.append(component)
+        components = [*apart, joined]
     return components
 
 
@@ -282,7 +292,9 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
         test = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
-    return text if test.name == case.name and test.expected.matches(value, rule) else None
+    # Read back, the text must call the same function and accept its own value.
+    is_faithful = test.name == case.name and test.expected.matches(value, rule)
+    return text if is_faithful else None
 
 
 @contextmanager

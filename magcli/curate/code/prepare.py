@@ -163,7 +163,8 @@ def _distinct_tests(tests: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str
     """The tests by index, without those whose input, call or assert is that of an earlier one."""
     first: dict[str, int] = {}
     for number, test in enumerate(tests):
-        first.setdefault(json.dumps([test.get(name) for name in ("input", "call", "assert")]), number)
+        asked = json.dumps([test.get(name) for name in ("input", "call", "assert")])
+        first.setdefault(asked, number)
     return {number: tests[number] for number in first.values()}
 
 
@@ -207,19 +208,20 @@ def _run_plan(
     scripts: Mapping[int, Script],
 ) -> RunPlan:
     """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
-    has_calls = any(isinstance(case, Call) for case in tests.values()) or bool(scripts or (entry_point and not tests))
-    if has_calls and checker:
+    limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
+    plan = RunPlan(tests, {}, limits, comparison(problem.compare), checker, calls, entry_point, scripts)
+    if plan.has_calls and checker:
         raise DataError("a checker cannot judge tests that call a function")
-    languages = ("python",) if has_calls and calls is None else ("python", "cpp")
+    languages = ("python",) if plan.has_calls and calls is None else ("python", "cpp")
     solutions: dict[int, Solution] = {}
     counts: Counter[str] = Counter()
     for number, solution in enumerate(problem.solutions):
-        within = not max_solutions or counts[solution.verdict] < max_solutions
-        if solution.language in languages and within and solution not in solutions.values():
+        if solution.language not in languages or solution in solutions.values():
+            continue
+        if not max_solutions or counts[solution.verdict] < max_solutions:
             solutions[number] = solution
             counts[solution.verdict] += 1
-    limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls, entry_point, scripts)
+    return plan._replace(solutions=solutions)
 
 
 def _digest(problem: CodeProblem, plan: RunPlan) -> str:
@@ -233,9 +235,12 @@ def _digest(problem: CodeProblem, plan: RunPlan) -> str:
 def decide_prepared(prepared: Prepared, runs: Sequence[Cell], rules: Rules) -> Decision:
     """Decide on a problem; one that a trivial program passes is weak, too."""
     decision = decide(runs, prepared.labels, rules)
-    if rules.drop_weak and not decision.reason and (passing := trivial_pass(prepared, decision)):
-        return decision._replace(reason="weak", detail=f"a trivial program passes: {passing}")
-    return decision
+    if decision.reason or not rules.drop_weak:
+        return decision
+    passing = trivial_pass(prepared, decision)
+    if passing is None:
+        return decision
+    return decision._replace(reason="weak", detail=f"a trivial program passes: {passing}")
 
 
 def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, Any]]:
@@ -300,8 +305,10 @@ def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
 
 
 def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
+    # A single test has a constant output anyway, which says nothing about the test.
     first = tests[0].output if len(tests) > 1 else None
-    has_numbers = any(float(match[0]) for test in tests for match in _DECIMAL.finditer(test.output))
+    decimals = (match[0] for test in tests for match in _DECIMAL.finditer(test.output))
+    has_numbers = any(float(decimal) for decimal in decimals)
     programs: dict[Trivial, Callable[[StdinCase], bytes | None]] = {
         "nothing": lambda _: b"",
         "input": lambda test: test.stdin,
@@ -312,34 +319,44 @@ def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | 
     def passes(test: StdinCase, output: bytes | None) -> bool:
         return output is not None and not difference(test.output, output, rule)
 
-    return next((name for name, run in programs.items() if all(passes(test, run(test)) for test in tests)), None)
+    for name, run in programs.items():
+        if all(passes(test, run(test)) for test in tests):
+            return name
+    return None
 
 
 def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None:
     if all(_passes(test, None, rule) for test in tests):
         return "nothing"
-    if any(all(_passes_with_argument(test, number, rule) for test in tests) for number in range(MAX_ARGUMENTS)):
-        return "input"
+    for number in range(MAX_ARGUMENTS):
+        if all(_passes_with_argument(test, number, rule) for test in tests):
+            return "input"
+    if len(tests) == 1:
+        return None
     expected = tests[0].expected
-    accepted: Any = expected.value if expected.kind != "one-of" else next(iter(expected.value), None)  # type: ignore[arg-type]
-    constants = [*CONSTANTS, accepted] if len(tests) > 1 else []
-    if any(all(_passes(test, value, rule) for test in tests) for value in constants):
-        return "constant"
+    accepted: Any = expected.value
+    if expected.kind == "one-of":
+        accepted = next(iter(accepted), None)
+    for value in (*CONSTANTS, accepted):
+        if all(_passes(test, value, rule) for test in tests):
+            return "constant"
     return None
 
 
 def _passes_with_argument(test: Call, number: int, rule: Comparison) -> bool:
     """Whether a function that returns its argument at that position passes."""
     call = test.node
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     try:
-        return _passes(test, constant([*call.args, *(keyword.value for keyword in call.keywords)][number]), rule)
+        return _passes(test, constant(arguments[number]), rule)
     except (ValueError, IndexError):
         return False
 
 
 def _passes(test: Call, value: Any, rule: Comparison) -> bool:
     """Whether a function that returns this value passes."""
+    returned = bool(value) if test.is_condition else value
     try:
-        return test.expected.matches(bool(value) if test.is_condition else value, rule)
+        return test.expected.matches(returned, rule)
     except RecursionError:
         return False

@@ -123,7 +123,9 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
         return f"floats:{match[1]}"
     if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
         return "tokens-case"
-    return infer_comparison(stdin_pairs(tests), _statement(row)) if default == "tokens" else default
+    if default != "tokens":
+        return default
+    return infer_comparison(stdin_pairs(tests), _statement(row))
 
 
 def _statement(row: Mapping[str, Any]) -> str:
@@ -134,13 +136,17 @@ def _statement(row: Mapping[str, Any]) -> str:
 
 def _seconds(limit: Any) -> float | None:
     if isinstance(limit, Mapping):
-        return (_number(limit.get("seconds")) or 0) + (_number(limit.get("nanos")) or 0) / 1e9 or None
+        seconds = _number(limit.get("seconds")) or 0
+        nanoseconds = _number(limit.get("nanos")) or 0
+        return seconds + nanoseconds / 1e9 or None
     return _number(limit)
 
 
 def _megabytes(row: Mapping[str, Any]) -> float | None:
     in_bytes = _number(row.get("memory_limit_bytes"))
-    return in_bytes / (1 << 20) if in_bytes else _number(row.get("memory_limit"))
+    if in_bytes is not None:
+        return in_bytes / (1 << 20)
+    return _number(row.get("memory_limit"))
 
 
 def _number(value: Any) -> float | None:
@@ -169,7 +175,8 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
     language = str(row.get("language") or "python")
     prompt = str(row.get("prompt") or "")
     for column in SOLUTIONS:
-        if not (value := row.get(column)):
+        value = row.get(column)
+        if not value:
             continue
         label = _COLUMN_LABELS.get(column, "right")
         match column:
@@ -194,9 +201,12 @@ def _body(prompt: str, body: str) -> str:
     last = prompt.rstrip().rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]
     first = _INDENTATION.search(body)
-    head = re.sub(rf"^{indent}", first[1] if first else indent, prompt, flags=re.MULTILINE)
-    attempts = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), indent), head + body
-    return next((attempt for attempt in attempts if tree_of(attempt) is not None), prompt + body)
+    aligned_body = textwrap.indent(textwrap.dedent(body), indent)
+    aligned_head = re.sub(rf"^{indent}", first[1] if first else indent, prompt, flags=re.MULTILINE)
+    for attempt in (prompt + body, prompt + aligned_body, aligned_head + body):
+        if tree_of(attempt) is not None:
+            return attempt
+    return prompt + body
 
 
 def _json(text: str) -> Any:
@@ -214,7 +224,8 @@ def _listed(column: Any) -> Iterator[Mapping[str, Any]]:
                 name = _LANGUAGE_NUMBERS.get(language, language) if isinstance(language, int) else language
                 yield {"language": name, "code": code}
         case list():
-            yield from (entry if isinstance(entry, Mapping) else {"code": entry} for entry in value)
+            for entry in value:
+                yield entry if isinstance(entry, Mapping) else {"code": entry}
         case _:
             yield {"code": column}
 
@@ -227,9 +238,11 @@ def _solution(entry: Mapping[str, Any], language: str, label: Label) -> Solution
     verdict = entry.get("verdict")
     if verdict is not None and verdict != "":
         label = _LABELS.get(str(verdict).lower(), "unknown")
-    if language in ("python2", "py2") or (LANGUAGES.get(language) == "python" and PYTHON_2.search(code)):
+    runs_as = LANGUAGES.get(language, language)
+    looks_like_python_2 = runs_as == "python" and PYTHON_2.search(code)
+    if language in ("python2", "py2") or looks_like_python_2:
         return Solution(*from_python_2(code), label)
-    return Solution(LANGUAGES.get(language, language), code, label)
+    return Solution(runs_as, code, label)
 
 
 def _without_fence(source: str) -> tuple[str, str]:
@@ -242,14 +255,18 @@ def _without_fence(source: str) -> tuple[str, str]:
 
 def split_python_classes(source: str) -> list[str]:
     """One program per class ``Solution``, ``Solution2``, ... of a file, each renamed to ``Solution``."""
-    tree, lines = tree_of(source), source.splitlines(keepends=True)
+    tree = tree_of(source)
     if tree is None:
         return []
+    lines = source.splitlines(keepends=True)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _CLASS_NAME.fullmatch(node.name)]
     programs = []
     for chosen in classes:
-        others = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in classes if node is not chosen]
-        kept = (line for number, line in enumerate(lines, 1) if not any(number in other for other in others))
+        left_out: set[int] = set()
+        for other in classes:
+            if other is not chosen:
+                left_out.update(range(other.lineno, (other.end_lineno or other.lineno) + 1))
+        kept = [line for number, line in enumerate(lines, 1) if number not in left_out]
         programs.append(re.sub(rf"\b{chosen.name}\b", "Solution", "".join(kept)))
     return programs
 
@@ -266,13 +283,18 @@ def split_cpp_classes(source: str) -> list[str]:
 def from_python_2(code: str) -> tuple[str, str]:
     """The language and the program, converted if it parses as Python 3."""
     tree = tree_of(code)
-    if tree is None or "quotient_of_python_2" in code:
-        return ("python", code) if tree else ("python2", code)
+    if tree is None:
+        return "python2", code
+    is_converted = "quotient_of_python_2" in code
+    if is_converted:
+        return "python", code
     # Imports from __future__ must stay in front.
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    if not any(name.name == "division" for node in future for name in node.names):
+    features = [name.name for node in future for name in node.names]
+    if "division" not in features:
         tree = _DivisionRewriter().visit(tree)
-    tree.body = [*future, *ast.parse(_PYTHON_2_NAMES).body, *(node for node in tree.body if node not in future)]
+    rest = [node for node in tree.body if node not in future]
+    tree.body = [*future, *ast.parse(_PYTHON_2_NAMES).body, *rest]
     return "python", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 

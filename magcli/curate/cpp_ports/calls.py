@@ -81,11 +81,12 @@ class FunctionTests(NamedTuple):
             UnsupportedSignature: there is none.
         """
         hints = dict(self.function.parameters) if self.function else {}
+        returns_hint = self.function.returns if self.function else UNKNOWN
+        by_parameter = zip(*self.arguments, strict=True)
         types = [
-            common_type(column, hints.get(name, UNKNOWN))
-            for name, column in zip(self.names, zip(*self.arguments, strict=True), strict=True)
+            common_type(values, hints.get(name, UNKNOWN)) for name, values in zip(self.names, by_parameter, strict=True)
         ]
-        returns = common_type(self.values, self.function.returns if self.function else UNKNOWN)
+        returns = common_type(self.values, returns_hint)
         names = [name + "_" if name in _RESERVED else name for name in self.names]
         return Signature(self.name, tuple(zip(names, types, strict=True)), returns)
 
@@ -166,14 +167,18 @@ def declared(codes: Iterable[str], name: str) -> Function | None:
 
     None if there is none, or it has ``*args``, ``**kwargs`` or keyword-only parameters.
     """
+    owner = name.rpartition("::")[0]
     for code in codes:
-        if (tree := parsed(code)) and (definition := find(tree, name)):
-            return _function(definition, name.rpartition("::")[0])
+        tree = parsed(code)
+        definition = find(tree, name) if tree else None
+        if definition:
+            return _function(definition, owner)
     return None
 
 
 def parsed(code: str) -> ast.Module | None:
     """The syntax tree of code that may lack a function body; None if it is not Python."""
+    # A body for a method, for a function, and after a head without a line break.
     for ending in ("", "\n        pass\n", "\n    pass\n", " pass\n"):
         try:
             return ast.parse(code.rstrip() + ending)
@@ -185,10 +190,14 @@ def parsed(code: str) -> ast.Module | None:
 def find(tree: ast.Module, name: str) -> ast.FunctionDef | None:
     """The definition of a function."""
     owner, _, short = name.rpartition("::")
-    body: list[ast.stmt] = tree.body
+    statements: list[ast.stmt] = tree.body
     if owner:
-        body = [part for node in body if isinstance(node, ast.ClassDef) and node.name == owner for part in node.body]
-    return next((node for node in body if isinstance(node, ast.FunctionDef) and node.name == short), None)
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == owner]
+        statements = [part for node in classes for part in node.body]
+    for node in statements:
+        if isinstance(node, ast.FunctionDef) and node.name == short:
+            return node
+    return None
 
 
 def stub_text(tree: ast.Module, name: str) -> str | None:
@@ -205,7 +214,8 @@ def stub_text(tree: ast.Module, name: str) -> str | None:
 def declaration(name: str, parameters: Sequence[str]) -> str:
     """A declaration without type annotations."""
     owner, _, short = name.rpartition("::")
-    return _in_class(f"def {short}({', '.join(['self', *parameters] if owner else parameters)}):", owner)
+    names = ["self", *parameters] if owner else parameters
+    return _in_class(f"def {short}({', '.join(names)}):", owner)
 
 
 def _function(node: ast.FunctionDef, owner: str) -> Function | None:
@@ -325,8 +335,9 @@ def shape_of(values: Iterable[Plain]) -> Shape:
     if len(alike) < len(containers):
         raise UnsupportedSignature("types")
     if kind is dict:
-        keys = shape_of(chain(*alike))
-        return Shape(dict, (keys, shape_of(chain(*(value.values() for value in alike)))))
+        keys = chain(*alike)
+        values = chain(*(value.values() for value in alike))
+        return Shape(dict, (shape_of(keys), shape_of(values)))
     if kind is tuple and len({len(value) for value in alike}) == 1:
         return Shape(tuple, tuple(map(shape_of, zip(*alike, strict=True))))
     return Shape(frozenset if kind is set else kind, (shape_of(chain(*alike)),))
@@ -340,13 +351,17 @@ def _reshaped(value: Any, shape: Shape) -> Any:
     """
     if not isinstance(value, list):
         return _scalar(value, shape.kind)
-    parts = shape.parts if len(shape.parts) == len(value) or shape.kind is dict else shape.parts[:1]
-    parts = parts or (_OTHER,)
-    # Keys and values of a dict alternate; a container of any length has one part, which is that of all items.
+    parts = shape.parts or (_OTHER,)
+    if shape.kind is not dict and len(parts) != len(value):
+        # A container of any length has one part, which is that of all items.
+        parts = parts[:1]
     items = [_reshaped(item, parts[index % len(parts)]) for index, item in enumerate(value)]
     if shape.kind is dict:
+        # Keys and values alternate.
         return dict(zip(items[::2], items[1::2], strict=False))
-    return shape.kind(items) if shape.kind in (tuple, frozenset) else items
+    if shape.kind in (tuple, frozenset):
+        return shape.kind(items)
+    return items
 
 
 def _scalar(value: Any, kind: type) -> Any:

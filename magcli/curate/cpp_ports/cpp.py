@@ -96,7 +96,8 @@ def annotation_type(node: ast.expr | None) -> Type:
         case ast.Name(name) if name in _HINTS:
             return Type(_HINTS[name])
         case ast.Attribute(_, name) | ast.Name(name) if name in _GENERIC:
-            return Type(_GENERIC[name], (UNKNOWN, UNKNOWN) if _GENERIC[name] == "map" else (UNKNOWN,))
+            kind = _GENERIC[name]
+            return Type(kind, (UNKNOWN, UNKNOWN) if kind == "map" else (UNKNOWN,))
         case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
             parts = part.elts if isinstance(part, ast.Tuple) else [part]
             return _generic(name, [annotation_type(argument) for argument in parts], parts)
@@ -112,7 +113,9 @@ def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
         return Type("tuple", tuple(parts))
     kind = _GENERIC.get(name)
     num_parts = 2 if kind == "map" else 1
-    return Type(kind, tuple(parts)) if kind and len(parts) == num_parts else UNKNOWN
+    if kind is None or len(parts) != num_parts:
+        return UNKNOWN
+    return Type(kind, tuple(parts))
 
 
 def _of(value: Any) -> Type:
@@ -154,8 +157,8 @@ def _unified(one: Type, other: Type) -> Type:
     if one == UNKNOWN:
         return other
     if "optional" in (one.kind, other.kind):
-        inner = (type.parts[0] if type.kind == "optional" else type for type in (one, other))
-        return Type("optional", (_unified(*inner),))
+        inner, other_inner = (type.parts[0] if type.kind == "optional" else type for type in (one, other))
+        return Type("optional", (_unified(inner, other_inner),))
     if one.kind in _NUMBERS and other.kind in _NUMBERS:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:
@@ -175,7 +178,9 @@ def _sequence(one: Type, other: Type) -> Type:
 def _settled(type: Type) -> Type:
     """Tuples of one type, and empty ones, become lists, since functions on them usually work for any length."""
     parts = tuple(map(_settled, type.parts))
-    if type.kind != "tuple" or len({"int" if part.kind == "long" else part.kind for part in parts}) > 1:
+    # An integer is int or long by its size alone.
+    kinds = {"int" if part.kind == "long" else part.kind for part in parts}
+    if type.kind != "tuple" or len(kinds) > 1:
         return Type(type.kind, parts)
     try:
         return Type("list", (reduce(_unified, parts, UNKNOWN),))
@@ -199,13 +204,15 @@ class Signature(NamedTuple):
 
 def harness(signature: Signature) -> str:
     """A ``main`` that calls the function once."""
-    names = [f"magcli_argument_{number}" for number in range(len(signature.parameters))]
-    lines = [
-        f"    {type} {name}{{}};\n    values.read({name});"
-        for name, (_, type) in zip(names, signature.parameters, strict=True)
-    ]
+    variables = []
+    lines = []
+    for number, (_, type) in enumerate(signature.parameters):
+        variable = f"magcli_argument_{number}"
+        variables.append(variable)
+        lines.append(f"    {type} {variable}{{}};\n    values.read({variable});")
     owner, _, name = signature.name.rpartition("::")
-    call = f"{owner + '().' if owner else '::'}{name}({', '.join(names)})"
+    called = f"{owner}().{name}" if owner else f"::{name}"
+    call = f"{called}({', '.join(variables)})"
     return _filled("declared_main.cpp", ARGUMENTS="\n".join(lines), RETURNS=str(signature.returns), CALL=call)
 
 

@@ -97,9 +97,13 @@ def _with_calls(row: Mapping[str, Any], calls: Sequence[Call]) -> LanguagePair:
     if any(call.expected.kind == "one-of" for call in calls):
         raise UnsupportedSignature("value")
     prompt = str(row["prompt"])
-    solutions = row.get("solutions") if isinstance(row.get("solutions"), list) else ()
-    codes = (solution.get("code") for solution in solutions or () if isinstance(solution, Mapping))
-    tests = tests_of_function(calls, prompt, (code for code in codes if code and isinstance(code, str)))
+    solutions = row.get("solutions")
+    codes = []
+    for solution in solutions if isinstance(solutions, list) else ():
+        code = solution.get("code") if isinstance(solution, Mapping) else None
+        if isinstance(code, str) and code:
+            codes.append(code)
+    tests = tests_of_function(calls, prompt, codes)
     statement = _statement(prompt, tests.name)
     signature = tests.signature()
     compare = _compare(row, signature, calls)
@@ -107,7 +111,8 @@ def _with_calls(row: Mapping[str, Any], calls: Sequence[Call]) -> LanguagePair:
         stdin_test(arguments, value, signature) for arguments, value in zip(tests.arguments, tests.values, strict=True)
     ]
     python = "Write this function in Python 3."
-    if f"def {tests.name.rpartition('::')[2]}(" not in prompt:
+    own_name = tests.name.rpartition("::")[2]
+    if f"def {own_name}(" not in prompt:
         line = tests.function.line if tests.function else declaration(tests.name, tests.names)
         python = f"Write this Python 3 function:\n\n```python\n{line}\n```"
     types = (signature.returns, *(type for _, type in signature.parameters))
@@ -132,10 +137,11 @@ def _compare(row: Mapping[str, Any], signature: Signature, calls: Sequence[Call]
         return "tokens-case"
     if signature.returns.contains("string"):
         raise UnsupportedSignature("types")
-    near = [call.expected for call in calls if call.expected.kind == "near"]
-    tolerances = [tolerance for expected in near if (tolerance := max(expected.absolute, expected.relative))]
     if requested.startswith("floats"):
         return requested
+    near = [call.expected for call in calls if call.expected.kind == "near"]
+    # A tolerance of 0 is an exact comparison, which floats of two languages cannot pass.
+    tolerances = filter(None, (max(expected.absolute, expected.relative) for expected in near))
     return f"floats:{min(tolerances, default=DEFAULT_TOLERANCE):g}"
 
 

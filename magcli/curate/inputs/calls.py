@@ -64,7 +64,8 @@ def _literals(node: ast.expr) -> Iterator[tuple[Path, Any]]:
         try:
             yield path, ast.literal_eval(child)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            yield from (((*path, *inner), value) for inner, value in _literals(child))
+            for inner, value in _literals(child):
+                yield (*path, *inner), value
 
 
 def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
@@ -88,19 +89,23 @@ def shape_of(values: Sequence[Any]) -> Shape:
     if kinds == {str}:
         return Shape("str", *lengths, tuple(values))
     if kinds == {list} and any(values):
-        return Shape("list", *lengths, parts=(shape_of([part for value in values for part in value]),))
+        elements = [element for value in values for element in value]
+        return Shape("list", *lengths, parts=(shape_of(elements),))
     if kinds == {tuple} and len({len(value) for value in values}) == 1 and values[0]:
         return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
     if kinds == {dict} and any(values):
-        keys = shape_of([key for value in values for key in value])
-        return Shape("dict", *lengths, parts=(keys, shape_of([part for value in values for part in value.values()])))
+        keys = [key for value in values for key in value]
+        contents = [content for value in values for content in value.values()]
+        return Shape("dict", *lengths, parts=(shape_of(keys), shape_of(contents)))
     return Shape("same", samples=tuple(values))
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
-    low, high = min(values, default=0), max(values, default=0)
-    return min(low, 1) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
+    lowest, highest = min(values, default=0), max(values, default=0)
+    low = 2 * lowest if lowest < 0 else min(lowest, 1)
+    high = highest if highest < 0 else max(2 * highest, 10)
+    return low, high
 
 
 def _stated(shape: Shape, name: str, stated: Mapping[str, StatedRange]) -> Shape:
@@ -110,8 +115,10 @@ def _stated(shape: Shape, name: str, stated: Mapping[str, StatedRange]) -> Shape
         shape = replace(shape, low=range_.low, high=range_.high)
     if shape.kind != "list":
         return shape
-    of_elements = [stated[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in stated]
-    return replace(shape, parts=(_elements(shape.parts[0], of_elements[0]),)) if of_elements else shape
+    for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]"):
+        if key in stated:
+            return replace(shape, parts=(_elements(shape.parts[0], stated[key]),))
+    return shape
 
 
 def _elements(shape: Shape, range_: StatedRange) -> Shape:
@@ -127,17 +134,29 @@ def _equal_lengths(columns: Mapping[Path, Sequence[Any]]) -> frozenset[Path]:
         for path, column in columns.items()
         if all(isinstance(value, list | str) for value in column)
     }
-    first = next(iter(sized.values()), [])
+    if not sized:
+        return frozenset()
+    first = next(iter(sized.values()))
     same = frozenset(path for path, lengths in sized.items() if lengths == first)
-    return same if len(first) > 1 and len(same) > 1 else frozenset()
+    # A single call, or a single list in all calls, shows no relation.
+    is_relation = len(first) > 1 and len(same) > 1
+    return same if is_relation else frozenset()
 
 
 def _drawn(tree: ast.expr, shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random) -> str:
     """A call with all or one of its literals replaced."""
     size, style = size_and_style(random)
-    chosen = list(shapes) if equal or random.random() < 0.7 else [random.choice(list(shapes))]
-    tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
-    new = {path: draw(shapes[path], size, style, random, tied if path in equal else None) for path in chosen}
+    paths = list(shapes)
+    common_length = None
+    if equal:
+        # Literals of equal lengths can only change together.
+        common_length = _length(shapes[min(equal, key=str)], size, random)
+    elif random.random() >= 0.7:
+        paths = [random.choice(paths)]
+    new = {}
+    for path in paths:
+        tied = common_length if path in equal else None
+        new[path] = draw(shapes[path], size, style, random, tied)
     return ast.unparse(_with(deepcopy(tree), new, ()))
 
 
@@ -153,7 +172,8 @@ def _with(node: ast.expr, new: Mapping[Path, Any], parent: Path) -> ast.expr:
             case ast.Call(_, arguments), (int(index),):
                 arguments[index] = value
             case ast.Call(_, _, keywords), (name,):
-                next(keyword for keyword in keywords if keyword.arg == name).value = value
+                replaced = next(keyword for keyword in keywords if keyword.arg == name)
+                replaced.value = value
     return node
 
 
@@ -188,4 +208,5 @@ def _length(shape: Shape, size: float, random: Random) -> int:
     """The length of a text, list or dict; 0 of anything else."""
     if shape.kind not in ("str", "list", "dict"):
         return 0
-    return length(int(shape.low), int(min(shape.high, max(MAX_LENGTH, shape.low))), size, random)
+    max_length = min(shape.high, max(MAX_LENGTH, shape.low))
+    return length(int(shape.low), int(max_length), size, random)

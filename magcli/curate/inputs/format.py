@@ -7,6 +7,7 @@ values*, *n and n values on one line*, *t; then t times a line with n and a line
 Inference searches for a format that parses all samples, preferring formats with more relations.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
@@ -73,7 +74,8 @@ class Piece(NamedTuple):
 
     def slot_at(self, column: int) -> int:
         """The slot of a word."""
-        return [*self.line.head, self.line.tail or 0][min(column, len(self.line.head))]
+        head = self.line.head
+        return head[column] if column < len(head) else self.line.tail or 0
 
 
 class Mismatch(Exception):
@@ -120,23 +122,28 @@ class _Reader:
         return number
 
     def _line(self, line: Line, number: int, scope: dict[int, int], run: int) -> None:
-        words = self._lines[number] if number < len(self._lines) else None
-        if words is None or len(words) < len(line.head):
+        if number >= len(self._lines):
             raise Mismatch
-        if line.tail is None and len(words) != len(line.head):
+        words = self._lines[number]
+        tail_length = len(words) - len(line.head)
+        if tail_length < 0 or (line.tail is None and tail_length > 0):
             raise Mismatch
         for slot, word in zip(line.head, words, strict=False):
+            # In a repetition, the slot may still have the integer of the line before.
             scope.pop(slot, None)
             if is_int(word):
                 scope[slot] = int(word)
-        counted = line.tail is not None and line.size.slot is not None
-        if counted and len(words) - len(line.head) != size_of(line.size, scope):
+        # The size may be in the line's own head, so it is only known here.
+        is_counted = line.tail is not None and line.size.slot is not None
+        if is_counted and tail_length != size_of(line.size, scope):
             raise Mismatch
         self.pieces.append(Piece(line, words, dict(scope), run))
 
     def _repeat(self, repeat: Repeat, start: int, scope: dict[int, int]) -> int:
-        count = size_of(repeat.size, scope) if repeat.size.slot is not None else len(self._lines) - start
-        if count < 0 or start + count > len(self._lines):
+        num_left = len(self._lines) - start
+        count = num_left if repeat.size.slot is None else size_of(repeat.size, scope)
+        # Every repetition takes at least a line.
+        if not 0 <= count <= num_left:
             raise Mismatch
         self._runs += 1
         run = self._runs
@@ -159,8 +166,10 @@ def size_of(size: Size, scope: Mapping[int, int]) -> int:
 
 def is_int(word: str) -> bool:
     """Whether a word is an integer as programs print it, unlike ``007`` and ``-0``."""
+    if word == "0":
+        return True
     digits = word.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and (digits[0] != "0" or word == "0") and len(digits) < 40
+    return digits.isascii() and digits.isdigit() and digits[0] != "0" and len(digits) < 40
 
 
 def slots_of(format: Format) -> Iterator[int]:
@@ -170,7 +179,8 @@ def slots_of(format: Format) -> Iterator[int]:
             yield from slots_of(item.body)
         else:
             yield from item.head
-            yield from [item.tail] if item.tail is not None else []
+            if item.tail is not None:
+                yield item.tail
 
 
 def infer(texts: Sequence[str]) -> Format | None:
@@ -178,9 +188,10 @@ def infer(texts: Sequence[str]) -> Format | None:
     samples = [lines for lines in map(lines_of, _select_samples(texts)) if lines]
     if not samples:
         return None
+    starts = [_State(0, {}) for _ in samples]
     for free in (False, True):
         search = _Search(samples, free=free)
-        inferred = next(search.formats([_State(0, {}) for _ in samples], 0, _MAX_ITEMS), None)
+        inferred = next(search.formats(starts, 0, _MAX_ITEMS), None)
         if inferred:
             return inferred
     return None
@@ -189,9 +200,14 @@ def infer(texts: Sequence[str]) -> Format | None:
 def _select_samples(texts: Sequence[str]) -> list[str]:
     """Distinct samples of all lengths except overly long ones; at least the shortest."""
     ordered = sorted(set(texts), key=lambda text: (len(text), text))
-    short = [text for text in ordered if text.count(" ") + text.count("\n") < MAX_WORDS] or ordered[:1]
-    step = max(1, -(-len(short) // MAX_SAMPLES))  # rounded up
-    return short[::step] if step == 1 else [*short[::step], short[-1]]
+    # Spaces and line breaks approximate the number of words without splitting a long text.
+    short = [text for text in ordered if text.count(" ") + text.count("\n") < MAX_WORDS]
+    if not short:
+        return ordered[:1]
+    if len(short) <= MAX_SAMPLES:
+        return short
+    step = math.ceil(len(short) / MAX_SAMPLES)
+    return [*short[::step], short[-1]]
 
 
 class _State(NamedTuple):
@@ -211,16 +227,21 @@ class _Search:
 
     def formats(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
         """Formats of the rest of all samples; new values get slots from ``next_slot`` on."""
-        ends = [state.line == len(lines) for state, lines in zip(states, self._samples, strict=True)]
-        if all(ends):
+        if not any(self._remaining(states)):
             yield ()
-        if all(ends) or not max_items:
+            return
+        if not max_items:
             return
         for item in self._items(states, next_slot, blocks=True):
             after = self._after((item,), states)
-            if after is not None:
-                rests = self.formats(after, _slot_after(item, next_slot), max_items - 1)
-                yield from ((item, *rest) for rest in rests)
+            if after is None:
+                continue
+            for rest in self.formats(after, _slot_after(item, next_slot), max_items - 1):
+                yield (item, *rest)
+
+    def _remaining(self, states: Sequence[_State]) -> list[int]:
+        """The number of lines left in each sample."""
+        return [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
 
     def _after(self, items: Format, states: Sequence[_State]) -> list[_State] | None:
         """Parse further in all samples; None if one does not match."""
@@ -243,45 +264,48 @@ class _Search:
         sizes = _sizes(states)
         for size in sizes:
             yield from self._repeats(size, states, next_slot)
-        for size in sizes if blocks else ():
-            yield from self._blocks(size, states, next_slot)
+        if blocks:
+            for size in sizes:
+                yield from self._blocks(size, states, next_slot)
         yield from self._lines([1] * len(states), states, next_slot)
         if self._free:
-            counts = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
-            for line in self._lines(counts, states, next_slot):
+            for line in self._lines(self._remaining(states), states, next_slot):
                 yield Repeat(Size(None), (line,))
 
     def _repeats(self, size: Size, states: Sequence[_State], next_slot: int) -> Iterator[Item]:
         """Repetitions of a single line."""
         counts = [size_of(size, state.scope) for state in states]
-        remaining = [len(lines) - state.line for state, lines in zip(states, self._samples, strict=True)]
-        too_many = any(count > left for count, left in zip(counts, remaining, strict=True))
-        if min(counts) < 0 or max(counts) < 2 or too_many:
+        too_many = any(count > left for count, left in zip(counts, self._remaining(states), strict=True))
+        # If no sample repeats the line, it is rather a line of its own.
+        if too_many or min(counts) < 0 or max(counts) < 2:
             return
         for line in self._lines(counts, states, next_slot):
             yield Repeat(size, (line,))
 
     def _blocks(self, size: Size, states: Sequence[_State], next_slot: int) -> Iterator[Item]:
         """Repetitions of several lines that end the input."""
-        if size.plus or min(size_of(size, state.scope) for state in states) < 1:
-            return
-        if all(size_of(size, state.scope) < 2 for state in states):
+        counts = [size_of(size, state.scope) for state in states]
+        if size.plus or min(counts) < 1 or max(counts) < 2:
             return
         for body in self._bodies(states, next_slot, _MAX_BODY):
-            after = self._after((Repeat(size, body),), states) if len(body) > 1 else None
-            if after and all(state.line == len(lines) for state, lines in zip(after, self._samples, strict=True)):
-                yield Repeat(size, body)
+            if len(body) == 1:
+                continue  # `_repeats` yields it
+            block = Repeat(size, body)
+            after = self._after((block,), states)
+            if after is not None and not any(self._remaining(after)):
+                yield block
 
     def _bodies(self, states: Sequence[_State], next_slot: int, max_items: int) -> Iterator[Format]:
         """Prefixes of the rest of the samples with at most ``max_items`` items."""
-        if not max_items or any(state.line >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
+        if not max_items or not all(self._remaining(states)):
             return
         for item in self._items(states, next_slot, blocks=False):
             after = self._after((item,), states)
-            if after is not None:
-                yield (item,)
-                rests = self._bodies(after, _slot_after(item, next_slot), max_items - 1)
-                yield from ((item, *rest) for rest in rests)
+            if after is None:
+                continue
+            yield (item,)
+            for rest in self._bodies(after, _slot_after(item, next_slot), max_items - 1):
+                yield (item, *rest)
 
     def _lines(self, counts: Sequence[int], states: Sequence[_State], next_slot: int) -> Iterator[Line]:
         """Lines that the next ``counts`` lines of the samples may all be, by their numbers of words."""
@@ -290,10 +314,10 @@ class _Search:
             for lines, state, count in zip(self._samples, states, counts, strict=True)
             for words in lines[state.line : state.line + count]
         ]
-        lengths = {len(words) for words, _ in rows}
         if not rows:
             return
         yield from _counted(rows, states, next_slot)
+        lengths = {len(words) for words, _ in rows}
         if len(lengths) == 1 and max(lengths) <= _MAX_FIXED:
             yield Line(tuple(range(next_slot, next_slot + max(lengths))))
         if self._free:
@@ -307,9 +331,9 @@ def _counted(
     min_words = min(len(words) for words, _ in rows)
     for width in range(min(2, min_words) + 1):
         head = tuple(range(next_slot, next_slot + width))
+        longest_tail = max(len(words) for words, _ in rows) - width
         for size in [*_sizes(states), *map(Size, head)]:
-            tails = {len(words) - width for words, _ in rows}
-            if max(tails) >= 2 and all(_fits(words, head, size, scope) for words, scope in rows):
+            if longest_tail >= 2 and all(_fits(words, head, size, scope) for words, scope in rows):
                 yield Line(head, next_slot + width, size)
 
 

@@ -115,11 +115,13 @@ def input_form(cases: Mapping[int, Case], entry_point: str = "") -> InputForm:
     if not cases:
         names = frozenset([entry_name(entry_point)]) if entry_point else frozenset[str]()
         return InputForm(names, entry_point, None, frozenset())
-    texts = [input_text(case) for case in cases.values()]
     first = next(iter(cases.values()))
+    example = input_text(first).rstrip()
+    test_inputs = frozenset(input_text(case) for case in cases.values())
     if isinstance(first, StdinCase):
-        return InputForm(frozenset(), "", texts[0].rstrip(), frozenset(texts))
-    return InputForm(frozenset([first.name]), ast.unparse(first.node.func), texts[0].rstrip(), frozenset(texts))
+        return InputForm(frozenset(), "", example, test_inputs)
+    callee = ast.unparse(first.node.func)
+    return InputForm(frozenset([first.name]), callee, example, test_inputs)
 
 
 def entry_name(entry_point: str) -> str:
@@ -184,7 +186,8 @@ class ProgramInputs:
             yield from inputs
         for number in range(1, MAX_ROUNDS):
             for program in used:
-                yield from run_generator(program, self._form, self._box, first_seed=number * SEEDS)[1]
+                _, inputs = run_generator(program, self._form, self._box, first_seed=number * SEEDS)
+                yield from inputs
 
     @property
     def outcomes(self) -> Mapping[str, int]:
@@ -210,8 +213,11 @@ def _outputs(program: str, box: Sandbox, first_seed: int) -> Iterator[str]:
             size = "large" if seed % 4 == 3 else "small"
             case = StdinCase(f"{seed}\n{size}\n".encode(), b"")
             output = runs.run(started, case, DEFAULT_LIMITS).output
-            if isinstance(output, bytes) and len(output) <= MAX_INPUT and output.isascii() and output.strip():
-                yield output.decode().strip()
+            if not isinstance(output, bytes) or len(output) > MAX_INPUT or not output.isascii():
+                continue
+            text = output.decode().strip()
+            if text:
+                yield text
 
 
 def _fits(text: str, form: InputForm) -> bool:

@@ -28,6 +28,7 @@ def mutations(inputs: Inputs, samples: Sequence[str], seed: str) -> Iterator[str
         random = Random(f"{seed}\0{attempt}")
         text = draw(inputs, random) if attempt % 2 else mutate(inputs, random.choice(samples), random)
         failures += 1
+        # Relations within a line or repetition are only known to hold once the input is parsed.
         if text is not None and text not in seen and accepts(inputs, text):
             failures = 0
             seen.add(text)
@@ -74,34 +75,45 @@ class _Writer:
         """Write items, updating ``scope``."""
         for item in items:
             if isinstance(item, Line):
-                (words,) = self._columns(item, [scope])
-                if item.tail is not None:
-                    words += self._series(item.tail, [scope] * self._count(item.size, scope))
-                self.lines.append(words)
+                self._line(item, scope)
                 continue
-            times = self._count(item.size, scope)
-            if len(item.body) == 1 and isinstance(item.body[0], Line) and item.body[0].tail is None:
-                self.lines += self._columns(item.body[0], [dict(scope) for _ in range(times)])
-            else:
-                for _ in range(times):
-                    self.items(item.body, dict(scope))
+            count = self._count(item.size, scope)
+            match item.body:
+                case (Line(tail=None) as line,):
+                    self.lines += self._columns(line, [dict(scope) for _ in range(count)])
+                case body:
+                    for _ in range(count):
+                        self.items(body, dict(scope))
+
+    def _line(self, line: Line, scope: dict[int, int]) -> None:
+        (words,) = self._columns(line, [scope])
+        if line.tail is not None:
+            # The size may be a value of the head, which ``_columns`` adds to ``scope``.
+            tail_length = self._count(line.size, scope)
+            words += self._series(line.tail, [scope] * tail_length)
+        self.lines.append(words)
 
     def _columns(self, line: Line, scopes: Sequence[dict[int, int]]) -> list[list[str]]:
         """The heads of lines, column by column, so that each column is a series."""
         rows: list[list[str]] = [[] for _ in scopes]
-        edges = self._edges(line, len(scopes)) if line.head[:1] and line.head[0] in self._inputs.trees else []
+        is_tree = bool(line.head) and line.head[0] in self._inputs.trees
+        edges = self._edges(line, len(scopes)) if is_tree else []
         for column, slot in enumerate(line.head):
-            words = [edge[column] for edge in edges] if edges and column < 2 else self._series(slot, scopes)
+            # The first two columns are the vertices, any others are weights.
+            is_vertex = bool(edges) and column < 2
+            words = [edge[column] for edge in edges] if is_vertex else self._series(slot, scopes)
             for row, scope, value in zip(rows, scopes, words, strict=True):
                 row.append(value)
                 if self._inputs.domains[slot].is_integer:
                     scope[slot] = int(value)
         return rows
 
-    def _edges(self, line: Line, edges: int) -> list[list[str]]:
+    def _edges(self, line: Line, num_edges: int) -> list[list[str]]:
         """The edges of a tree; the smaller vertex first if that holds in all samples."""
-        ordered = self._inputs.domains[line.head[1]].floor is not None
-        return [list(map(str, sorted(edge) if ordered else edge)) for edge in tree(edges, self._random)]
+        edges = [list(edge) for edge in tree(num_edges, self._random)]
+        if self._inputs.domains[line.head[1]].floor is not None:
+            edges = [sorted(edge) for edge in edges]
+        return [[str(vertex) for vertex in edge] for edge in edges]
 
     def _count(self, size: Size, scope: Mapping[int, int]) -> int:
         count = self._random.randint(1, 6) if size.slot is None else size_of(size, scope)
@@ -147,8 +159,12 @@ def series(domain: Domain, scopes: Sequence[Mapping[int, int]], style: Style, ra
     if domain.different and ranges:
         numbers = _different(ranges, style, random)
     else:
-        start = random.random()
-        numbers = [number(*ends, style, Random(start) if style == "equal" else random) for ends in ranges]
+        seed = random.random()
+        numbers = []
+        for low, high in ranges:
+            # The same seed for each gives equal numbers in equal ranges.
+            source = Random(seed) if style == "equal" else random
+            numbers.append(number(low, high, style, source))
     # Numbers can change places only if all of them have the same range.
     if domain.rising or (style == "rising" and len(set(ranges)) == 1):
         numbers.sort()
@@ -188,13 +204,14 @@ def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
     except Mismatch:
         return None
     lines = [list(piece.words) for piece in pieces]
-    cells = [
-        (row, column, piece.slot_at(column), piece.scope)
-        for row, piece in enumerate(pieces)
-        for column in range(len(piece.words))
-        if piece.slot_at(column) not in inputs.counts
-    ]
-    for row, column, slot, scope in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
+    cells = []
+    for row, piece in enumerate(pieces):
+        for column in range(len(piece.words)):
+            slot = piece.slot_at(column)
+            if slot not in inputs.counts:
+                cells.append((row, column, slot, piece.scope))
+    num_changes = min(len(cells), random.choice((1, 1, 2, 3)))
+    for row, column, slot, scope in random.sample(cells, num_changes):
         domain = inputs.domains.get(slot)
         if domain is not None and domain.kind != "mixed":
             lines[row][column] = _other(domain, lines[row], column, scope, random)
@@ -212,6 +229,8 @@ def _other(domain: Domain, words: Sequence[str], column: int, scope: Mapping[int
     if domain.is_integer and kind < 0.6:
         return str(int(old) + random.choice((-1, 1)))
     try:
-        return domain.text(number(*limits(domain, scope), random.choice(("any", "few", "ends")), random))
+        low, high = limits(domain, scope)
     except Mismatch:
         return old
+    style: Style = random.choice(("any", "few", "ends"))
+    return domain.text(number(low, high, style, random))

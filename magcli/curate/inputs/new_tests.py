@@ -137,11 +137,12 @@ class _TestBench:
         called = {case.name for case in plan.tests.values() if isinstance(case, Call)}
         self._functions = frozenset(called or {entry_name(plan.entry_point)})
         self._spent = 0.0
-        passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
-        labelled = any(solution.verdict == "right" for solution in plan.solutions.values())
-        self._voters = passing["right"] if labelled else passing["unknown"]
-        self._helpers = passing["unknown"] if labelled and len(self._voters) < rules.votes else []
-        self._wrong = passing["wrong"]
+        right, unlabelled, wrong = (list(self._passing(label, stack)) for label in ("right", "unknown", "wrong"))
+        has_labels = any(solution.verdict == "right" for solution in plan.solutions.values())
+        self._voters = right if has_labels else unlabelled
+        # Unlabelled solutions may confirm an output where too few are labelled right, but their dissent does not count.
+        self._helpers = unlabelled if has_labels and len(right) < rules.votes else []
+        self._wrong = wrong
         self._inputs = {input_text(case) for case in plan.tests.values()}
         outputs = [case.output for case in plan.tests.values() if isinstance(case, StdinCase)]
         self._may_print_nothing = any(not output.strip() for output in outputs)
@@ -149,7 +150,8 @@ class _TestBench:
     def _passing(self, label: str, stack: ExitStack) -> Iterator[RunnableSolution]:
         """The programs with that label that pass all given tests, at most ``MAX_VOTERS`` unless wrong."""
         num_passing = 0
-        for solution in [solution for solution in self._plan.solutions.values() if solution.verdict == label]:
+        labelled = [solution for solution in self._plan.solutions.values() if solution.verdict == label]
+        for solution in labelled:
             if num_passing == MAX_VOTERS and label != "wrong":
                 return
             with ExitStack() as inner:
@@ -254,24 +256,31 @@ class _TestBench:
         if isinstance(case, StdinCase) and not output.strip() and not self._may_print_nothing:
             return None, ""
         expected = output_text(output, case, self._plan.rule)
-        return (None, "") if expected is None else (self._case(text, expected, output), expected)
+        if expected is None:
+            return None, ""
+        return self._case(text, expected, output), expected
 
     def _case(self, text: str, expected: str, output: bytes) -> Case:
-        return parse_call(text, expected, self._functions) if self._plan.has_calls else StdinCase(text.encode(), output)
+        if self._plan.has_calls:
+            return parse_call(text, expected, self._functions)
+        return StdinCase(text.encode(), output)
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same output in time; a checker must also accept the output itself."""
+        # The first voter gave the output, which counts as its vote unless a checker has to accept it.
         voters = self._voters if self._plan.checker else self._voters[1:]
         votes = 0 if self._plan.checker else 1
-        for number, program in enumerate([*voters, *self._helpers]):
+        for num_run, program in enumerate(voters, 1):
             fault, _, seconds = self._run(self._plan, program, case)
-            if self._is_slow(seconds) and number < len(voters):
+            if self._is_slow(seconds):
                 return False
             votes += fault is None
             # Stop as soon as the remaining voters cannot reach the required fraction.
-            max_votes = votes + len(voters) - number - 1
-            if number < len(voters) and max_votes < self._rules.agreement * len(self._voters):
+            max_votes = votes + len(voters) - num_run
+            if max_votes < self._rules.agreement * len(self._voters):
                 return False
+        for program in self._helpers:
+            votes += self._fault(program, case) is None
         return votes >= self._rules.votes
 
 
@@ -296,7 +305,9 @@ def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) ->
     """Mutations and printed inputs alternating; deterministic for a seed, possibly infinite."""
     origins: tuple[Origin, Origin] = ("mutation", "generator")
     for pair in zip_longest(mutations(plan, prompt, seed), printed):
-        yield from (Candidate(text, origin) for text, origin in zip(pair, origins, strict=True) if text is not None)
+        for text, origin in zip(pair, origins, strict=True):
+            if text is not None:
+                yield Candidate(text, origin)
 
 
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
@@ -306,7 +317,9 @@ def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     stated = constraints(prompt)
     if call_texts:
         yield from calls.mutations(call_texts, stated, seed)
-    elif texts and (format := infer(texts)) is not None:
+        return
+    format = infer(texts)
+    if format is not None:
         yield from mutate.mutations(describe(format, texts, stated), texts, seed)
 
 
@@ -314,14 +327,18 @@ def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]], until: i
     """Add up the outcomes of rows (columns ``tests`` and ``magcli.data.schema.NEW_TESTS``), and those still short of
     ``until`` tests."""
     for row in rows:
-        counts.update({"problems": 1, "without": row["no_tests"] is not None, "short": len(row["tests"]) < until})
-        counts.update([f"origin_{test['origin']}" for test in row["tests"]])
+        tests = row["tests"]
+        counts["problems"] += 1
+        counts["without"] += row["no_tests"] is not None
+        counts["short"] += len(tests) < until
+        counts.update([f"origin_{test['origin']}" for test in tests])
         if row["no_tests"]:
             counts[f"none_{row['no_tests']}"] += 1
         if row["cpp_unrun"]:
             counts[f"cpp_{row['cpp_unrun']}"] += 1
         for column, prefix in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
-            counts.update({f"{prefix}_{name}": number for name, number in (row[column] or {}).items()})
+            outcomes = row[column] or {}
+            counts.update({f"{prefix}_{name}": number for name, number in outcomes.items()})
         counts.update({name: row[name] for name in COUNTS})
 
 
@@ -361,16 +378,22 @@ def _rates(counts: Counter[str]) -> str:
     """How many programs of a model produce inputs, and how many of these become tests."""
     requested = sum(number for name, number in counts.items() if name.startswith("program_"))
     tried = sum(number for name, number in counts.items() if name.startswith("input_"))
-    used, kept = counts["program_used"], counts["input_kept"]
+    used = counts["program_used"]
+    used_share = used / max(1, requested)
+    kept = counts["input_kept"]
+    kept_share = kept / max(1, tried)
     return (
-        f"of {requested:,} programs requested from the model {used:,} ({used / max(1, requested):.1%}) gave "
+        f"of {requested:,} programs requested from the model {used:,} ({used_share:.1%}) gave "
         f"inputs{_parts(counts, 'program_', 'used')}; of {tried:,} of their inputs that were tried {kept:,} "
-        f"({kept / max(1, tried):.1%}) are new tests{_parts(counts, 'input_', 'kept')}"
+        f"({kept_share:.1%}) are new tests{_parts(counts, 'input_', 'kept')}"
     )
 
 
 def _parts(counts: Counter[str], prefix: str, without: str = "") -> str:
     """The counts with that prefix, in parentheses."""
-    parts = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
-    text = ", ".join(f"{name} {count:,}" for name, count in parts.items() if name != without)
-    return f" ({text})" if text else ""
+    parts = []
+    for key, count in counts.most_common():
+        name = key.removeprefix(prefix)
+        if key.startswith(prefix) and count and name != without:
+            parts.append(f"{name} {count:,}")
+    return f" ({', '.join(parts)})" if parts else ""

@@ -11,6 +11,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Literal, NamedTuple
 
 from magcli.curate.inputs.format import (
@@ -138,16 +139,17 @@ def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
 
 def series_of(pieces: Sequence[Piece]) -> list[Series]:
     """The values of an input, grouped by tail or repetition."""
-    tails = [
-        Series(slot, [piece.scope] * len(piece.tail), [*piece.tail])
-        for piece in pieces
-        if (slot := piece.line.tail) is not None and piece.tail
-    ]
+    tails = []
+    for piece in pieces:
+        slot, words = piece.line.tail, piece.tail
+        if slot is not None and words:
+            tails.append(Series(slot, [piece.scope] * len(words), [*words]))
     columns: dict[tuple[int, int], Series] = {}
     for number, piece in enumerate(pieces, 1):
+        # A line outside of repetitions is a group of its own.
+        group = piece.run or -number
         for slot, word in zip(piece.line.head, piece.head, strict=True):
-            # A line outside of repetitions is a group of its own.
-            column = columns.setdefault((piece.run or -number, slot), Series(slot, [], []))
+            column = columns.setdefault((group, slot), Series(slot, [], []))
             column.scopes.append(piece.scope)
             column.words.append(word)
     return [*tails, *columns.values()]
@@ -159,8 +161,10 @@ def units_of(word: str, decimals: int) -> int | None:
         return int(word) if is_int(word) else None
     whole, _, places = word.partition(".")
     digits = whole.removeprefix("-") + places
-    fits = digits.isascii() and digits.isdigit() and len(digits) < 40 and len(places) <= decimals
-    return int(whole + places.ljust(decimals, "0")) if fits else None
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 40
+    if not is_number or len(places) > decimals:
+        return None
+    return int(whole + places.ljust(decimals, "0"))
 
 
 def _domain(observed: Sequence[Series]) -> Domain:
@@ -171,13 +175,19 @@ def _domain(observed: Sequence[Series]) -> Domain:
     known = [number for number in numbers if number is not None]
     if len(known) < len(words):
         return _text(words, scopes)
-    domain = Domain("number", min(known), max(known), decimals)
     rows = [[units_of(word, decimals) or 0 for word in series.words] for series in observed]
+    # One or two values are often sorted and distinct by chance.
     num_related = sum(len(row) for row in rows if len(row) > 2)
-    domain = replace(
-        domain,
-        rising=num_related >= 8 and all(row == sorted(row) for row in rows) and any(row[0] < row[-1] for row in rows),
-        different=num_related > 4 and all(len(set(row)) == len(row) for row in rows),
+    always_sorted = all(row == sorted(row) for row in rows)
+    sometimes_rising = any(row[0] < row[-1] for row in rows)
+    always_distinct = all(len(set(row)) == len(row) for row in rows)
+    domain = Domain(
+        "number",
+        min(known),
+        max(known),
+        decimals,
+        rising=num_related >= 8 and always_sorted and sometimes_rising,
+        different=num_related > 4 and always_distinct,
     )
     return domain if decimals else _bounded(domain, observed[0].slot, known, scopes)
 
@@ -185,34 +195,37 @@ def _domain(observed: Sequence[Series]) -> Domain:
 def _text(words: Sequence[str], scopes: Sequence[Mapping[int, int]]) -> Domain:
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
-    mixed = any(map(is_int, words)) and not alphabet.isdecimal()
-    chosen = max(lengths) > 1 and 3 * len(set(words)) <= len(words)
-    equal = (
-        Size(slot)
-        for slot in scopes[0]
-        if all(scope.get(slot) == length for scope, length in zip(scopes, lengths, strict=True))
-    )
-    return Domain(
-        "mixed" if mixed or chosen else "word",
-        min(lengths),
-        max(lengths),
-        alphabet=alphabet,
-        length=next(equal, None) if max(lengths) > 1 else None,
-    )
+    shortest, longest = min(lengths), max(lengths)
+    has_integers = any(map(is_int, words)) and not alphabet.isdecimal()
+    # Words that recur, such as YES and NO or the names of commands, have meanings that a random word lacks.
+    has_keywords = longest > 1 and 3 * len(set(words)) <= len(words)
+    kind: Literal["word", "mixed"] = "mixed" if has_integers or has_keywords else "word"
+    size = None
+    if longest > 1:
+        for slot in scopes[0]:
+            if all(scope.get(slot) == length for scope, length in zip(scopes, lengths, strict=True)):
+                size = Size(slot)
+                break
+    return Domain(kind, shortest, longest, alphabet=alphabet, length=size)
 
 
 def _bounded(domain: Domain, slot: int, numbers: Sequence[int], scopes: Sequence[Mapping[int, int]]) -> Domain:
     """The domain with the earlier integers that bound it: the closest above; in a tie, the last one read."""
     earlier = set.intersection(*map(set, scopes)) & set(range(slot))
-    gaps = {
-        other: [number - scope[other] for number, scope in zip(numbers, scopes, strict=True)]
-        for other in sorted(earlier, reverse=True)
-    }
-    above = [(Size(other, max(-1, max(gap))), max(gap)) for other, gap in gaps.items() if max(gap) <= 0]
-    below = [Size(other, min(gap)) for other, gap in gaps.items() if 0 <= min(gap) <= 1]
-    ceiling, gap = min(above, key=lambda bound: bound[0].plus - bound[1], default=(None, 0))
-    reaches = ceiling is not None and ceiling.plus == gap
-    return replace(domain, ceiling=ceiling, reaches=reaches, floor=next(iter(below), None))
+    ceiling = floor = None
+    least_distance = inf
+    for other in sorted(earlier, reverse=True):
+        gaps = [number - scope[other] for number, scope in zip(numbers, scopes, strict=True)]
+        lowest, highest = min(gaps), max(gaps)
+        if highest <= 0:
+            # At most the other integer or, like indices from 0, less than it.
+            plus = max(-1, highest)
+            distance = plus - highest
+            if distance < least_distance:
+                ceiling, least_distance = Size(other, plus), distance
+        if floor is None and lowest in (0, 1):
+            floor = Size(other, lowest)
+    return replace(domain, ceiling=ceiling, reaches=least_distance == 0, floor=floor)
 
 
 def _counts(format: Format) -> Iterator[int]:
@@ -228,10 +241,14 @@ def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], count
     widened = {}
     rest = list(stated)
     for slot, domain in domains.items():
-        number = next((number for number, range_ in enumerate(rest) if _may_state(range_, domain)), None)
-        if number is not None:
-            low, high = (int(end * 10**domain.decimals) for end in rest[number][1:])
-            domain = replace(domain, low=max(low, 0) if slot in counts else low, high=high)
+        candidates = [number for number, range_ in enumerate(rest) if _may_state(range_, domain)]
+        if candidates:
+            number = candidates[0]
+            scale = 10**domain.decimals
+            low, high = int(rest[number].low * scale), int(rest[number].high * scale)
+            if slot in counts:
+                low = max(low, 0)
+            domain = replace(domain, low=low, high=high)
             del rest[: number + 1]
         # Values that reach their ceiling, such as vertices up to n, are bounded by it alone.
         widened[slot] = replace(domain, high=UNBOUNDED) if domain.reaches else domain
@@ -240,25 +257,28 @@ def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], count
 
 def _may_state(stated: StatedRange, domain: Domain) -> bool:
     """Whether a stated range may be that of a domain: it contains the samples and, for a word, bounds a length."""
-    sized = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
     scale = 10**domain.decimals
-    fits = stated.low * scale <= domain.low and domain.high <= stated.high * scale
-    return fits and (domain.kind == "number" or (sized and domain.length is None))
+    if domain.low < stated.low * scale or domain.high > stated.high * scale:
+        return False
+    if domain.kind == "number":
+        return True
+    names_length = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
+    return names_length and domain.length is None
 
 
 def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int]:
     """The repetitions of edges that form a tree in all samples, at least one with three edges."""
-    edges = {
-        item.body[0].head[0]: item.body[0]
-        for item in format
-        if isinstance(item, Repeat) and item.size.plus == -1 and len(item.body) == 1
-        if isinstance(item.body[0], Line) and len(item.body[0].head) >= 2 and item.body[0].tail is None
-    }
     trees = set()
-    for slot, line in edges.items():
+    for item in format:
+        # A tree on n vertices has n - 1 edges: lines that begin with two vertices.
+        if not isinstance(item, Repeat) or item.size.plus != -1 or len(item.body) != 1:
+            continue
+        (line,) = item.body
+        if not isinstance(line, Line) or len(line.head) < 2 or line.tail is not None:
+            continue
         graphs = [[piece.head[:2] for piece in pieces if piece.line == line] for pieces in readings]
         if max(map(len, graphs), default=0) >= 3 and all(map(_is_tree, graphs)):
-            trees.add(slot)
+            trees.add(line.head[0])
     return frozenset(trees)
 
 
@@ -268,6 +288,7 @@ def _is_tree(edges: Sequence[Sequence[str]]) -> bool:
 
     def root(vertex: str) -> str:
         while parent[vertex] != vertex:
+            # Shorten the way for later calls: every vertex passed then points to its grandparent.
             vertex = parent[vertex] = parent[parent[vertex]]
         return vertex
 
@@ -285,27 +306,36 @@ def accepts(inputs: Inputs, text: str) -> bool:
         fits = all(_fits(inputs.domains[series.slot], series) for series in series_of(pieces))
     except (Mismatch, KeyError):
         return False
-    graphs = ([piece.head[:2] for piece in pieces if piece.line.head[:1] == (slot,)] for slot in inputs.trees)
-    return fits and all(map(_is_tree, graphs))
+    if not fits:
+        return False
+    for slot in inputs.trees:
+        edges = [piece.head[:2] for piece in pieces if piece.line.head[:1] == (slot,)]
+        if not _is_tree(edges):
+            return False
+    return True
 
 
 def _fits(domain: Domain, series: Series) -> bool:
     """Whether the values of a series are in their domain."""
-    words = series.words
+    pairs = zip(series.words, series.scopes, strict=True)
     if domain.kind != "number":
-        return all(_is_word(domain, word, scope) for word, scope in zip(words, series.scopes, strict=True))
-    numbers = [number for word in words if (number := units_of(word, domain.decimals)) is not None]
-    ranges = [limits(domain, scope) for scope in series.scopes]
-    return (
-        len(numbers) == len(words)
-        and all(low <= number <= high for number, (low, high) in zip(numbers, ranges, strict=True))
-        and not (domain.different and len(set(numbers)) < len(numbers))
-        and not (domain.rising and numbers != sorted(numbers))
-    )
+        return all(_is_word(domain, word, scope) for word, scope in pairs)
+    numbers = []
+    for word, scope in pairs:
+        number = units_of(word, domain.decimals)
+        low, high = limits(domain, scope)
+        if number is None or not low <= number <= high:
+            return False
+        numbers.append(number)
+    if domain.different and len(set(numbers)) < len(numbers):
+        return False
+    return not domain.rising or numbers == sorted(numbers)
 
 
 def _is_word(domain: Domain, word: str, scope: Mapping[int, int]) -> bool:
-    low, high = [size_of(domain.length, scope)] * 2 if domain.length else (domain.low, domain.high)
+    low, high = domain.low, domain.high
+    if domain.length:
+        low = high = size_of(domain.length, scope)
     return low <= len(word) <= high and set(word) <= set(domain.alphabet)
 
 
@@ -315,8 +345,11 @@ def limits(domain: Domain, scope: Mapping[int, int]) -> tuple[int, int]:
     Raises:
         Mismatch: there is no such number.
     """
-    high = min(domain.high, size_of(domain.ceiling, scope)) if domain.ceiling else domain.high
-    low = max(domain.low, size_of(domain.floor, scope)) if domain.floor else domain.low
+    low, high = domain.low, domain.high
+    if domain.ceiling:
+        high = min(high, size_of(domain.ceiling, scope))
+    if domain.floor:
+        low = max(low, size_of(domain.floor, scope))
     if low > high:
         raise Mismatch
     return low, high
@@ -347,8 +380,12 @@ def _bounds(match: re.Match[str]) -> tuple[float, float] | None:
         return None
     if not (isinstance(low, int) and isinstance(high, int)):
         return low, high
-    least, most = low + (match["from"] == "<"), high - (match["to"] == "<")
-    return (least, most) if least <= most else (low, high)
+    least = low + 1 if match["from"] == "<" else low
+    most = high - 1 if match["to"] == "<" else high
+    # No integer lies between, as in 0 < p < 1: reals after all.
+    if least > most:
+        return low, high
+    return least, most
 
 
 def _value(text: str) -> float | None:

@@ -96,9 +96,13 @@ def plain_value(answer: str) -> str:
 def right_hand_side(answer: str, prompt: str) -> str:
     """The value of an answer that repeats what the statement asks for ("u . v = 17"); empty for others."""
     left, equals, right = answer.replace("$", " ").strip(" .").rpartition("=")
-    repeats = equals and _BLANKS.sub("", left.partition("=")[0]) in _BLANKS.sub("", prompt)
-    several = re.search(r"[,;，；]", _outside_brackets(answer)) or _WORD.search(_text_of(answer))
-    return right.strip() if repeats and not several else ""
+    if not equals:
+        return ""
+    asked = _BLANKS.sub("", left.partition("=")[0])
+    if asked not in _BLANKS.sub("", prompt):
+        return ""
+    has_several = re.search(r"[,;，；]", _outside_brackets(answer)) or _WORD.search(_text_of(answer))
+    return "" if has_several else right.strip()
 
 
 def unsolvable(answer: str) -> str:
@@ -111,8 +115,8 @@ def has_separate_values(answer: str) -> bool:
 
     Only equations are the solutions of one.
     """
-    equations = all(re.search(r"=|\\equiv", part) for part in re.split(r"[;；]", answer))
-    return bool(_SEVERAL_VALUES.match(answer)) and not equations
+    are_equations = all(re.search(r"=|\\equiv", part) for part in re.split(r"[;；]", answer))
+    return bool(_SEVERAL_VALUES.match(answer)) and not are_equations
 
 
 def count_values(answer: str) -> int:
@@ -143,7 +147,9 @@ def _text_of(answer: str) -> str:
     """The words of an answer, without LaTeX commands and environments but with the text in formulas."""
     if "\\" not in answer and "$" not in answer:
         return answer
-    return _LATEX.sub(" ", _TEXT_COMMAND.sub(r" \1 ", _ENVIRONMENT.sub(" ", answer)))
+    text = _ENVIRONMENT.sub(" ", answer)
+    text = _TEXT_COMMAND.sub(r" \1 ", text)
+    return _LATEX.sub(" ", text)
 
 
 def _outside_brackets(text: str) -> str:

@@ -160,8 +160,10 @@ def _labelled(letter: str, option: str) -> str:
 def _last_run(labels: list[re.Match[str]]) -> list[re.Match[str]]:
     """The last unbroken run A, B, C... among the labels, in upper or lower case."""
     start, letters = max((_last_start(labels, letters), letters) for letters in (*_SERIES, LETTERS.lower()))
-    run = labels[start : start + 1] if start >= 0 else []
-    for label in labels[start + 1 :] if run else ():
+    if start < 0:
+        return []
+    run = [labels[start]]
+    for label in labels[start + 1 :]:
         if len(run) < len(letters) and label[1] == letters[len(run)]:
             run.append(label)
     return run
@@ -172,8 +174,12 @@ def _last_start(labels: Sequence[re.Match[str]], letters: str) -> int:
     start = len(labels)
     # From the third letter back to the first.
     for letter in letters[2::-1]:
-        indices = (index for index in reversed(range(start)) if labels[index][1] == letter)
-        start = next((index for index in indices if letter != letters[0] or not _follows_word(labels[index])), -1)
+        matching = [index for index in range(start) if labels[index][1] == letter]
+        if letter == letters[0]:
+            matching = [index for index in matching if not _follows_word(labels[index])]
+        if not matching:
+            return -1
+        start = matching[-1]
     return start
 
 

@@ -92,14 +92,12 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
     Equal texts are counted first; then each text, most common first, is compared with one representative of each class,
     so n samples with k distinct texts need at most k(k - 1) / 2 comparisons.
     """
-    classes: list[AnswerClass] = []
-    for answer, count in Counter(text for text in map(str.strip, answers) if text).most_common():
-        index = next((i for i, equal in enumerate(classes) if same(answer, equal.answer)), None)
-        if index is None:
-            classes.append(AnswerClass(answer, count))
-        else:
-            classes[index] = AnswerClass(classes[index].answer, classes[index].num_samples + count)
-    return classes
+    texts = Counter(text for text in map(str.strip, answers) if text)
+    sizes: dict[str, int] = {}
+    for text, count in texts.most_common():
+        equal = next((answer for answer in sizes if same(text, answer)), text)
+        sizes[equal] = sizes.get(equal, 0) + count
+    return [AnswerClass(answer, num_samples) for answer, num_samples in sizes.items()]
 
 
 def judge(summary: Summary, rules: Rules, *, gold_matches_majority: bool) -> Judgement:
@@ -162,7 +160,9 @@ def settled(counts: SampleCounts, remaining: int, rules: Rules) -> bool:
     if not rules.drop_suspect:
         return worst == best
     contradicted = _contradicted(counts, remaining)
-    return contradicted is True or (contradicted is False and worst == best)
+    if contradicted is None:
+        return False
+    return contradicted or worst == best
 
 
 def needed(counts: SampleCounts, remaining: int, rules: Rules) -> int:
@@ -170,7 +170,10 @@ def needed(counts: SampleCounts, remaining: int, rules: Rules) -> int:
 
     0 if it is settled or none remain.
     """
-    return next((more for more in range(remaining) if _may_settle(counts, more, remaining, rules)), remaining)
+    for more in range(remaining):
+        if _may_settle(counts, more, remaining, rules):
+            return more
+    return remaining
 
 
 def _may_settle(counts: SampleCounts, more: int, remaining: int, rules: Rules) -> bool:
@@ -195,4 +198,5 @@ def _contradicted(counts: SampleCounts, remaining: int) -> bool | None:
     if counts.other / total > MAJORITY and counts.other > counts.gold + remaining:
         return True
     most_other = counts.other + remaining
-    return None if most_other / total > MAJORITY and most_other >= counts.gold else False
+    is_open = most_other / total > MAJORITY and most_other >= counts.gold
+    return None if is_open else False

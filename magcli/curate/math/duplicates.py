@@ -96,22 +96,28 @@ class StatementIndex:
             for duplicate in self._of_one_statement(self._sorted(group)):
                 dropped.add(duplicate.number)
                 yield duplicate
-        rows = [row for row in range(len(self.statements)) if row not in dropped] if similarity < 1 else []
+        if similarity >= 1:
+            return
+        rows = [row for row in range(len(self.statements)) if row not in dropped]
+        # Only statements with equal mathematics and answers can be near-duplicates.
         for group in _groups(self._comparable, rows):
-            for component in components([shingles_of(self.statements[row]) for row in group], similarity):
+            shingles = [shingles_of(self.statements[row]) for row in group]
+            for component in components(shingles, similarity):
                 yield from self._reworded(self._sorted(group[index] for index in component))
 
     def _of_one_statement(self, rows: Sequence[int]) -> Iterator[Duplicate]:
         """The rows of one statement without the first one, or all of them if their answers contradict each other."""
         first = rows[0]
-        answer = self.keys[first][1]
-        against = {other for other in {self.keys[row][1] for row in rows} if not self._are_equal(answer, other)}
-        other = next((row for row in rows if self.keys[row][1] in against), None)
-        if other is None:
-            yield from (Duplicate(row, "duplicate", first) for row in rows[1:])
-        else:
-            for row in rows:
-                yield Duplicate(row, "conflicting-answers", first if self.keys[row][1] in against else other)
+        answers = {row: self.keys[row][1] for row in rows}
+        contradicting = {answer for answer in set(answers.values()) if not self._are_equal(answers[first], answer)}
+        if not contradicting:
+            for row in rows[1:]:
+                yield Duplicate(row, "duplicate", first)
+            return
+        opponent = next(row for row in rows if answers[row] in contradicting)
+        for row in rows:
+            # Each row names one of the other side.
+            yield Duplicate(row, "conflicting-answers", first if answers[row] in contradicting else opponent)
 
     def _reworded(self, rows: Sequence[int]) -> Iterator[Duplicate]:
         """Those of similar rows that state the problem of an earlier one in other words."""
@@ -119,6 +125,7 @@ class StatementIndex:
         strict = not any(_DIGIT.search(self.statements[row]) for row in rows)
         differing = [changes(words[0], others) for others in words]
         positions = gaps(differing)
+        # Rows that fill the gaps of their template differently are different problems.
         kept: dict[tuple[tuple[int, str], ...], list[int]] = {}
         for index, row in enumerate(rows):
             alike = kept.setdefault(filled_in(differing[index], positions), [])
@@ -149,12 +156,13 @@ def components(shingles: Sequence[frozenset[str]], similarity: float) -> list[li
     size = [0] * len(shingles)
     for row, min_hash in enumerate(hashes):
         for other in sorted(index.query(min_hash)):
-            a, b = _leader(leader, row), _leader(leader, other)
-            if a != b and jaccard(shingles[row], shingles[other]) >= similarity:
-                leader[max(a, b)] = min(a, b)
-                size[min(a, b)] += size[max(a, b)]
-        size[_leader(leader, row)] += 1
-        if size[_leader(leader, row)] <= MAX_LINKED:
+            first, second = sorted((_leader(leader, row), _leader(leader, other)))
+            if first != second and jaccard(shingles[row], shingles[other]) >= similarity:
+                leader[second] = first
+                size[first] += size[second]
+        own_leader = _leader(leader, row)
+        size[own_leader] += 1
+        if size[own_leader] <= MAX_LINKED:
             index.insert(row, min_hash)
     found: dict[int, list[int]] = {}
     for row in range(len(shingles)):
@@ -195,7 +203,8 @@ def _min_hash(shingles: frozenset[str]) -> RMinHash:
 
 
 def _digest(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 # ---- contamination ----
@@ -242,8 +251,10 @@ class EvaluationIndex:
         # Most shared n-grams first; in a tie, the earlier problem.
         for number, count in sorted(shared.items(), key=lambda item: (-item[1], item[0])):
             source, num_grams, others = self._problems[number]
+            if count < MIN_SHARE * min(len(grams), num_grams):
+                continue
             fewer_numbers, more_numbers = sorted((numbers, others), key=Counter.total)
-            if count >= MIN_SHARE * min(len(grams), num_grams) and fewer_numbers <= more_numbers:
+            if fewer_numbers <= more_numbers:  # as multisets
                 return source
         return None
 
@@ -275,7 +286,8 @@ def index_evaluations(paths: Iterable[Path], suites: Mapping[str, Sequence[Row]]
                 f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(columns)}"
             )
         context = context_columns(columns)
-        for number, row in enumerate(row for batch in source.rows for row in to_rows(batch)):
+        rows = (row for batch in source.rows for row in to_rows(batch))
+        for number, row in enumerate(rows):
             id = str(row["id"] if row.get("id") is not None else number)
             statement = with_context(context_of(row, context), str(row[column] or ""))
             _add_forms(index, EvaluationRow(short_name, id), statement, row)
@@ -298,10 +310,12 @@ def _forms(statement: str, row: Row) -> list[str]:
     if listed := split_options(complete):
         forms.append(as_open_question(listed, "").stem)
     answer = next((row[name] for name in ANSWERS if row.get(name) is not None), None)
-    cleaned = clean(complete, str(answer), parsable=lambda _: True) if answer is not None else None
-    if isinstance(cleaned, Kept):
-        forms.append(cleaned.prompt)
-    return list({tuple(tokens_of(form)): form for form in forms}.values())
+    if answer is not None:
+        cleaned = clean(complete, str(answer), parsable=lambda _: True)
+        if isinstance(cleaned, Kept):
+            forms.append(cleaned.prompt)
+    by_words = {tuple(tokens_of(form)): form for form in forms}
+    return list(by_words.values())
 
 
 def _grams(words: Sequence[str]) -> set[int]:

@@ -132,16 +132,25 @@ def _decide(prompt: str, final: str, waived: Collection[DropReason], parsable: P
 
 def statement_fault(prompt: str, answer: str, tasks: Tasks, waived: Collection[DropReason] = ()) -> Dropped | None:
     """Why a statement is unusable; the answer decides if the words alone do not."""
-    prose, complete = is_prose(answer), "incomplete" in waived
-    if not complete and (missing := missing_part(prompt) or (answers.unsolvable(answer) if prose else "")):
-        return Dropped("incomplete", missing)
+    prose = is_prose(answer)
+    may_be_incomplete = "incomplete" not in waived
+    if may_be_incomplete:
+        missing = missing_part(prompt)
+        if not missing and prose:
+            missing = answers.unsolvable(answer)
+        if missing:
+            return Dropped("incomplete", missing)
     request = proof_request(prompt, tasks, prose=prose)
     if request and not (has_part_without_proof(prompt) or RULES.matches("varies", answer)):
         return Dropped("proof", request)
-    if not complete and (missing := asks_nothing(prompt, tasks, answer)):
-        return Dropped("incomplete", missing)
+    if may_be_incomplete:
+        missing = asks_nothing(prompt, tasks, answer)
+        if missing:
+            return Dropped("incomplete", missing)
+    if "multi-part" in waived:
+        return None
     several = several_questions(prompt, tasks, answer)
-    return Dropped("multi-part", several) if several and "multi-part" not in waived else None
+    return Dropped("multi-part", several) if several else None
 
 
 def final_answer(answer: str) -> str:
@@ -189,7 +198,8 @@ def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Decision
         return Dropped("prose-answer" if answers.has_words(answer) else "unverifiable", plain[:80])
     if readable == answer:
         return problem
-    note: Note = "final-answer" if readable != plain or answers.without_label(answer) != answer else "unit"
+    is_shortened = readable != plain or answers.without_label(answer) != answer
+    note: Note = "final-answer" if is_shortened else "unit"
     return problem._replace(answer=readable, note=problem.note or note)
 
 
@@ -204,9 +214,11 @@ def _without_options(question: Choices, right: str) -> Decision:
         return Dropped("incomplete", "no question beside its options")
     if needs_options(question, right):
         return Dropped("multiple-choice", "the question needs its options")
-    if missing := lacks_content(question.stem.strip()):
+    missing = lacks_content(question.stem.strip())
+    if missing:
         return Dropped("incomplete", missing)
-    if several := separate_answers(question.stem, right):
+    several = separate_answers(question.stem, right)
+    if several:
         return Dropped("multi-part", several)
     if choices.has_equal_equations(question):
         return Dropped("incomplete", "two options read alike")
@@ -225,7 +237,8 @@ def _unlisted_options(prompt: str, answer: str) -> Decision:
     letters = choices.is_letter_list(answer)
     if _is_missing_option(prompt, answer) or (letters and needs_options(Choices(prompt, {}))):
         return Dropped("multiple-choice", "options are missing")
-    if (right := choices.without_letter(answer)) and _BLANK_AT_END.search(prompt):
+    right = choices.without_letter(answer)
+    if right and _BLANK_AT_END.search(prompt):
         return _without_options(Choices(prompt, {}), right)
     return Kept(prompt, answer)
 
@@ -253,8 +266,10 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
 def _last_boxed(text: str) -> str:
     """The content of the last ``\\boxed{...}``; empty if its braces are unmatched."""
     start = text.find("{", text.rfind("\\boxed")) + 1
+    if start == 0:
+        return ""
     depth = 1
-    for end in range(start, len(text)) if start else ():
+    for end in range(start, len(text)):
         depth += (text[end] == "{") - (text[end] == "}")
         if depth == 0:
             return text[start:end]
@@ -350,10 +365,11 @@ def _uncertain_drop(answer: str, decided: Dropped) -> Question | None:
 
 def _uncertain_row(kept: Kept) -> Question | None:
     tasks = find_tasks(kept.prompt)
-    several = tasks.objects and not RULES.matches("one-value", tasks.objects)
-    if (tasks.extra or several) and count_values(kept.answer) == 1:
+    names_several = tasks.objects and not RULES.matches("one-value", tasks.objects)
+    if (tasks.extra or names_several) and count_values(kept.answer) == 1:
         return "one-answer"
     asks = tasks.sentences or any(RULES.matches(reason, kept.prompt) for reason in ("open-end", "any-task"))
-    if not asks or (RULES.matches("figure-word", kept.prompt) and not contains_figure(kept.prompt)):
+    if not asks:
         return "complete"
-    return None
+    mentions_missing_figure = RULES.matches("figure-word", kept.prompt) and not contains_figure(kept.prompt)
+    return "complete" if mentions_missing_figure else None

@@ -82,9 +82,11 @@ class Change(NamedTuple):
     @property
     def typo(self) -> bool:
         """Whether the words differ by one letter."""
+        if any(word.quoted for word in (*self.old, *self.new)):
+            return False
+        # Joined, so that a word split in two is a typo as well.
         old, new = ("".join(word.text for word in words) for words in (self.old, self.new))
-        quoted = any(word.quoted for word in (*self.old, *self.new))
-        return not quoted and max(len(old), len(new)) >= LONG_WORD and _one_letter_apart(old, new)
+        return max(len(old), len(new)) >= LONG_WORD and _one_letter_apart(old, new)
 
 
 def words_of(statement: str) -> list[Word]:
@@ -94,31 +96,36 @@ def words_of(statement: str) -> list[Word]:
     words = []
     for match in TOKEN.finditer(text):
         lowered = match[0].lower()
-        if lowered in _CONTRACTED and text[match.start() - 1 : match.start()] in "'’":
+        position = match.start()
+        if lowered in _CONTRACTED and text[position - 1 : position] in "'’":
             continue
-        quoted = any(start < match.start() < end for start, end in quotes)
-        starts = _STARTS_SENTENCE.search(text, max(0, match.start() - 6), match.start())
-        named = match[0][0].isupper() and not (starts and lowered in NEUTRAL)
+        quoted = any(start < position < end for start, end in quotes)
+        starts_sentence = _STARTS_SENTENCE.search(text, max(0, position - 6), position)
+        named = match[0][0].isupper() and not (starts_sentence and lowered in NEUTRAL)
         words.append(Word(str(NUMBER_WORDS.get(lowered, lowered)), named, quoted))
     return words
 
 
 def changes(one: Sequence[Word], other: Sequence[Word]) -> list[Change]:
     """Where the words with a meaning differ; positions are those of ``one``."""
-    first = next((n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0].text != pair[1].text), None)
-    if first is None:
-        first = min(len(one), len(other))
-    rest = min(len(one), len(other)) - first
-    last = 0
-    while last < rest and one[-1 - last].text == other[-1 - last].text:
-        last += 1
-    old, new = one[first : len(one) - last], other[first : len(other) - last]
+    shorter = min(len(one), len(other))
+    # Equal beginnings and ends are set aside, as the matcher takes quadratic time.
+    num_before = 0
+    while num_before < shorter and one[num_before].text == other[num_before].text:
+        num_before += 1
+    num_after = 0
+    while num_after < shorter - num_before and one[-1 - num_after].text == other[-1 - num_after].text:
+        num_after += 1
+    old = one[num_before : len(one) - num_after]
+    new = other[num_before : len(other) - num_after]
     matcher = SequenceMatcher(None, [word.text for word in old], [word.text for word in new], autojunk=False)
     differing = []
     for kind, start, end, new_start, new_end in matcher.get_opcodes():
-        change = Change(first + start, first + end, *_meaningful(old[start:end], new[new_start:new_end]))
-        if kind != "equal" and (change.old or change.new):
-            differing.append(change)
+        if kind == "equal":
+            continue
+        left, right = _meaningful(old[start:end], new[new_start:new_end])
+        if left or right:
+            differing.append(Change(num_before + start, num_before + end, left, right))
     return differing
 
 
@@ -134,7 +141,9 @@ def gaps(of_all: Iterable[Sequence[Change]]) -> set[int]:
     """The positions in the first of similar statements where most have words of their own, by their changes."""
     fillers: dict[int, set[str]] = {}
     for change in chain.from_iterable(of_all):
-        for position in range(change.start, change.end) if change.swap and not change.typo else ():
+        if not change.swap or change.typo:
+            continue
+        for position in range(change.start, change.end):
             fillers.setdefault(position, set()).add(change.filler)
     # The first statement's own words are one more.
     return {position for position, texts in fillers.items() if len(texts) >= MIN_FILLERS - 1}
@@ -155,7 +164,8 @@ def _meaningful(old: Sequence[Word], new: Sequence[Word]) -> tuple[tuple[Word, .
         return tuple(old), tuple(new)
     texts = {word.text for word in old}
     common = texts.intersection(word.text for word in new)
-    left, right = (tuple(word for word in side if word.content and word.text not in common) for side in (old, new))
+    left = tuple(word for word in old if word.content and word.text not in common)
+    right = tuple(word for word in new if word.content and word.text not in common)
     return left, right
 
 
@@ -167,10 +177,14 @@ def _decides(change: Change) -> bool:
         return True
     if not change.swap:
         return False
-    names = any(word.named for word in old) and any(word.named for word in new)
-    letters = any(_is_letter(word) for word in old) and any(_is_letter(word) for word in new)
-    phrases = min(len(old), len(new)) > 1 and change.end - change.start == len(old)
-    return names or letters or phrases or bool(texts & DECIDING)
+    if texts & DECIDING:
+        return True
+    if any(word.named for word in old) and any(word.named for word in new):
+        return True
+    if any(_is_letter(word) for word in old) and any(_is_letter(word) for word in new):
+        return True
+    # A whole phrase for another one: of the first statement no neutral word stands between.
+    return min(len(old), len(new)) > 1 and change.end - change.start == len(old)
 
 
 def _is_letter(word: Word) -> bool:
@@ -182,8 +196,12 @@ def _one_letter_apart(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if len(long) - len(short) > 1:
         return False
-    start = next((n for n, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    start = 0
+    while start < len(short) and short[start] == long[start]:
+        start += 1
     if len(short) < len(long):
         return short[start:] == long[start + 1 :]
+    if short[start + 1 :] == long[start + 1 :]:
+        return True
     exchanged = short[start + 1 : start + 2] + short[start : start + 1] + short[start + 2 :]
-    return short[start + 1 :] == long[start + 1 :] or exchanged == long[start:]
+    return exchanged == long[start:]

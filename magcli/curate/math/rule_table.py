@@ -58,7 +58,9 @@ class RuleTable:
     def matched_text(self, reason: str, text: str) -> str:
         """The text of the first match without punctuation around it, or the reason if that is all; empty for none."""
         match = self.find(reason, text)
-        return match[0].strip(" .;:!?,\n") or reason if match else ""
+        if match is None:
+            return ""
+        return match[0].strip(" .;:!?,\n") or reason
 
     def replace(self, reason: str, text: str, replacement: str | Callable[[re.Match[str]], str]) -> str:
         """The text with each match of a reason replaced."""
@@ -68,7 +70,10 @@ class RuleTable:
 
     def _candidates(self, reason: str, text: str) -> Iterator[re.Pattern[str]]:
         """The patterns of a reason that may match a text, by its words and language."""
-        lowered, english = text.lower(), text.isascii()
-        for words, pattern, chinese in self._by_reason[reason]:
-            if not (english and chinese) and (not words or any(word in lowered for word in words)):
+        lowered = text.lower()
+        is_english = text.isascii()
+        for words, pattern, is_chinese in self._by_reason[reason]:
+            if is_english and is_chinese:
+                continue
+            if not words or any(word in lowered for word in words):
                 yield pattern

@@ -40,7 +40,8 @@ def without_boilerplate(statement: str, answer: str) -> str:
     text = _without_repetitions(RULES.replace("translation", statement, _CUT))
     text = RULES.replace("hidden", text, "").rstrip()
     for _ in range(MAX_TRAILING):
-        if (start := _trailing(text, answer)) is None:
+        start = _trailing(text, answer)
+        if start is None:
             break
         text = text[:start].rstrip()
     text = RULES.replace("tag", text, r"\2")
@@ -55,7 +56,8 @@ def picture_link(statement: str) -> str:
 
 def without_pictures(statement: str) -> str:
     """The statement without links to pictures, which a text model cannot see."""
-    return RULES.replace("picture", statement, "").strip() if "](" in statement or "://" in statement else statement
+    may_have_links = "](" in statement or "://" in statement
+    return RULES.replace("picture", statement, "").strip() if may_have_links else statement
 
 
 def clean_markup(text: str) -> str:
@@ -63,10 +65,14 @@ def clean_markup(text: str) -> str:
     if "\\" in text:
         text = _CHARACTER.sub(lambda match: _CHARACTERS[match[1]], text)
         text = _UNDERLINE.sub(_underlined, text)
-        text = _ENVIRONMENT.sub("", _NO_INDENT.sub(" ", _EMPHASIS.sub(r"\1", text))).rstrip()
+        text = _EMPHASIS.sub(r"\1", text)
+        text = _NO_INDENT.sub(" ", text)
+        text = _ENVIRONMENT.sub("", text).rstrip()
         while text.endswith("\\\\"):
             text = text[:-2].rstrip()
-    return (_TIES.sub("  ", text) if "~" in text else text).strip()
+    if "~" in text:
+        text = _TIES.sub("  ", text)
+    return text.strip()
 
 
 def collapse_gaps(statement: str) -> str:
@@ -93,11 +99,15 @@ def _trailing(text: str, answer: str) -> int | None:
     stated = RULES.find("stated-answer", tail)
     if stated and _IGNORED.sub("", stated[1]) == _IGNORED.sub("", answer):
         return offset + stated.start()
-    heading = None if stated else RULES.find("heading", tail)
-    if heading and not count_tasks(f"{heading[1] or ''}."):
-        return offset + heading.start()
-    may_credit = tail.rstrip(" \n.")[-1:] in ("*", "_", "]", ")") or "roposed by" in tail
-    credit = RULES.find("credit", tail) if may_credit else None
+    if not stated:
+        heading = RULES.find("heading", tail)
+        if heading and not count_tasks(f"{heading[1] or ''}."):
+            return offset + heading.start()
+    # Credits are in italics or brackets, unless they say so: a quick test before a slow pattern.
+    last_sign = tail.rstrip(" \n.")[-1:]
+    if last_sign not in ("*", "_", "]", ")") and "roposed by" not in tail:
+        return None
+    credit = RULES.find("credit", tail)
     return offset + credit.start() if credit else None
 
 
@@ -123,15 +133,18 @@ def missing_part(statement: str) -> str:
     if announced := RULES.matched_text("announced", stem):
         return announced
     broken = RULES.find("breaks-off", without_pictures(statement)[-40:])
-    return f"ends with {broken[0].strip()!r}" if broken and not _asks_at_end(statement) else ""
+    if broken and not _asks_at_end(statement):
+        return f"ends with {broken[0].strip()!r}"
+    return ""
 
 
 def asks_nothing(statement: str, tasks: Tasks, answer: str) -> str:
     """Why nothing is asked: the statement only tells a story, or ends with its own answer; empty otherwise."""
     if tasks.sentences or tasks.reason or tasks.open_ended:
         return ""
-    story = len(statement) < 600 and RULES.matches("story", statement) and not RULES.matches("asking", statement)
-    return "it asks for nothing" if story else _own_answer(statement, answer)
+    if len(statement) < 600 and RULES.matches("story", statement) and not RULES.matches("asking", statement):
+        return "it asks for nothing"
+    return _own_answer(statement, answer)
 
 
 def lacks_content(question: str) -> str:
@@ -149,11 +162,15 @@ def missing_figure(statement: str, stem: str) -> str:
     ``stem`` is the statement without its options.
     """
     placeholder = _PLACEHOLDER.search(statement)
-    if picture := placeholder[0] if placeholder else picture_link(statement):
+    picture = placeholder[0] if placeholder else picture_link(statement)
+    if picture:
         return picture if _needs_picture(statement, stem) else ""
+    if contains_figure(stem):
+        return ""
     if figure := _mention("figure", statement):
-        return "" if contains_figure(stem) or _describes_figure(stem, facts=5) else figure
-    has_data = contains_figure(stem) or stem.count("\n") > 1 or len(re.findall(r"\d[\d.]*", stem)) > 2
+        return "" if _describes_figure(stem, facts=5) else figure
+    num_numbers = len(re.findall(r"\d[\d.]*", stem))
+    has_data = stem.count("\n") > 1 or num_numbers > 2
     return "" if has_data else RULES.matched_text("data-shown", stem)
 
 
@@ -192,7 +209,9 @@ def _needs_picture(statement: str, stem: str) -> bool:
 
 def _describes_figure(stem: str, *, facts: int) -> bool:
     """Whether the text describes the figure: enough geometric facts, and nothing that only a figure shows."""
-    return not RULES.matches("only-shown", stem) and sum(1 for _ in RULES.find_all("fact", stem)) >= facts
+    if RULES.matches("only-shown", stem):
+        return False
+    return sum(1 for _ in RULES.find_all("fact", stem)) >= facts
 
 
 def _mention(reason: str, statement: str) -> str:
@@ -210,7 +229,8 @@ def _own_answer(statement: str, answer: str) -> str:
     """The answer at the end of a statement, such as a blank that was filled in; empty for none."""
     if not 0 < len(answer) <= 40:
         return ""
-    end, value = (_BLANKS.sub("", text) for text in (statement[-80:], answer))
+    end = _BLANKS.sub("", statement[-80:])
+    value = _BLANKS.sub("", answer)
     stated = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)
     return f"ends with its answer {answer}" if stated else ""
 

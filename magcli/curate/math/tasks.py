@@ -98,15 +98,21 @@ def find_tasks(statement: str) -> Tasks:
         if RULES.matches("case", sentence) or (yes_no and RULES.matches("case-of-it", sentence)):
             cases.append(sentence)
             continue
-        reason = reason or (not hint and RULES.matched_text("reasons", sentence)) or ""
-        if (tasks := count_tasks(sentence)) and not (asking and RULES.matches("form", sentence)):
-            # A statement that ends with a question mark is no task if a task follows it.
-            if asking and _is_statement(asking[-1]):
-                asking.pop()
-            asking.append(sentence)
-            extra += tasks - 1
-            yes_no = yes_no or _is_yes_no(sentence)
-    objects = next(filter(None, (RULES.matched_text("objects", sentence) for sentence in (*asking, *cases))), "")
+        if not reason and not hint:
+            reason = RULES.matched_text("reasons", sentence)
+        num_tasks = count_tasks(sentence)
+        states_form = asking and RULES.matches("form", sentence)
+        if not num_tasks or states_form:
+            continue
+        # A statement that ends with a question mark is no task if a task follows it.
+        if asking and _is_statement(asking[-1]):
+            asking.pop()
+        asking.append(sentence)
+        extra += num_tasks - 1
+        yes_no = yes_no or _is_yes_no(sentence)
+    objects = ""
+    for sentence in (*asking, *cases):
+        objects = objects or RULES.matched_text("objects", sentence)
     objects = objects or RULES.matched_text("formulas", statement)
     return Tasks(tuple(asking), extra, reason, yes_no, RULES.matched_text("open-ended", statement), objects)
 
@@ -120,15 +126,18 @@ def proof_request(statement: str, tasks: Tasks, *, prose: bool) -> str:
     request = RULES.find("proof", statement)
     if request is None:
         return tasks.reason if prose or tasks.only_reasons else ""
-    own_result = tasks.sentences and RULES.matches("own-result", statement[request.start() : request.end() + 40])
-    has_value = own_result or find_tasks(statement[request.end() :]).sentences
-    return "" if has_value and not prose else request[0].strip(" .;:!?,\n")
+    around = statement[request.start() : request.end() + 40]
+    after = statement[request.end() :]
+    has_value = (tasks.sentences and RULES.matches("own-result", around)) or find_tasks(after).sentences
+    if has_value and not prose:
+        return ""
+    return request[0].strip(" .;:!?,\n")
 
 
 def mask_formulas(statement: str) -> str:
     """The statement with ``Ξ`` for each formula, keeping punctuation at a formula's end."""
-    has_formula = "$" in statement or "\\" in statement or "[asy]" in statement
-    return _FORMULA.sub(_mask, statement) if has_formula else statement
+    may_have_formula = "$" in statement or "\\" in statement or "[asy]" in statement
+    return _FORMULA.sub(_mask, statement) if may_have_formula else statement
 
 
 def split_sentences(text: str) -> list[str]:
@@ -140,12 +149,14 @@ def split_sentences(text: str) -> list[str]:
 def count_tasks(sentence: str) -> int:
     """The number of values that a sentence asks for."""
     sentence = RULES.replace("and-if-so", sentence, "")
-    verbs = sum(1 for _ in RULES.find_all("task", sentence))
-    question = sentence[-1] in "?？" and re.search(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]", sentence)
-    if not (verbs or question) or RULES.matches("restated", sentence):
+    num_verbs = sum(1 for _ in RULES.find_all("task", sentence))
+    # With words, as a question mark may also be a blank to fill in: "2 + 3 = ?"
+    is_question = sentence[-1] in "?？" and re.search(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]", sentence)
+    if not (num_verbs or is_question) or RULES.matches("restated", sentence):
         return 0
-    verbs = 0 if RULES.matches("narrative", sentence) else verbs
-    return max(1, verbs) if question else verbs
+    if RULES.matches("narrative", sentence):
+        num_verbs = 0
+    return max(1, num_verbs) if is_question else num_verbs
 
 
 def _is_yes_no(sentence: str) -> bool:
@@ -189,15 +200,19 @@ def several_questions(statement: str, tasks: Tasks, answer: str) -> str:
     "and" are several only if the answer has several values, as one answer may combine them. If neither the statement
     nor a prose answer contains mathematics, it answers one instruction.
     """
-    if not (_MATHEMATICAL.search(statement) or _MATHEMATICAL.search(answer)) and is_prose(answer):
+    has_mathematics = _MATHEMATICAL.search(statement) or _MATHEMATICAL.search(answer)
+    if not has_mathematics and is_prose(answer):
         questions = [sentence for sentence in tasks.sentences if sentence[-1] in "?？"]
         return f"asks {len(questions)} times" if len(questions) > 1 else ""
     asking = _untranslated([sentence for sentence in tasks.sentences if not RULES.matches("of-options", sentence)])
     asking = _without_repeated(asking, statement)
+    times = ""
+    if len(asking) > 1 and not _are_steps(statement, asking, answer):
+        times = f"asks {len(asking)} times"
     return (
         labelled_parts(statement)
         or several_blanks(statement)
-        or (f"asks {len(asking)} times" if len(asking) > 1 and not _are_steps(statement, asking, answer) else "")
+        or times
         or RULES.matched_text("two-things", statement)
         or RULES.matched_text("two-values", "\n".join(tasks.sentences))
         or _separate_values(statement, tasks, answer)
@@ -217,8 +232,9 @@ def several_blanks(statement: str) -> str:
     """The number of blanks to fill in, if more than one; a statement in two languages has each twice."""
     text = _ASY.sub("", statement)
     before = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
-    chinese = sum(bool(_CHINESE.search(context)) for context in before)
-    count = chinese if 2 * chinese == len(before) else len(before)
+    num_chinese = sum(bool(_CHINESE.search(context)) for context in before)
+    in_two_languages = 2 * num_chinese == len(before)
+    count = num_chinese if in_two_languages else len(before)
     if _FRACTION_BLANK in text and (text.count(_FRACTION_BLANK) > 1 or _ASKS_AMOUNT.search(text)):
         return "a blank and a question"
     return f"{count} blanks" if count > 1 else ""
@@ -231,10 +247,11 @@ def labelled_parts(statement: str) -> str:
 
 def has_part_without_proof(statement: str) -> bool:
     """Whether the statement has several labelled parts, at least one of which asks for no proof."""
-    return not all(
-        RULES.matches("part-proves", text) and not RULES.matches("part-finds", text)
-        for _, text in _asking_parts(statement)
-    )
+    for _, text in _asking_parts(statement):
+        only_proves = RULES.matches("part-proves", text) and not RULES.matches("part-finds", text)
+        if not only_proves:
+            return True
+    return False
 
 
 def _asking_parts(statement: str) -> list[tuple[str, str]]:
@@ -244,14 +261,18 @@ def _asking_parts(statement: str) -> list[tuple[str, str]]:
     statement = mask_formulas(statement)
     for style in _LABEL_STYLES:
         labels = [label for label in style.finditer(statement) if _begins_a_part(label)]
+        if len(labels) < 2:
+            continue
+        first = labels[0].start()
+        # "Find: (a) .. (b) .." asks for every part.
+        all_ask = _ASKS_FOR_PARTS.search(statement[max(0, first - 20) : first])
         ends = [*(label.start() for label in labels[1:]), len(statement)]
-        parts = [(label[0].strip(), statement[label.end() : end]) for label, end in zip(labels, ends, strict=False)]
-        all_ask = bool(labels and _ASKS_FOR_PARTS.search(statement[max(0, labels[0].start() - 20) : labels[0].start()]))
-        asking = [
-            (label, text)
-            for label, text in parts
-            if (RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))) and not _FINAL_ANSWER.search(text)
-        ]
+        asking = []
+        for label, end in zip(labels, ends, strict=True):
+            text = statement[label.end() : end]
+            asks = RULES.matches("part-asks", text) or (all_ask and _WORD.search(text))
+            if asks and not _FINAL_ANSWER.search(text):
+                asking.append((label[0].strip(), text))
         if len(asking) > 1:
             return asking
     return []

@@ -35,7 +35,8 @@ def mathematics_of(statement: str) -> str:
     Number words count as digits; ``\\dfrac`` is ``\\frac``, and ``\\frac12`` is ``\\frac{1}{2}``.
     """
     text = THOUSANDS.sub("", without_layout(statement.lower()))
-    return "".join(_SIGNS.findall(_NUMBER_WORD.sub(lambda word: str(NUMBER_WORDS[word[0]]), text)))
+    text = _NUMBER_WORD.sub(lambda word: str(NUMBER_WORDS[word[0]]), text)
+    return "".join(_SIGNS.findall(text))
 
 
 def plain_text(statement: str) -> str:
@@ -53,4 +54,6 @@ def shingles_of(statement: str) -> frozenset[str]:
 
 def without_layout(statement: str) -> str:
     """The statement without commands that only set its type; its letters keep their case."""
-    return _SIZED.sub(r"\\frac", _LAYOUT_COMMANDS.sub(" ", statement)) if "\\" in statement else statement
+    if "\\" not in statement:
+        return statement
+    return _SIZED.sub(r"\\frac", _LAYOUT_COMMANDS.sub(" ", statement))

@@ -37,14 +37,17 @@ class Index:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a chunk."""
-        keys = zip(*(pc.fill_null(batch.column(name), "").to_pylist() for name in PROBLEM_TEXTS), strict=True)
-        numbers = [self.problems.setdefault(key, len(self.problems)) for key in keys]
+        problem_texts = [pc.fill_null(batch.column(name), "").to_pylist() for name in PROBLEM_TEXTS]
+        problems = zip(*problem_texts, strict=True)
+        numbers = [self.problems.setdefault(problem, len(self.problems)) for problem in problems]
         self._problem.append(np.array(numbers, np.int32))
         for name in CHOICES:
             self._add_choice(name, batch.column(name))
         for name in batch.schema.names:
-            if name in NUMBERS or (name.startswith(PART) and name != REWARD_PARTS):
-                self._add_number(name, batch.column(name).to_numpy(zero_copy_only=False).astype(np.float32))
+            is_part = name.startswith(PART) and name != REWARD_PARTS
+            if name in NUMBERS or is_part:
+                values = batch.column(name).to_numpy(zero_copy_only=False)
+                self._add_number(name, values.astype(np.float32))
         first, last = _versions(batch.column("versions"))
         self._add_number("version", first)
         self._add_number("last_version", last)
@@ -54,8 +57,10 @@ class Index:
 
     def _add_number(self, name: str, values: Floats) -> None:
         column = self._numbers.setdefault(name, [])
-        missing = self.rows - sum(map(len, column))
-        column += [np.full(missing, np.nan, np.float32)] * bool(missing) + [values]
+        num_missing = self.rows - sum(map(len, column))
+        if num_missing:  # chunks without this column
+            column.append(np.full(num_missing, np.nan, np.float32))
+        column.append(values)
 
     def _add_choice(self, name: str, column: pa.Array) -> None:
         names = self._names.setdefault(name, {})
@@ -73,9 +78,11 @@ class Index:
         numbers = {name: self._whole(arrays) for name, arrays in self._numbers.items()}
         has_own = any(name.startswith(OWN) for name in numbers)
         for name, values in numbers.items():
-            if _has(values) and not (has_own and name in STANDARD_PARTS and not np.nan_to_num(values).any()):
-                described.append({"name": name, "part": name.startswith((PART, OWN))})
-                parts.append(values.astype("<f4").tobytes())
+            is_unused = has_own and name in STANDARD_PARTS and not np.nan_to_num(values).any()
+            if is_unused or np.isnan(values).all():
+                continue
+            described.append({"name": name, "part": name.startswith((PART, OWN))})
+            parts.append(values.astype("<f4").tobytes())
         for name, arrays in self._choices.items():
             if self._names[name]:
                 described.append({"name": name, "choices": list(self._names[name])})
@@ -108,10 +115,6 @@ class Index:
         return np.pad(values, (0, self.rows - len(values)), constant_values=np.nan)
 
 
-def _has(values: Floats) -> bool:
-    return not np.isnan(values).all()
-
-
 def _columns_of(problems: Sequence[tuple[str, ...]]) -> list[bytes]:
     columns = zip(*problems, strict=True)
     return [part for column in columns for part in packing.text_parts(pa.array(column, pa.string()))]
@@ -122,10 +125,12 @@ def _versions(column: pa.Array) -> tuple[Floats, Floats]:
     lengths, spans = packing.lists(column)
     versions = pc.struct_field(spans, "version").to_numpy(zero_copy_only=False).astype(np.float32)
     ends = np.cumsum(lengths)
-    first, last = (np.full(len(lengths), np.nan, np.float32) for _ in range(2))
-    has = lengths > 0
-    first[has] = versions[ends[has] - lengths[has]]
-    last[has] = versions[ends[has] - 1]
+    starts = ends - lengths
+    has_versions = lengths > 0
+    first = np.full(len(lengths), np.nan, np.float32)
+    first[has_versions] = versions[starts[has_versions]]
+    last = np.full(len(lengths), np.nan, np.float32)
+    last[has_versions] = versions[ends[has_versions] - 1]
     return first, last
 
 

@@ -64,7 +64,7 @@ def _half_floats(column: pa.Array, counts: Numbers) -> list[bytes]:
     values = flat.to_numpy(zero_copy_only=False).astype(np.float32)
     if not np.array_equal(lengths, counts):
         values = _aligned(values, lengths, counts)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # numbers beyond float16 become infinite
         halves = values.astype("<f2").view(np.uint16)
     return byte_planes(halves, 2)
 
@@ -72,9 +72,11 @@ def _half_floats(column: pa.Array, counts: Numbers) -> list[bytes]:
 def _aligned(values: npt.NDArray[np.float32], lengths: Numbers, counts: Numbers) -> npt.NDArray[np.float32]:
     """Values of rows with ``lengths`` as those of rows with ``counts``: missing for a row whose length differs."""
     aligned = np.full(int(counts.sum()), np.nan, np.float32)
-    starts, ends = np.cumsum(lengths) - lengths, np.cumsum(counts)
+    starts = np.cumsum(lengths) - lengths  # of the rows in ``values``
+    aligned_starts = np.cumsum(counts) - counts
     for row in np.flatnonzero(lengths == counts):
-        aligned[ends[row] - counts[row] : ends[row]] = values[starts[row] : starts[row] + lengths[row]]
+        start, new_start, length = starts[row], aligned_starts[row], counts[row]
+        aligned[new_start : new_start + length] = values[start : start + length]
     return aligned
 
 

@@ -1,5 +1,6 @@
 """Where the rollouts of a page come from: the tables of a run's updates, or one table of completions."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,9 @@ def of_run(folder: Path, title: str) -> Source | None:
     options = read_run(folder).options
     checkpoints = sorted(run.checkpoints.glob("step-*"), reverse=True)
     found, notes = _tokenizer([run.model, *checkpoints, *_models(options)])
-    if waiting := len(list(run.groups.glob("g-*.arrow"))):
-        notes.append(f"{waiting:,} groups wait for the next update, and are not here yet.")
+    num_waiting = len(list(run.groups.glob("g-*.arrow")))
+    if num_waiting:
+        notes.append(f"{num_waiting:,} groups wait for the next update, and are not here yet.")
     return _source(title, tables, found, notes)
 
 
@@ -59,7 +61,7 @@ def _models(options: Mapping[str, Any]) -> list[Path]:
 
 def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: list[str]) -> Source:
     size = sum(path.stat().st_size for path in tables)
-    every = -(-size // MAX_BYTES) or 1
+    every = max(1, math.ceil(size / MAX_BYTES))
     if every > 1:
         notes.append(f"The tables have {size / 1e9:.1f} GB: one in {every} groups is here.")
     return Source(title, tables, tokenizer, every, notes)
@@ -67,7 +69,8 @@ def _source(title: str, tables: Sequence[Path], tokenizer: Path | None, notes: l
 
 def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
     """The first tokenizer that can be read, and what to tell the reader if there is none."""
-    for path in (found for model in models for found in _files(model)):
+    found = (path for model in models for path in _files(model))
+    for path in found:
         try:
             texts([], path)
         except ValueError:
@@ -79,7 +82,8 @@ def _tokenizer(models: Sequence[Path]) -> tuple[Path | None, list[str]]:
 
 def _files(model: Path) -> Iterator[Path]:
     """The tokenizer of a model: a folder, or a hub id that was downloaded."""
-    if (path := model / TOKENIZER).is_file():
+    path = model / TOKENIZER
+    if path.is_file():
         yield path
     elif not model.is_absolute() and len(model.parts) == 2:
         from huggingface_hub import try_to_load_from_cache

@@ -31,12 +31,12 @@ class Vocabulary:
     def codes(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
         """The numbers (T,) of tokens (T,); an id that no vocabulary has counts as 0."""
         tokens = np.where((tokens < 0) | (tokens > MAX_ID), 0, tokens)
-        top = int(tokens.max(initial=0))
-        if top >= len(self._code):
-            self._code = np.pad(self._code, (0, top + 1 - len(self._code)), constant_values=-1)
+        num_missing = int(tokens.max(initial=0)) + 1 - len(self._code)
+        if num_missing > 0:
+            self._code = np.pad(self._code, (0, num_missing), constant_values=-1)
         unknown = tokens[self._code[tokens] < 0]
-        new, first = np.unique(unknown, return_index=True)
-        new = new[np.argsort(first)]
+        ascending, first = np.unique(unknown, return_index=True)
+        new = ascending[np.argsort(first)]  # in the order of their first appearance
         self._code[new] = np.arange(len(self.ids), len(self.ids) + len(new))
         self.ids += new.tolist()
         return self._code[tokens].astype(np.uint32)
@@ -84,7 +84,9 @@ def _letters_of_bytes() -> dict[str, int]:
     """GPT-2's letter for each byte: printable ones are themselves, the others follow from U+0100 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    letters = {chr(byte): byte for byte in printable}
+    letters |= {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    return letters
 
 
 LETTERS = _letters_of_bytes()
