@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import as_json
 from magcli.data import table
-from magcli.data.values import to_rows
+from magcli.data.values import all_rows
 from magcli.plan import forecast as plans
 from magcli.plan.machine import Machine
 from magcli.rl import loop
@@ -79,7 +79,7 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
     """The number of usable problems of the input, for --dry-run; checks the tables of stages and --eval-table too."""
     check_room(config, job.console, beside=_beside(config))
     model = previews.open_readable(config.model, config, config.system, job)
-    pools = [[row for batch in rows for row in to_rows(batch)], *stage_rows(config.stage, reads(config) or (), job)]
+    pools = [all_rows(rows), *stage_rows(config.stage, reads(config) or (), job)]
     tables.check_ids("rl", chain(*pools), custom_reward=has_own_reward(config))
     with graders.open_grader(config, config.reward, config.environment) as grader:
         if config.eval_table is not None:
@@ -139,7 +139,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         show_masks(config, model)
         return
     check_teacher(config, model)
-    problems = [row for batch in rows for row in to_rows(batch)]
+    problems = all_rows(rows)
     with training.run_folder("rl", config, job, ["updates"]) as folder:
         source = Source("rl", folder.path, as_json(config), partial(samples_of, folder.path))
         with open_trackers(config.track, source, job.console, resumed=bool(folder.metrics())) as log_lines:
@@ -312,5 +312,5 @@ def stage_rows(stages: Sequence[StageOptions], needs: Sequence[str], job: Job) -
     for path in paths:
         source = tables.read_table(path, tables.PROBLEM_ROLES)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
-        pools.append([row for batch in rows for row in to_rows(batch)])
+        pools.append(all_rows(rows))
     return pools
