@@ -184,19 +184,23 @@ async def _answer(config: Config, generator: Generator, id: str, prompt: str, as
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that are in no evaluation file; reports the matches of each file at the end."""
-    files, suites = _against_files(config), _against_suites(config)
+    files = _against_files(config)
+    suites = _against_suites(config)
     evaluations = index_evaluations(files, suites)
     matches: Counter[str] = Counter()
     for batch in rows:
         sources = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
-        if any(sources):  # most batches have no match, and making rows is slow
-            for row, source in zip(to_rows(batch), sources, strict=True):
-                if source:
-                    matches[source.file] += 1
-                    against = {"against": source.file, "against_row": source.row}
-                    job.drops.row(row["id"], "contaminated", {**row, **against})
+        if not any(sources):  # most batches, and making rows is slow
+            yield batch
+            continue
+        for row, source in zip(to_rows(batch), sources, strict=True):
+            if source:
+                matches[source.file] += 1
+                against = {"against": source.file, "against_row": source.row}
+                job.drops.row(row["id"], "contaminated", {**row, **against})
         yield batch.filter(pa.array([source is None for source in sources], pa.bool_()))
-    counts = ", ".join(f"{name} {matches[name]:,}" for name in [*short_names(files).values(), *suites])
+    names = [*short_names(files).values(), *suites]
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in names)
     job.console.result(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 

@@ -103,7 +103,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             estimates_of[suite] = _estimated(suite, problems, theirs.get(suite), config, equality)
     report_skipped_ks(ours, config.ks, job)
     for task in tasks:
-        if task.plan.sampling.temperature == 0 and task.plan.samples > 1:
+        is_greedy = task.plan.sampling.temperature == 0
+        if is_greedy and task.plan.samples > 1:
             _report_equal_samples(task.name, task.plan.samples, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not estimates_of:

@@ -92,8 +92,9 @@ def preview(config: Config, rows: Rows, job: Job) -> int:
         _announce_memory(config, templates.open_model(config.model, config), job.console)
     else:
         check_teacher(config, model)
-        problems = [row for pool in usable for row in pool]
-        _announce_memory(config, model, job.console, _longest_prompt(config.system, model, problems))
+        problems = list(chain.from_iterable(usable))
+        longest = _longest_prompt(config.system, model, problems)
+        _announce_memory(config, model, job.console, longest)
     return len(usable[0])
 
 
@@ -168,7 +169,9 @@ def _keep_finished(folder: RunDir, log_lines: LogLines, job: Job) -> None:
 
 def _rollouts(columns: pa.Schema, pools: Sequence[Sequence[Row]], folder: RunDir) -> Rows:
     """All rollouts of a run with the columns of their problems."""
-    by_id = {row["id"]: row for pool in reversed(pools) for row in pool}  # of equal ids the run's own problem
+    by_id: dict[str, Row] = {}
+    for pool in reversed(pools):  # of equal ids the run's own problem, which comes last
+        by_id |= {row["id"]: row for row in pool}
     for path in RolloutStore(folder.path).tables():
         for batch in table.read(str(path)).rows:
             yield with_problems(batch, by_id, columns)
@@ -240,17 +243,19 @@ def _beside(config: Config) -> list[Demand]:
 @contextmanager
 def _surroundings(inputs: Inputs, machine: Machine, after_loss: bool) -> Iterator[Surroundings]:
     """The processes of a run, what grades its completions, and its usable problems."""
-    config, job, notes = inputs.config, inputs.job, [inputs.folder]
+    config = inputs.config
+    job = inputs.job
+    notes = [inputs.folder]
     with ExitStack() as stack:
         cluster, controller = stack.enter_context(_opened_processes(inputs, machine, after_loss))
         grader = stack.enter_context(graders.open_grader(config, config.reward, config.environment))
         model = templates.with_date(inputs.model, job, notes, system=config.system)
         forms.record(model.thoughts, job, notes)
         system = engines.system_text(config.system, model.thoughts)
-        rows = [engines.answerable(part, model, system, grader, job) for part in inputs.problems]
-        curriculum = stage_curriculum(config, rows)
+        pools = [engines.answerable(pool, model, system, grader, job) for pool in inputs.problems]
+        curriculum = stage_curriculum(config, pools)
         own = Verifiers(grader, _entered_environment(config, model, stack))
-        usable = [row for part in rows for row in part]
+        usable = list(chain.from_iterable(pools))
         verifiers = open_verifiers(config, own, usable, cluster, job.console)
         held_out = None
         if config.eval_table is not None:

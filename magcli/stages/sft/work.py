@@ -70,7 +70,9 @@ def settings(config: Config) -> dict[str, Any]:
     identity = engines.model_identity(templates.open_model(config.model, config), config.system, weights=weights)
     identity |= tables.table_identity("held_out", config.held_out)
     identity |= tables.table_identity("eval_table", config.eval_table)
-    return identity | (graders.grader_identity(config) if config.eval_table else {})
+    if config.eval_table:
+        identity |= graders.grader_identity(config)
+    return identity
 
 
 def layouts(config: Config, input_schemas: Sequence[pa.Schema]) -> list[Converted | DataError | None]:

@@ -148,9 +148,13 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
         for number, row in enumerate(columns.to_pylist()):
             if row.get("reason") not in UNCOUNTED:
                 completions.setdefault(row.get("suite") or "", []).append(row)
-            elif job is not None:
-                whole_row = to_rows(batch.slice(number, 1))[0] if job.drops.keep else row
-                job.drops.row(row["id"], row["reason"], whole_row)
+                continue
+            if job is None:
+                continue
+            dropped = row
+            if job.drops.keep:  # --dropped has all columns
+                (dropped,) = to_rows(batch.slice(number, 1))
+            job.drops.row(row["id"], row["reason"], dropped)
     if job is not None:
         _report_timeouts(completions, job)
     return {suite: metrics.gather(rows_of_suite) for suite, rows_of_suite in completions.items()}
